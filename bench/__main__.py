@@ -1,0 +1,61 @@
+"""Run the benchmarks: ``python -m bench [--only stdio,memory,components,import] [--quick]``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench import components, imports, memory, report, stdio
+from bench.environments import ROOT
+from bench.results import Results
+
+PARTS = {
+    "stdio": stdio.run,
+    "memory": memory.run,
+    "components": components.run,
+    "import": imports.run,
+}
+DOCUMENTATION = ROOT / "docs" / "benchmarks"
+
+
+def parts(text: str) -> list[str]:
+    chosen = text.split(",")
+    if unknown := [part for part in chosen if part not in PARTS]:
+        raise argparse.ArgumentTypeError(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    return chosen
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", type=parts, default=list(PARTS), help="the parts to run")
+    parser.add_argument("--quick", action="store_true", help="a smoke run; its figures mean little")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="where to write the report; without it, a full run writes docs/benchmarks "
+        "and any other run only prints",
+    )
+    return parser.parse_args()
+
+
+def command(chosen: argparse.Namespace) -> str:
+    """The command as the report shows it: without where it was written."""
+    only = "" if chosen.only == list(PARTS) else f" --only {','.join(chosen.only)}"
+    return "python -m bench" + only + (" --quick" if chosen.quick else "")
+
+
+def main() -> int:
+    chosen = arguments()
+    results = Results()
+    for part in chosen.only:
+        PARTS[part](results, quick=chosen.quick)
+    report.print_report(results)
+    is_full = not chosen.quick and set(chosen.only) == set(PARTS)
+    folder = chosen.output or (DOCUMENTATION if is_full else None)
+    if folder is not None and not results.wrong:
+        report.write_report(results, folder, command(chosen))
+        print(f"\nwritten to {folder}")
+    return 1 if results.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""The component measures: single steps of the hot path, each as operations per second.
+
+One function per component. It builds what it needs, checks once that the step gives the right
+answer, and hands the step to `rate`. A component that has no implementation to measure raises
+`NotImplementedError`, and the report shows it as not measured.
+"""
+
+import json
+import subprocess
+import timeit
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from bench.environments import SERVERS, clean_environ
+from bench.peers import MCP, interpreter
+from bench.progress import say
+from bench.results import Results, WrongAnswer
+
+MESSAGE = (
+    b'{"jsonrpc":"2.0","id":42,"method":"tools/call",'
+    b'"params":{"name":"add","arguments":{"a":1,"b":2}}}'
+)
+ARGUMENTS = b'{"a":1,"b":2}'
+WRONG_ARGUMENTS = b'{"a":1,"b":"two"}'
+RESULT = (
+    b'{"jsonrpc":"2.0","id":42,"result":{"content":[{"type":"text","text":"3"}],'
+    b'"structuredContent":{"result":3}}}'
+)
+
+
+UPDATED = (
+    b'{"jsonrpc":"2.0","method":"notifications/resources/updated",'
+    b'"params":{"uri":"bench://resource"}}'
+)
+SUBSCRIBERS = 100
+ROUNDS = 3
+
+
+class CountingOutlet:
+    """Where a subscriber's messages end here: counted, with no wire behind it."""
+
+    __slots__ = ("last", "sent")
+
+    def __init__(self) -> None:
+        self.last = b""
+        self.sent = 0
+
+    def send(self, message: bytes) -> None:
+        self.last = message
+        self.sent += 1
+
+
+class BareEnvelope(msgspec.Struct, gc=False):
+    """The least that has to be read of a request."""
+
+    jsonrpc: str
+    id: int | str
+    method: str
+    params: msgspec.Raw
+
+
+def rate(statement: str, count: int, **names: Any) -> float:
+    """Executions of a statement per second, the best of three."""
+    return count / min(timeit.Timer(statement, globals=names).repeat(ROUNDS, count))
+
+
+def expect(right: bool, what: str) -> None:
+    if not right:
+        raise WrongAnswer(what)
+
+
+def _refuses(decode: Callable[[bytes], Any], error: type[Exception]) -> bool:
+    try:
+        decode(WRONG_ARGUMENTS)
+    except error:
+        return True
+    return False
+
+
+def parse(count: int) -> float:
+    """Bytes of a `tools/call` request to an envelope."""
+    from mcpearl.protocol.codec import decode
+
+    envelope = decode(MESSAGE)
+    expect((envelope.id, envelope.method) == (42, "tools/call"), f"parse gave {envelope}")
+    return rate("decode(message)", count, decode=decode, message=MESSAGE)
+
+
+def parse_bare(count: int) -> float:
+    """The same with msgspec alone: what Python can do."""
+    decode = msgspec.json.Decoder(BareEnvelope).decode
+    return rate("decode(message)", count, decode=decode, message=MESSAGE)
+
+
+def parse_mcp(count: int) -> float:
+    """The same in the official Python SDK, in its environment."""
+    done = subprocess.run(
+        [interpreter(MCP), str(SERVERS / "mcp_parse.py"), MESSAGE.decode(), str(count)],
+        capture_output=True,
+        text=True,
+        env=clean_environ(),
+        check=False,
+    )
+    expect(done.returncode == 0, f"the parse of mcp failed: {done.stderr[-200:]}")
+    return json.loads(done.stdout)
+
+
+def decode_arguments(count: int) -> float:
+    """Raw arguments into the arguments of a function, by its signature."""
+    from mcpearl.schema import ArgumentsError, compile_signature
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    signature = compile_signature(add)
+    expect(signature.call(signature.decode(ARGUMENTS), None) == 3, "the signature gave no 3")
+    expect(_refuses(signature.decode, ArgumentsError), "the signature let wrong arguments pass")
+    return rate("decode(arguments)", count, decode=signature.decode, arguments=ARGUMENTS)
+
+
+def validate_schema(count: int) -> float:
+    """Raw arguments against a JSON Schema given by hand."""
+    raise NotImplementedError
+
+
+def pending(count: int) -> float:
+    """A request into the table of those waiting, and out again with its answer."""
+    from mcpearl.protocol.pending import Pending
+
+    table, waiter = Pending(), object()
+    entry = table.add("tools/call", waiter, now=0.0, timeout=60.0)
+    expect(table.resolve(entry.id) is entry and not table, "pending gave another entry")
+    for _ in range(100):  # as on a connection at work
+        table.add("tools/call", waiter, now=0.0, timeout=60.0)
+    return rate(
+        "table.resolve(table.add('tools/call', waiter, 0.0, 60.0).id)",
+        count,
+        table=table,
+        waiter=waiter,
+    )
+
+
+def encode_result(count: int) -> float:
+    """A tool result, from the struct to the bytes of the answer."""
+    from mcpearl.protocol.codec import encode_result
+    from mcpearl.types.base import encode
+    from mcpearl.types.content import TextContent
+    from mcpearl.types.tools import CallToolResult
+
+    result = CallToolResult(content=[TextContent(text="3")], structured_content={"result": 3})
+    encoded = encode_result(42, encode(result))
+    expect(encoded == RESULT, f"encode gave {encoded!r}")
+    return rate(
+        "encode_result(42, encode(result))",
+        count,
+        encode_result=encode_result,
+        encode=encode,
+        result=result,
+    )
+
+
+def registry_read(count: int) -> float:
+    """A read of a resource from the registry of a server."""
+    raise NotImplementedError
+
+
+def notify(count: int) -> float:
+    """Messages per second to the subscribers of one resource, up to their outlets."""
+    from mcpearl.server.subscriptions import Subscriber, Subscriptions
+
+    uri, index = "bench://resource", Subscriptions()
+    outlets = [CountingOutlet() for _ in range(SUBSCRIBERS)]
+    for outlet in outlets:
+        index.subscribe(Subscriber(outlet), uri, limit=1)
+    updates = max(count // SUBSCRIBERS, 1)
+    expect(index.resource_updated(uri) == SUBSCRIBERS, "not every subscriber was told")
+    expect(all(outlet.last == UPDATED for outlet in outlets), "a subscriber was told wrongly")
+    figure = rate("update(uri)", updates, update=index.resource_updated, uri=uri) * SUBSCRIBERS
+    expect(all(outlet.sent == 1 + ROUNDS * updates for outlet in outlets), "updates were lost")
+    return figure
+
+
+COMPONENTS: tuple[tuple[str, str, Callable[[int], float]], ...] = (
+    ("parse", "mcpearl", parse),
+    ("parse", "mcp", parse_mcp),
+    ("parse", "msgspec", parse_bare),
+    ("decode_arguments", "mcpearl", decode_arguments),
+    ("validate_schema", "mcpearl", validate_schema),
+    ("pending", "mcpearl", pending),
+    ("encode_result", "mcpearl", encode_result),
+    ("registry_read", "mcpearl", registry_read),
+    ("notify", "mcpearl", notify),
+)
+
+
+def run(results: Results, *, quick: bool) -> None:
+    """Measure every component there is."""
+    for metric, column, component in COMPONENTS:
+        say(f"component: {metric} ({column})")
+        try:
+            results.add(metric, column, component(5_000 if quick else 500_000))
+        except (NotImplementedError, ImportError) as error:
+            results.missing.append(f"component {metric} ({str(error) or 'nothing to measure yet'})")
+        except WrongAnswer as error:
+            results.wrong.append(f"component {metric}: {error}")

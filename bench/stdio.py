@@ -1,0 +1,247 @@
+"""The stdio measure: a driver on bare pipes, and the four figures it takes.
+
+The clock covers writing the requests and reading the answers and nothing else: requests are encoded
+before it starts, and every answer is decoded and checked after it stops.
+"""
+
+import os
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+import psutil
+
+from bench.environments import clean_environ
+from bench.peers import PEERS, Peer, server_command
+from bench.progress import say
+from bench.results import Results, WrongAnswer
+
+WRITE_BLOCK = 50
+CHUNK = 1 << 18
+PATIENCE_SECONDS = 180  # a server that hangs is killed, and the read sees its end
+
+INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+    b'"capabilities":{},"clientInfo":{"name":"bench","version":"1.0.0"}}}\n'
+)
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+
+
+class Sum(msgspec.Struct):
+    result: int
+
+
+class Text(msgspec.Struct):
+    text: str
+
+
+class ToolResult(msgspec.Struct, rename="camel"):
+    content: list[Text]
+    structured_content: Sum | None = None
+    is_error: bool = False
+
+
+class Answer(msgspec.Struct):
+    id: int
+    result: ToolResult
+
+
+_decode_answer = msgspec.json.Decoder(Answer).decode
+
+
+class Process:
+    """A server process and the two pipes to it, already initialized."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close
+        started = time.perf_counter()
+        self.popen = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.stderr,
+            bufsize=0,
+            env=clean_environ(),
+        )
+        assert self.popen.stdin is not None and self.popen.stdout is not None
+        self.stdin = self.popen.stdin.fileno()
+        self.stdout = self.popen.stdout.fileno()
+        self.watchdog = threading.Timer(PATIENCE_SECONDS, self.popen.kill)
+        self.watchdog.daemon = True
+        self.watchdog.start()
+        try:
+            self._initialize()
+        except BaseException:
+            self.close()
+            raise
+        self.start_seconds = time.perf_counter() - started
+        self.rss_bytes = psutil.Process(self.popen.pid).memory_info().rss
+        write(self.stdin, INITIALIZED)
+
+    def _initialize(self) -> None:
+        write(self.stdin, INITIALIZE)
+        answer = msgspec.json.decode(self.read_lines(1)[0])
+        if answer.get("result", {}).get("protocolVersion") != "2025-11-25":
+            raise WrongAnswer(f"initialize was answered with {answer}")
+
+    def read_lines(self, count: int) -> list[bytes]:
+        """Read until exactly ``count`` lines are there."""
+        chunks: list[bytes] = []
+        while count > 0:
+            chunk = os.read(self.stdout, CHUNK)
+            if not chunk:
+                raise WrongAnswer(f"ended with {count} answers to come: {self.last_words()}")
+            chunks.append(chunk)
+            count -= chunk.count(b"\n")
+        return b"".join(chunks).splitlines()
+
+    def last_words(self) -> str:
+        """The last line the server wrote about itself."""
+        self.stderr.seek(0)
+        lines = self.stderr.read().decode(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+    def close(self) -> None:
+        self.watchdog.cancel()
+        self.popen.kill()
+        self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            assert pipe is not None
+            pipe.close()
+        self.stderr.close()
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Write all of the data, however many writes the pipe makes of it."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except BrokenPipeError:
+        return  # the server has gone; the read side sees it and tells
+
+
+def requests(tool: str, count: int) -> list[bytes]:
+    """One encoded call per line, each with other numbers: ``add(i, 7 * i)`` under the id ``i``."""
+    return [
+        b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":'
+        b'{"name":"%s","arguments":{"a":%d,"b":%d}}}\n' % (i, tool.encode(), i, 7 * i)
+        for i in range(1, count + 1)
+    ]
+
+
+def check(lines: Iterable[bytes], count: int) -> None:
+    """Every id from 1 to ``count`` answered once, with the right sum as data and as text."""
+    seen: set[int] = set()
+    for line in lines:
+        try:
+            answer = _decode_answer(line)
+        except msgspec.MsgspecError as error:
+            raise WrongAnswer(f"{error}: {line[:200]!r}") from None
+        result, expected = answer.result, 8 * answer.id
+        structured = result.structured_content
+        right = structured is not None and structured.result == expected
+        right = right and result.content[0].text == str(expected) and not result.is_error
+        if not right or answer.id in seen:
+            raise WrongAnswer(f"call {answer.id}: {line[:200]!r}")
+        seen.add(answer.id)
+    if seen != set(range(1, count + 1)):
+        raise WrongAnswer(f"{len(seen)} of {count} calls were answered")
+
+
+def pipelined(process: Process, tool: str, count: int) -> float:
+    """Calls per second with all calls sent without waiting, in writes of 50."""
+    lines = requests(tool, count)
+    blocks = [b"".join(lines[i : i + WRITE_BLOCK]) for i in range(0, count, WRITE_BLOCK)]
+
+    def send() -> None:
+        for block in blocks:
+            write(process.stdin, block)
+
+    sender = threading.Thread(target=send, daemon=True)
+    started = time.perf_counter()
+    sender.start()
+    answers = process.read_lines(count)
+    elapsed = time.perf_counter() - started
+    sender.join()
+    check(answers, count)
+    return count / elapsed
+
+
+def one_at_a_time(process: Process, tool: str, count: int) -> float:
+    """Calls per second when each call waits for the answer before it."""
+    lines = requests(tool, count)
+    answers: list[bytes] = []
+    started = time.perf_counter()
+    for line in lines:
+        write(process.stdin, line)
+        answers += process.read_lines(1)
+    elapsed = time.perf_counter() - started
+    check(answers, count)
+    return count / elapsed
+
+
+def measure_calls(peer: Peer, command: list[str], quick: bool) -> dict[str, float]:
+    """One run of one peer: each tool in a fresh process, pipelined and one at a time."""
+    share = 20 if quick else 1
+    figures: dict[str, float] = {}
+    for tool in ("add", "add_sync") if peer.has_plain_def else ("add",):
+        suffix = "_def" if tool == "add_sync" else ""
+        for metric, work, count in (
+            ("stdio_pipelined", pipelined, peer.pipelined_calls),
+            ("stdio_single", one_at_a_time, peer.single_calls),
+        ):
+            process = Process(command)
+            try:
+                figures[metric + suffix] = work(process, tool, count // share)
+            finally:
+                process.close()
+    return figures
+
+
+def measure_starts(results: Results, commands: dict[Peer, list[str]], spawns: int) -> None:
+    """Median time to the answer to ``initialize``, and median memory then."""
+    starts: dict[Peer, list[float]] = {}
+    memory: dict[Peer, list[float]] = {}
+    for number in range(spawns + 1):
+        for peer in list(commands):
+            with _noting(results, commands, peer):
+                process = Process(commands[peer])
+                process.close()
+                if number == 0:
+                    continue  # this one filled the file cache and wrote the bytecode
+                starts.setdefault(peer, []).append(process.start_seconds * 1e3)
+                memory.setdefault(peer, []).append(process.rss_bytes / 1e6)
+    for peer in commands:
+        results.add("stdio_start", peer.name, statistics.median(starts[peer]))
+        results.add("stdio_rss", peer.name, statistics.median(memory[peer]))
+
+
+@contextmanager
+def _noting(results: Results, commands: dict[Peer, list[str]], peer: Peer) -> Iterator[None]:
+    """Note a wrong answer, and measure that peer no further."""
+    try:
+        yield
+    except WrongAnswer as error:
+        results.wrong.append(f"stdio, {peer.title}: {error}")
+        del commands[peer]
+
+
+def run(results: Results, *, quick: bool) -> None:
+    """Measure every peer; the rounds go over all of them, so that a slow moment hits all alike."""
+    commands = {peer: server_command(peer) for peer in PEERS}
+    say("stdio: start and memory of all peers")
+    measure_starts(results, commands, 2 if quick else 7)
+    rounds = 1 if quick else 3
+    for number in range(1, rounds + 1):
+        for peer, command in list(commands.items()):
+            say(f"stdio: calls of {peer.title}, round {number} of {rounds}")
+            with _noting(results, commands, peer):
+                for metric, figure in measure_calls(peer, command, quick).items():
+                    best = max(figure, results.get(metric, peer.name) or 0.0)
+                    results.add(metric, peer.name, best)

@@ -1,0 +1,92 @@
+"""mcpearl: the Model Context Protocol for Python. Client, server, and the runtime of both.
+
+Names are loaded when first used, so that a program pays only for the side it is on.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mcpearl._version import __version__
+
+if TYPE_CHECKING:
+    from mcpearl.client.client import Client
+    from mcpearl.protocol.errors import (
+        CapabilityMissing,
+        ConnectionLost,
+        InvalidResult,
+        LimitReached,
+        McpearlError,
+        McpError,
+        MissingClientCapability,
+        RequestTimeout,
+        ResourceNotFound,
+        ToolError,
+        UrlElicitationRequired,
+    )
+    from mcpearl.protocol.limits import Limits
+    from mcpearl.server.context import Context
+    from mcpearl.server.forms import Elicited
+    from mcpearl.server.handler import Handler
+    from mcpearl.server.results import Media
+    from mcpearl.server.server import Server
+    from mcpearl.transports.transport import Receiver, Transport
+
+_HOMES = {
+    "CapabilityMissing": "protocol.errors",
+    "Client": "client.client",
+    "ConnectionLost": "protocol.errors",
+    "Context": "server.context",
+    "Elicited": "server.forms",
+    "Handler": "server.handler",
+    "InvalidResult": "protocol.errors",
+    "LimitReached": "protocol.errors",
+    "Limits": "protocol.limits",
+    "McpError": "protocol.errors",
+    "McpearlError": "protocol.errors",
+    "Media": "server.results",
+    "MissingClientCapability": "protocol.errors",
+    "Receiver": "transports.transport",
+    "RequestTimeout": "protocol.errors",
+    "ResourceNotFound": "protocol.errors",
+    "Server": "server.server",
+    "ToolError": "protocol.errors",
+    "Transport": "transports.transport",
+    "UrlElicitationRequired": "protocol.errors",
+}
+
+__all__ = [
+    "CapabilityMissing",
+    "Client",
+    "ConnectionLost",
+    "Context",
+    "Elicited",
+    "Handler",
+    "InvalidResult",
+    "LimitReached",
+    "Limits",
+    "McpError",
+    "McpearlError",
+    "Media",
+    "MissingClientCapability",
+    "Receiver",
+    "RequestTimeout",
+    "ResourceNotFound",
+    "Server",
+    "ToolError",
+    "Transport",
+    "UrlElicitationRequired",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'mcpearl' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"mcpearl.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

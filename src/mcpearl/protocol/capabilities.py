@@ -1,0 +1,118 @@
+"""Capabilities: which one a method needs, whether a side has it, what a version leaves of it.
+
+A path such as `resources.subscribe` names a capability everywhere: in the tables, in errors and in
+the documentation.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from mcpearl.protocol.errors import McpError, MissingClientCapability
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.versions import Version
+from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
+from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+
+# What the server must have announced for a client to call it.
+SERVER_NEEDS: dict[str, str] = {
+    "tools/list": "tools",
+    "tools/call": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resources",
+    "resources/read": "resources",
+    "resources/subscribe": "resources.subscribe",
+    "resources/unsubscribe": "resources.subscribe",
+    "prompts/list": "prompts",
+    "prompts/get": "prompts",
+    "completion/complete": "completions",
+    "logging/setLevel": "logging",
+    "tasks/get": "tasks",
+    "tasks/result": "tasks",
+    "tasks/update": "tasks",
+    "tasks/list": "tasks.list",
+    "tasks/cancel": "tasks.cancel",
+}
+
+# What the client must have declared for a server to ask it.
+CLIENT_NEEDS: dict[str, str] = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+    "tasks/get": "tasks",
+    "tasks/result": "tasks",
+    "tasks/list": "tasks.list",
+    "tasks/cancel": "tasks.cancel",
+}
+
+
+def has(capabilities: Struct, path: str) -> bool:
+    """Whether a capability is there; `False` and absent are the same."""
+    value: Any = capabilities
+    for name in _names(path):
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+        if value is None or value is False:
+            return False
+    return True
+
+
+def _names(path: str) -> list[str]:
+    # The name of an extension has dots of its own.
+    return path.split(".", 1) if path.startswith("extensions.") else path.split(".")
+
+
+def absent(method: str, capability: str) -> McpError:
+    """Make the answer to a method whose capability the server does not have."""
+    return McpError(
+        METHOD_NOT_FOUND,
+        f"Method not found: `{method}` needs the capability `{capability}`, "
+        "which this server does not have",
+        {"method": method, "capability": capability},
+    )
+
+
+def require(capabilities: ClientCapabilities, path: str) -> None:
+    """Raise `MissingClientCapability` unless the client declared it.
+
+    An empty `elicitation` means form mode, as it did before there were modes.
+    """
+    if _declares(capabilities, path):
+        return
+    required: dict[str, Any] = {}
+    for name in reversed(_names(path)):
+        required = {name: required}
+    raise MissingClientCapability(path, required)
+
+
+def _declares(capabilities: ClientCapabilities, path: str) -> bool:
+    if path != "elicitation.form":
+        return has(capabilities, path)
+    elicitation = capabilities.elicitation
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def check_mode(capabilities: ClientCapabilities, mode: str | None) -> None:
+    """Refuse an `elicitation/create` in a mode this client did not declare."""
+    path = f"elicitation.{mode or 'form'}"
+    if not _declares(capabilities, path):
+        raise McpError(
+            INVALID_PARAMS,
+            f"Invalid params for `elicitation/create`: it needs the capability `{path}`, "
+            "which this client did not declare",
+            {"method": "elicitation/create", "capability": path},
+        )
+
+
+def announce(
+    capabilities: ServerCapabilities, version: Version, client: ClientCapabilities
+) -> ServerCapabilities:
+    """Narrow what a server can do to what the version knows and the client shares of extensions."""
+    offered = capabilities.extensions
+    if offered:
+        shared = client.extensions or {}
+        kept = {name: settings for name, settings in offered.items() if name in shared}
+        capabilities = replace(capabilities, extensions=kept or None)
+    return narrow(capabilities, version.name)

@@ -1,0 +1,237 @@
+"""The client's end of one message stream: opens it in either era, sends requests, reads answers.
+
+Requests of a legacy server come out as `Call`s; so do answers, notices and the end of a
+subscription. A modern server never calls: its questions come inside results.
+"""
+
+from math import inf
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from mcpearl.protocol import codec, legacy
+from mcpearl.protocol.capabilities import CLIENT_NEEDS, check_mode, has
+from mcpearl.protocol.codec import UNREADABLE, Envelope
+from mcpearl.protocol.end import End, progress_token
+from mcpearl.protocol.errors import InvalidResult, Malformed, McpError
+from mcpearl.protocol.events import Answer, Batch, Call, Caller, Event, Ignored, Reply
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.modern import INPUT_REQUIRED, RESULT_TYPES, Presentation
+from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.routes import NOTICES_TO_CLIENT, TO_CLIENT, unknown_method
+from mcpearl.protocol.versions import NEWEST, NEWEST_LEGACY, Version
+from mcpearl.types.base import Implementation, Result, decode, encode
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.initialize import InitializeResult
+from mcpearl.types.input_required import InputRequiredResult
+from mcpearl.types.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
+
+LISTEN = "subscriptions/listen"
+
+
+class ClientEnd(End):
+    """One server, as the client sees it."""
+
+    notices = NOTICES_TO_CLIENT
+
+    def __init__(
+        self, info: Implementation, capabilities: ClientCapabilities, limits: Limits
+    ) -> None:
+        super().__init__("client", limits)
+        self.info = info
+        self.capabilities = capabilities
+        self.version: Version = NEWEST_LEGACY
+        self.presentation: Presentation | None = None  # set once the server is known to be modern
+        self.lifecycle.take(Step.CONNECT)
+
+    # Opening
+
+    def speak_modern(self, version: Version = NEWEST, log_level: str | None = None) -> None:
+        """Present this client on every request from now on."""
+        self.version = version
+        self.presentation = Presentation(version, self.info, self.capabilities, log_level)
+
+    def speak_legacy(self) -> None:
+        """Go back to a session: the server turned out to be of the legacy era."""
+        self.presentation = None
+        self.version = NEWEST_LEGACY
+
+    def initialize(
+        self, waiter: Any, now: float, timeout: float, version: Version = NEWEST_LEGACY
+    ) -> tuple[Entry, bytes]:
+        """Begin a legacy session: the entry that waits and the bytes to send."""
+        self.lifecycle.take(Step.INITIALIZE)
+        params = legacy.propose(version, self.info, self.capabilities)
+        entry = self.pending.add("initialize", waiter, now, timeout)
+        return entry, codec.encode_request(entry.id, "initialize", encode(params))
+
+    def initialized(self, result: InitializeResult) -> bytes:
+        """Take a server's answer to `initialize`: the notification to send, if we can go on."""
+        version = legacy.agreed(result)
+        if version is None:
+            raise InvalidResult(
+                f"the server answered `initialize` with protocol version "
+                f"{result.protocol_version!r}, which this client does not speak"
+            )
+        self.lifecycle.take(Step.INITIALIZED)
+        self.version = version
+        self.caller = Caller(version, None, self.capabilities)
+        return codec.encode_notification("notifications/initialized")
+
+    def connected(self) -> None:
+        """Note that a modern server is there: nothing more has to be agreed."""
+        self.lifecycle.take(Step.INITIALIZE)
+        self.lifecycle.take(Step.INITIALIZED)
+
+    # Receiving
+
+    def _refuse_malformed(self, error: Malformed) -> Event:
+        # A client has no business answering what it cannot read; it would only feed a loop.
+        self.malformed += 1
+        return Ignored(f"the server sent what is no message: {error.message}")
+
+    def _refuse_notice(self, method: str) -> str | None:
+        return self.lifecycle.refuse(method) if self.presentation is None else None
+
+    def _cancelled(self, params: Any) -> Event:
+        # The one thing a modern server cancels is a subscription of ours. It ends as if answered.
+        id = params.request_id
+        entry = self.pending.get(id)
+        if self.presentation is None or entry is None or entry.method != LISTEN:
+            return super()._cancelled(params)
+        self.pending.discard(entry.id)
+        return Answer(entry, result=Raw(b"{}"))
+
+    def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:
+        method, id = envelope.method, envelope.id
+        assert method is not UNSET
+        assert id is not UNSET
+        if self.presentation is not None and (self.ready or method != "ping"):
+            # Until the server is known to be modern it may still be a legacy one that pings.
+            return Ignored(f"a modern server sent the request `{method[:128]}`")
+        route = TO_CLIENT.get(method)
+        if route is None:
+            raise unknown_method(method)
+        refusal = self.lifecycle.refuse(method)
+        if refusal is not None:
+            raise McpError(INVALID_REQUEST, refusal, {"method": method})
+        if method == "ping":
+            return Reply(codec.encode_result(id, b"{}"))
+        route.check_version(self.version)
+        needs = CLIENT_NEEDS.get(method)
+        if needs is not None and not has(self.capabilities, needs):
+            raise McpError(
+                METHOD_NOT_FOUND,
+                f"Method not found: `{method}` needs the capability `{needs}`, "
+                "which this client did not declare",
+                {"method": method, "capability": needs},
+            )
+        params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        if method == "elicitation/create":
+            check_mode(self.capabilities, params.mode)
+        assert self.caller is not None
+        token = progress_token(params.meta)
+        return self._admit(Call(id, method, params, self.caller, token, batch))
+
+    # Answering
+
+    def result(self, call: Call, result: Result) -> bytes | None:
+        """Answer a request of the server; None when it no longer waits."""
+        if not self.is_open(call):
+            return None
+        return self._finish(
+            call, codec.encode_result(call.id, encode(narrow(result, self.version.name)))
+        )
+
+    # Asking
+
+    def request(
+        self,
+        method: str,
+        params: Struct,
+        waiter: Any,
+        now: float,
+        timeout: float,
+        max_timeout: float | None = None,
+        *,
+        progress: bool = False,
+        meta: dict[str, Any] | None = None,
+    ) -> tuple[Entry, bytes]:
+        """Make a request in the words of the agreed version: what waits, and the bytes to send."""
+        own = getattr(params, "meta", None)
+        if own is not None:
+            meta = {**own, **(meta or {})}
+            params = replace(params, meta=None)
+        body = encode(narrow(params, self.version.name))
+        entry = self.pending.add(method, waiter, now, timeout, max_timeout)
+        try:
+            members = self._meta(entry.id if progress else None, meta)
+            return entry, codec.encode_request(entry.id, method, codec.splice(members, body))
+        except BaseException:
+            self.pending.discard(entry.id)
+            raise
+
+    def listen(self, params: Struct, waiter: Any) -> tuple[Entry, bytes]:
+        """Open a subscription: a request whose answer comes only when the stream ends."""
+        return self.request(LISTEN, params, waiter, 0.0, inf)
+
+    def _meta(self, token: int | None, more: dict[str, Any] | None) -> bytes:
+        if self.presentation is not None:
+            return b'"_meta":' + self.presentation.meta(token, more)
+        if token is None and not more:
+            return b""
+        legacy_meta = dict(more or {})
+        if token is not None:
+            legacy_meta["progressToken"] = token
+        return b'"_meta":' + encode(legacy_meta)
+
+    def notify(self, method: str, params: Struct | None = None) -> bytes:
+        """Give the bytes of a notification."""
+        body = b"" if params is None else encode(narrow(params, self.version.name))
+        return codec.encode_notification(method, body)
+
+    def decode_result(
+        self, method: str, kind: type[Result], raw: Raw
+    ) -> Result | InputRequiredResult:
+        """Read a result as its type, or as the questions a modern server has first."""
+        try:
+            result = decode(kind, raw)
+        except msgspec.ValidationError as error:
+            return self._other_result(method, raw, error)
+        except UNREADABLE as error:
+            raise InvalidResult(f"the result of `{method}` is not JSON: {error}") from None
+        if result.result_type is not None and self.presentation is not None:
+            if result.result_type == INPUT_REQUIRED:
+                return self._other_result(method, raw, None)
+            if result.result_type not in RESULT_TYPES:
+                raise _unknown_result_type(method, result.result_type)
+        return result
+
+    def _other_result(self, method: str, raw: Raw, error: Exception | None) -> InputRequiredResult:
+        try:
+            result = decode(InputRequiredResult, raw)
+        except UNREADABLE:
+            raise InvalidResult(f"the result of `{method}` is not valid: {error}") from None
+        if self.presentation is None or result.result_type in (None, "complete"):
+            raise InvalidResult(f"the result of `{method}` is not valid: {error}") from None
+        if result.result_type != INPUT_REQUIRED:
+            raise _unknown_result_type(method, result.result_type)
+        if result.input_requests is None and result.request_state is None:
+            raise InvalidResult(
+                f"`{method}` was answered `input_required` with neither `inputRequests` "
+                "nor `requestState`"
+            )
+        return result
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests may be sent."""
+        return self.lifecycle.phase is Phase.READY
+
+
+def _unknown_result_type(method: str, result_type: str) -> InvalidResult:
+    return InvalidResult(f"`{method}` was answered with the unknown resultType {result_type!r}")

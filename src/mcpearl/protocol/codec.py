@@ -1,0 +1,196 @@
+"""JSON-RPC 2.0: bytes to envelopes and back.
+
+The envelope is decoded once and leaves `params`, `result` and `error` raw; whoever routes the
+message decodes them into their type. Encoding splices bodies that are encoded already.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import astuple
+
+from mcpearl.protocol.errors import Malformed, McpError
+from mcpearl.types.base import RequestId
+from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
+
+# What decoding can raise. Strings that are not UTF-8 come out as they do everywhere in Python.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Envelope(Struct, gc=False):
+    """Any message: a request has `method` and `id`, a notification `method`, an answer `id`."""
+
+    jsonrpc: str
+    id: int | str | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Anything(Struct):
+    """What can still be read of a message that is none: enough to answer it, or not to."""
+
+    id: Raw | UnsetType = UNSET
+    method: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+_decode_error = msgspec.json.Decoder(ErrorObject).decode
+_decode_id = msgspec.json.Decoder(int | str).decode
+_decode_anything = msgspec.json.Decoder(_Anything).decode
+_skim = msgspec.json.Decoder(Raw).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(message: bytes | Raw) -> Envelope:
+    """Read one message; `Malformed` says what is wrong with it and which id to answer with."""
+    try:
+        envelope = _decode(message)
+    except UNREADABLE as error:
+        raise _diagnose(message, error) from None
+    if envelope.jsonrpc != "2.0":
+        raise _invalid(message, f'`jsonrpc` must be "2.0", not {envelope.jsonrpc[:32]!r}')
+    if envelope.method is UNSET:
+        if envelope.id is UNSET and envelope.error is UNSET:
+            raise _invalid(message, "a message needs `method`, or `id` with `result` or `error`")
+        if (envelope.result is UNSET) is (envelope.error is UNSET):
+            raise _invalid(message, "`method` is missing, and it is not an answer either")
+    return envelope
+
+
+def is_batch(message: bytes) -> bool:
+    """Whether the message is a JSON array."""
+    return message.lstrip()[:1] == b"["
+
+
+def decode_batch(message: bytes, limit: int) -> list[Raw]:
+    """Cut a batch into its messages, undecoded."""
+    try:
+        slots = astuple(_batch_decoder(limit)(message))
+    except UNREADABLE as error:
+        raise _diagnose(message, error) from None
+    messages = [slot for slot in slots if slot is not UNSET]
+    if not messages:
+        raise Malformed(INVALID_REQUEST, "a batch must not be empty")
+    if len(messages) > limit:
+        raise Malformed(INVALID_REQUEST, f"a batch may hold {limit} messages, not more")
+    return messages
+
+
+@lru_cache(maxsize=8)
+def _batch_decoder(limit: int) -> Callable[[bytes], Any]:
+    # One slot more than the limit, and what follows is skipped: a list of all the messages could
+    # take thirty times the bytes of the batch.
+    slots = [(f"m{place}", Raw | UnsetType, UNSET) for place in range(limit + 1)]
+    return msgspec.json.Decoder(msgspec.defstruct("_Cut", slots, array_like=True)).decode
+
+
+def check_json(message: bytes) -> None:
+    """Raise `Malformed` unless the bytes are JSON, whatever they say."""
+    try:
+        _skim(message)
+    except UNREADABLE as error:
+        raise _diagnose(message, error) from None
+
+
+def decode_error(raw: Raw | bytes) -> ErrorObject:
+    """Read the `error` member of an answer; whatever it is, something usable comes back."""
+    try:
+        return _decode_error(raw)
+    except UNREADABLE:
+        return ErrorObject(
+            code=INVALID_REQUEST, message="the peer answered with a malformed error object"
+        )
+
+
+def encode_request(id: RequestId, method: str, params: bytes) -> bytes:
+    """Give the bytes of a request whose params are encoded already."""
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (
+        b"%d" % id if type(id) is int else _encode(id),
+        _encode(method),
+        params,
+    )
+
+
+def encode_notification(method: str, params: bytes = b"") -> bytes:
+    """Give the bytes of a notification whose params are encoded already."""
+    if not params or params == b"{}":
+        return b'{"jsonrpc":"2.0","method":%b}' % _encode(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params)
+
+
+def encode_result(id: RequestId, result: bytes) -> bytes:
+    """Give the bytes of an answer whose result is encoded already."""
+    if type(id) is int:
+        return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
+
+
+def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
+    """Give the bytes of an error answer. Without a readable id it carries `null`, as JSON-RPC asks.
+
+    An error can always be told: data that is not JSON is left out, text that is not UTF-8 mended.
+    """
+    data = getattr(error, "data", UNSET)
+    try:
+        body = _encode(ErrorObject(code=error.code, message=error.message, data=data))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        message = error.message.encode(errors="replace").decode()
+        body = _encode(ErrorObject(code=error.code, message=message))
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (
+        b"null" if id is None else _encode(id),
+        body,
+    )
+
+
+def encode_text(text: str) -> bytes:
+    """Give a string as JSON."""
+    return _encode(text)
+
+
+def splice(members: bytes, body: bytes) -> bytes:
+    """Put encoded members (`"a":1,"b":2`) in front of those of an encoded object."""
+    if not members:
+        return body
+    return b"{%b%b%b" % (
+        members,
+        b"}" if body == b"{}" else b",",
+        b"" if body == b"{}" else body[1:],
+    )
+
+
+def _diagnose(message: bytes | Raw, error: Exception) -> Malformed:
+    """Find out whether this was no JSON at all, or JSON that is no message."""
+    if isinstance(error, msgspec.ValidationError):
+        return _invalid(message, f"not a JSON-RPC message: {error}")
+    if isinstance(error, RecursionError):
+        return Malformed(PARSE_ERROR, "JSON is nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return Malformed(PARSE_ERROR, "a string is not UTF-8")
+    return Malformed(PARSE_ERROR, str(error) or "not JSON")
+
+
+def _invalid(message: bytes | Raw, reason: str) -> Malformed:
+    """Say what is wrong with JSON that is no message. A broken answer is never answered."""
+    try:
+        _skim(message)
+        seen = _decode_anything(message)
+    except msgspec.ValidationError:
+        return Malformed(INVALID_REQUEST, reason)
+    except UNREADABLE as error:
+        return _diagnose(message, error)
+    is_answer = seen.method is UNSET and (seen.result is not UNSET or seen.error is not UNSET)
+    return Malformed(INVALID_REQUEST, reason, _readable_id(seen.id), is_answer=is_answer)
+
+
+def _readable_id(raw: Raw | UnsetType) -> RequestId | None:
+    try:
+        return None if raw is UNSET else _decode_id(raw)
+    except UNREADABLE:
+        return None

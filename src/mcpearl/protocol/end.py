@@ -1,0 +1,211 @@
+"""What both ends of a message stream share: requests out and their answers, requests in, batches.
+
+An end is fed one message at a time and returns one event for it. It never raises for what a peer
+sends. `server_end` and `client_end` add what only one side does.
+"""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.codec import Envelope
+from mcpearl.protocol.errors import Malformed, McpError, brief
+from mcpearl.protocol.events import (
+    Answer,
+    Batch,
+    Call,
+    Caller,
+    Cancel,
+    Event,
+    Ignored,
+    Many,
+    Notice,
+    Reply,
+)
+from mcpearl.protocol.lifecycle import Lifecycle, Role
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.pending import Entry, Pending
+from mcpearl.protocol.routes import Route
+from mcpearl.types.base import PROGRESS_TOKEN_KEY, RequestId
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+
+
+class End:
+    """One end of one message stream."""
+
+    notices: dict[str, Route]
+
+    def __init__(self, role: Role, limits: Limits) -> None:
+        self.limits = limits
+        self.lifecycle = Lifecycle(role)
+        self.pending = Pending(limits.max_pending)  # requests of ours
+        self.in_flight: dict[RequestId, Call] = {}  # requests of the peer
+        self.caller: Caller | None = None  # the peer of a legacy session, once known
+        self.malformed = 0  # messages that were none
+
+    # Receiving
+
+    def receive(self, message: bytes) -> Event:
+        """Take one message and say what it means."""
+        try:
+            envelope = codec.decode(message)
+        except Malformed as error:
+            if codec.is_batch(message):
+                return self._receive_batch(message)
+            return self._refuse_malformed(error)
+        return self._receive_one(envelope, None)
+
+    def _receive_one(self, envelope: Envelope, batch: Batch | None) -> Event:
+        if envelope.method is UNSET:
+            return self._answered(envelope)
+        if envelope.id is UNSET:
+            return self._notified(envelope)
+        try:
+            return self._requested(envelope, batch)
+        except McpError as error:
+            return Reply(codec.encode_error(envelope.id, error), refused=True)
+        except RecursionError:
+            too_deep = McpError(INVALID_PARAMS, "Invalid params: nested too deeply")
+            return Reply(codec.encode_error(envelope.id, too_deep), refused=True)
+
+    def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:
+        raise NotImplementedError
+
+    def _refuse_malformed(self, error: Malformed) -> Event:
+        self.malformed += 1
+        if error.is_answer:
+            return Ignored(f"malformed answer: {error.message}")
+        return Reply(codec.encode_error(error.id, error), refused=True)
+
+    def refuse_frame(self, reason: str) -> Event:
+        """Answer bytes the framing could not make a message of."""
+        return self._refuse_malformed(Malformed(INVALID_REQUEST, reason))
+
+    def _receive_batch(self, message: bytes) -> Event:
+        caller = self.caller
+        if caller is None or not caller.version.batches:
+            return self._refuse_batch(message)
+        try:
+            messages = codec.decode_batch(message, self.limits.max_batch)
+        except Malformed as error:
+            return self._refuse_malformed(error)
+        batch = Batch()
+        batch.open = 1  # held open until every message was looked at
+        events: list[Event] = []
+        for part in messages:
+            try:
+                event = self._receive_one(codec.decode(part), batch)
+            except Malformed as error:
+                event = self._refuse_malformed(error)
+            if isinstance(event, Call):
+                batch.open += 1
+            elif isinstance(event, Reply):
+                batch.parts.append(event.message)
+                continue
+            events.append(event)
+        whole = batch.close(None)
+        if whole is not None:
+            events.append(Reply(whole))
+        return Many(events)
+
+    def _refuse_batch(self, message: bytes) -> Event:
+        agreed = "before initialize" if self.caller is None else f"in {self.caller.version.name}"
+        try:
+            codec.check_json(message)
+        except Malformed as error:
+            return self._refuse_malformed(error)
+        return self._refuse_malformed(
+            Malformed(INVALID_REQUEST, f"there are no JSON-RPC batches {agreed}")
+        )
+
+    def _answered(self, envelope: Envelope) -> Event:
+        entry = self.pending.resolve(envelope.id)
+        if entry is None:
+            return Ignored(f"answer to {_shown(envelope.id)}, which nobody waits for")
+        if envelope.error is not UNSET:
+            return Answer(entry, error=codec.decode_error(envelope.error))
+        assert envelope.result is not UNSET
+        return Answer(entry, result=envelope.result)
+
+    def _notified(self, envelope: Envelope) -> Event:
+        assert envelope.method is not UNSET
+        method = envelope.method
+        route = self.notices.get(method)
+        if route is None:
+            return Ignored(f"unknown notification {method[:128]!r}")
+        refusal = self._refuse_notice(method)
+        if refusal is not None:
+            return Ignored(refusal)
+        try:
+            params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        except McpError as error:
+            return Ignored(error.message)
+        if method == "notifications/cancelled":
+            return self._cancelled(params)
+        return Notice(method, params)
+
+    def _refuse_notice(self, method: str) -> str | None:
+        """Say why a notification may not be received now; None when it may."""
+        raise NotImplementedError
+
+    def _cancelled(self, params: Any) -> Event:
+        call = self.in_flight.get(params.request_id)
+        if call is None:
+            return Ignored(f"cancellation of {_shown(params.request_id)}, which is not in flight")
+        return Cancel(call, params.reason, self.drop(call))
+
+    # Answering
+
+    def _admit(self, call: Call) -> Call:
+        if call.id in self.in_flight:
+            raise McpError(
+                INVALID_REQUEST, f"The id {_shown(call.id)} belongs to a request still in flight"
+            )
+        if len(self.in_flight) >= self.limits.max_in_flight_hard:
+            raise McpError(
+                INTERNAL_ERROR,
+                f"Too many requests in flight: the limit is {self.limits.max_in_flight_hard}",
+            )
+        self.in_flight[call.id] = call
+        return call
+
+    def drop(self, call: Call) -> bytes | None:
+        """Forget a call that will not be answered; bytes to send if that completes its batch."""
+        if not self.is_open(call):
+            return None
+        del self.in_flight[call.id]
+        return None if call.batch is None else call.batch.close(None)
+
+    def is_open(self, call: Call) -> bool:
+        """Whether the peer still waits for this call."""
+        return self.in_flight.get(call.id) is call
+
+    def _finish(self, call: Call, answer: bytes) -> bytes | None:
+        """Close a call with its encoded answer: bytes to send, or None while its batch is open."""
+        del self.in_flight[call.id]
+        return answer if call.batch is None else call.batch.close(answer)
+
+    def fail(self, call: Call, error: McpError) -> bytes | None:
+        """Answer a call with an error; None when there is nothing to send."""
+        if not self.is_open(call):
+            return None
+        return self._finish(call, codec.encode_error(call.id, error))
+
+    # Asking
+
+    def abandon(self, entry: Entry, reason: str) -> bytes:
+        """Give up on a request of ours; the bytes that tell the peer."""
+        self.pending.discard(entry.id)
+        body = b'{"requestId":%d,"reason":%b}' % (entry.id, codec.encode_text(reason))
+        return codec.encode_notification("notifications/cancelled", body)
+
+
+def _shown(id: object) -> str:
+    return brief(repr(id[:64] if isinstance(id, str) else id), 80)
+
+
+def progress_token(meta: dict[str, Any] | None) -> RequestId | None:
+    """The token progress notifications must carry, if the peer wants any."""
+    token = None if meta is None else meta.get(PROGRESS_TOKEN_KEY)
+    return token if isinstance(token, (int, str)) and not isinstance(token, bool) else None

@@ -1,0 +1,144 @@
+"""Every error of the package that a caller can meet, in one hierarchy.
+
+`McpError` is a JSON-RPC error answer, raised on the side that received it and raised by handlers
+that want to send one. The others never travel: they say what happened to a request locally.
+"""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from mcpearl.types.jsonrpc import (
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    RESOURCE_NOT_FOUND,
+    URL_ELICITATION_REQUIRED,
+    ErrorObject,
+)
+
+USER_REJECTED = -1
+
+
+def brief(text: str, limit: int = 256) -> str:
+    """Shorten what a peer wrote before it goes into a message of ours."""
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+class McpearlError(Exception):
+    """The root of everything this package raises on purpose."""
+
+
+class McpError(McpearlError):
+    """A JSON-RPC error answer: the peer sent it, or a handler raises it to send it.
+
+    >>> raise McpError(-32602, "no such city", {"city": "Atlantis"})
+    """
+
+    def __init__(self, code: int, message: str, data: Any = UNSET) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    @classmethod
+    def of(cls, error: ErrorObject) -> "McpError":
+        """Make the exception a waiting caller gets for an error answer."""
+        return McpError(error.code, error.message, error.data)
+
+    def __str__(self) -> str:
+        detail = "" if self.data is UNSET or self.data is None else f" ({self.data})"
+        return f"{self.message} [{self.code}]{detail}"
+
+
+class ResourceNotFound(McpError):
+    """There is no resource with this URI. The code it travels with depends on the version."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+        self.uri = uri
+
+
+class MissingClientCapability(McpError):
+    """The handler needs something the client did not say it can do."""
+
+    def __init__(self, capability: str, required: dict[str, Any]) -> None:
+        super().__init__(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            f"The client did not declare the capability `{capability}`",
+            {"requiredCapabilities": required},
+        )
+        self.capability = capability
+
+
+class UrlElicitationRequired(McpError):
+    """The call needs the user to visit one or more URLs first (2025-11-25)."""
+
+    def __init__(self, elicitations: list[dict[str, Any]], message: str | None = None) -> None:
+        super().__init__(
+            URL_ELICITATION_REQUIRED,
+            message or "This request needs the user to complete an interaction at a URL first",
+            {"elicitations": elicitations},
+        )
+
+
+class ToolError(McpearlError):
+    """Raise it in a tool to answer `isError: true` with this very text, for the model to read."""
+
+
+class RequestTimeout(McpearlError, TimeoutError):
+    """No answer within the time allowed. The other side has been told to stop."""
+
+    def __init__(self, method: str, seconds: float, *, hard: bool = False) -> None:
+        limit = "the maximum time allowed" if hard else "the timeout"
+        super().__init__(
+            f"`{method}` was not answered within {seconds:g} s, {limit}; "
+            "pass a larger `timeout` if the work takes that long"
+        )
+        self.method = method
+        self.seconds = seconds
+
+
+class ConnectionLost(McpearlError, ConnectionError):
+    """The connection ended while a request was waiting, or before it could be sent.
+
+    `maybe_executed` is False only when the request certainly never reached the peer.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        maybe_executed: bool = False,
+        exit_code: int | None = None,
+        stderr: str = "",
+    ) -> None:
+        tail = f"\nlast lines of its stderr:\n{stderr}" if stderr else ""
+        super().__init__(f"{reason}{tail}")
+        self.reason = reason
+        self.maybe_executed = maybe_executed
+        self.exit_code = exit_code
+        self.stderr = stderr
+
+
+class LimitReached(McpearlError):
+    """A bound of this side was reached; the message names the bound and its setting."""
+
+
+class InvalidResult(McpearlError):
+    """The peer answered with something that is not a valid result of the method."""
+
+
+class CapabilityMissing(McpearlError):
+    """The server did not announce the capability a client method needs; nothing was sent."""
+
+
+class Malformed(McpearlError):
+    """Bytes that are no message: what is wrong, and the id to answer with if one was readable."""
+
+    def __init__(
+        self, code: int, message: str, id: int | str | None = None, *, is_answer: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.id = id
+        self.is_answer = is_answer  # it was meant as an answer, so answering it could go on forever

@@ -1,0 +1,142 @@
+"""What comes out of an end when a message goes in: plain records, told apart by their class.
+
+`Call` is the inner call both eras turn their wire into: a method, typed params, who is asking. How
+it is answered (`Outlet`) is attached by whoever received it.
+"""
+
+from typing import Any, Protocol
+
+from msgspec import Raw, Struct
+
+from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.versions import Version
+from mcpearl.types.base import Implementation, RequestId
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.jsonrpc import ErrorObject
+
+
+class Outlet(Protocol):
+    """Where an answer, and what belongs to it, goes: a connection, or one response stream."""
+
+    def send(self, message: bytes) -> None:
+        """Hand over one message; it leaves in order, as soon as the wire takes it."""
+        ...
+
+
+class Caller:
+    """Who is asking: one per legacy session, or one per way a modern client presents itself."""
+
+    __slots__ = ("capabilities", "client", "log_level", "principal", "version")
+
+    def __init__(
+        self,
+        version: Version,
+        client: Implementation | None,
+        capabilities: ClientCapabilities,
+        log_level: str | None = None,
+        principal: Any = None,
+    ) -> None:
+        self.version = version
+        self.client = client
+        self.capabilities = capabilities
+        self.log_level = log_level  # modern: of the request; legacy: as last set in the session
+        self.principal = principal
+
+
+class Batch:
+    """The answers of one batch, held until the last of them is there."""
+
+    __slots__ = ("open", "parts")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.parts: list[bytes] = []
+
+    def close(self, part: bytes | None) -> bytes | None:
+        """Take one answer (None for a call that gets none); the array when it was the last."""
+        self.open -= 1
+        if part is not None:
+            self.parts.append(part)
+        if self.open or not self.parts:
+            return None
+        return b"[%b]" % b",".join(self.parts)
+
+
+class Call:
+    """A request that was admitted and waits to be answered, exactly once."""
+
+    __slots__ = ("batch", "caller", "id", "method", "outlet", "params", "progress_token", "work")
+
+    def __init__(
+        self,
+        id: RequestId,
+        method: str,
+        params: Any,
+        caller: Caller,
+        progress_token: RequestId | None = None,
+        batch: Batch | None = None,
+    ) -> None:
+        self.id = id
+        self.method = method
+        self.params = params
+        self.caller = caller
+        self.progress_token = progress_token
+        self.batch = batch
+        self.outlet: Any = None  # the Outlet, attached by the connection that received it
+        self.work: Any = None  # whatever runs it, attached by whoever runs it
+
+
+class Notice(Struct, gc=False):
+    """A notification for the layer above."""
+
+    method: str
+    params: Any
+
+
+class Answer(Struct):
+    """The outcome of a request of ours: `result` or `error`, never both."""
+
+    entry: Entry
+    result: Raw | None = None
+    error: ErrorObject | None = None
+
+
+class Cancel(Struct):
+    """The peer no longer wants the answer to this call."""
+
+    call: Call
+    reason: str | None = None
+    message: bytes | None = None
+    """The answers of its batch, when this call was the last one they waited for."""
+
+
+class Reply(Struct):
+    """Bytes to send back at once: the message was dealt with, or refused, right here."""
+
+    message: bytes
+    refused: bool = False
+
+
+class Opened(Struct):
+    """A server's end got `initialize`: the bytes to answer with. A notification makes it ready."""
+
+    message: bytes
+
+
+class Ready(Struct):
+    """The session is ready: from now on everything may travel."""
+
+
+class Ignored(Struct):
+    """Nothing to do, and why."""
+
+    reason: str
+
+
+class Many(Struct):
+    """The events of one batch, in order."""
+
+    events: "list[Event]"
+
+
+Event = Call | Notice | Answer | Cancel | Reply | Opened | Ready | Ignored | Many

@@ -1,0 +1,350 @@
+"""Which members of which types exist in which protocol versions, and how a value is fitted to one.
+
+This is the only place where the types differ by version. The tables come first; `narrow` applies
+them. A member with no row exists in every version; a type that a version lacks altogether is not
+sent there, and `mcpearl.types.methods` says so.
+
+A row says from which version to which, as "2025-06-18..", "..2025-11-25" or "first..last".
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, get_args
+
+import msgspec
+
+from mcpearl.types.base import (
+    Annotations,
+    CacheableResult,
+    Implementation,
+    InputResponseRequestParams,
+    Result,
+    Wire,
+)
+from mcpearl.types.capabilities import (
+    ClientCapabilities,
+    ElicitationCapability,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
+)
+from mcpearl.types.completion import CompleteRequestParams, PromptReference
+from mcpearl.types.content import (
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    ToolResultContent,
+    ToolUseContent,
+)
+from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult, RequestedSchema
+from mcpearl.types.progress import ProgressNotificationParams
+from mcpearl.types.prompts import Prompt, PromptArgument
+from mcpearl.types.resources import Resource, ResourceContents, ResourceTemplate
+from mcpearl.types.roots import ListRootsResult, Root
+from mcpearl.types.sampling import CreateMessageRequestParams, CreateMessageResult, SamplingMessage
+from mcpearl.types.tools import CallToolRequestParams, CallToolResult, Tool
+
+VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+
+T = TypeVar("T")
+
+_NEVER: Final = "9999..0000"
+
+# A row of a class holds for its subclasses too, unless they have one of their own.
+MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
+    Annotations: {"last_modified": "2025-06-18.."},
+    Implementation: {
+        "title": "2025-06-18..",
+        "description": "2025-11-25..",
+        "website_url": "2025-11-25..",
+        "icons": "2025-11-25..",
+    },
+    ClientCapabilities: {
+        "elicitation": "2025-06-18..",
+        "tasks": "2025-11-25..2025-11-25",
+        "extensions": "2026-07-28..",
+    },
+    RootsCapability: {"list_changed": "..2025-11-25"},
+    SamplingCapability: {"context": "2025-11-25..", "tools": "2025-11-25.."},
+    ElicitationCapability: {"form": "2025-11-25..", "url": "2025-11-25.."},
+    ServerCapabilities: {
+        "completions": "2025-03-26..",
+        "tasks": "2025-11-25..2025-11-25",
+        "extensions": "2026-07-28..",
+    },
+    Result: {"result_type": "2026-07-28.."},
+    CacheableResult: {"ttl_ms": "2026-07-28..", "cache_scope": "2026-07-28.."},
+    InputResponseRequestParams: {
+        "input_responses": "2026-07-28..",
+        "request_state": "2026-07-28..",
+    },
+    Tool: {
+        "title": "2025-06-18..",
+        "output_schema": "2025-06-18..",
+        "annotations": "2025-03-26..",
+        "execution": "2025-11-25..2025-11-25",
+        "icons": "2025-11-25..",
+        "meta": "2025-06-18..",
+    },
+    CallToolRequestParams: {"task": "2025-11-25..2025-11-25"},
+    CallToolResult: {"structured_content": "2025-06-18.."},
+    Resource: {
+        "title": "2025-06-18..",
+        "icons": "2025-11-25..",
+        "meta": "2025-06-18..",
+    },
+    ResourceTemplate: {
+        "title": "2025-06-18..",
+        "icons": "2025-11-25..",
+        "meta": "2025-06-18..",
+    },
+    ResourceContents: {"meta": "2025-06-18.."},
+    Prompt: {
+        "title": "2025-06-18..",
+        "icons": "2025-11-25..",
+        "meta": "2025-06-18..",
+    },
+    PromptArgument: {"title": "2025-06-18.."},
+    PromptReference: {"title": "2025-06-18.."},
+    TextContent: {"meta": "2025-06-18.."},
+    ImageContent: {"meta": "2025-06-18.."},
+    AudioContent: {"meta": "2025-06-18.."},
+    EmbeddedResource: {"meta": "2025-06-18.."},
+    SamplingMessage: {"meta": "2025-11-25.."},
+    CreateMessageRequestParams: {
+        "tools": "2025-11-25..",
+        "tool_choice": "2025-11-25..",
+        "task": "2025-11-25..2025-11-25",
+        "meta": "..2025-11-25",
+    },
+    CreateMessageResult: {"result_type": _NEVER},
+    ElicitRequestParams: {
+        "mode": "2025-11-25..",
+        "url": "2025-11-25..",
+        "elicitation_id": "2025-11-25..2025-11-25",
+        "task": "2025-11-25..2025-11-25",
+        "meta": "..2025-11-25",
+    },
+    RequestedSchema: {"schema": "2025-11-25.."},
+    ElicitResult: {"result_type": _NEVER, "meta": "..2025-11-25"},
+    Root: {"meta": "2025-06-18.."},
+    ListRootsResult: {"result_type": _NEVER, "meta": "..2025-11-25"},
+    CompleteRequestParams: {"context": "2025-06-18.."},
+    ProgressNotificationParams: {"message": "2025-03-26.."},
+}
+
+# Content blocks that not every version has. Where one is missing, a text says what it was.
+BLOCKS: Final[dict[type[Wire], str]] = {
+    AudioContent: "2025-03-26..",
+    ResourceLink: "2025-06-18..",
+    ToolUseContent: "2025-11-25..",
+    ToolResultContent: "2025-11-25..",
+}
+
+
+def narrow(value: T, version: str) -> T:
+    """Give `value` the form it has in `version`.
+
+    Members and content blocks that the version does not have are left out or put into words, at
+    any depth. The argument is never changed: the answer is a copy, or the very same object if
+    there was nothing to do.
+    """
+    plan = _plans[version][type(value)]
+    return value if plan is None else plan(value)
+
+
+def _object_or_unset(value: Any) -> Any:
+    """Structured content had to be a JSON object."""
+    if isinstance(value, dict) or value is msgspec.UNSET:
+        return value
+    if isinstance(value, msgspec.Raw):
+        return value if bytes(value).lstrip().startswith(b"{") else msgspec.UNSET
+    if value is None or isinstance(value, str | bytes | int | float | list | tuple | set):
+        return msgspec.UNSET
+    return value
+
+
+def _object_schema_or_none(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An output schema had to describe a JSON object."""
+    return None if schema is None or schema.get("type") != "object" else schema
+
+
+def _one_block_per_message(messages: list[SamplingMessage]) -> list[SamplingMessage]:
+    """A sampling message had one block; one with several becomes as many messages."""
+    if not any(isinstance(message.content, list) for message in messages):
+        return messages
+    return [
+        SamplingMessage(role=message.role, content=block)
+        for message in messages
+        for block in (message.content if isinstance(message.content, list) else [message.content])
+    ]
+
+
+def _one_block(content: Any) -> Any:
+    """A sampled answer had one block; several are told in one text."""
+    if not isinstance(content, list):
+        return content
+    if len(content) == 1:
+        return content[0]
+    return TextContent(text="\n".join(map(_in_words, content)))
+
+
+def _form_without_defaults(properties: dict[str, Any]) -> dict[str, Any]:
+    """Forms had defaults for booleans only, and titles of choices in a list of their own."""
+    plain = {
+        name: definition if isinstance(definition, dict) else msgspec.to_builtins(definition)
+        for name, definition in properties.items()
+    }
+    narrowed = {name: _field_without_default(definition) for name, definition in plain.items()}
+    return properties if narrowed == plain else narrowed
+
+
+def _field_without_default(definition: dict[str, Any]) -> dict[str, Any]:
+    match definition:
+        case {"type": "boolean"}:
+            return definition
+        case {"type": "string", "oneOf": [*options]}:
+            kept = {k: v for k, v in definition.items() if k not in ("oneOf", "default")}
+            return kept | {
+                "enum": [option["const"] for option in options],
+                "enumNames": [option["title"] for option in options],
+            }
+    return {k: v for k, v in definition.items() if k != "default"}
+
+
+# Members whose values were restricted: until when, and what then becomes of a value.
+REWRITES: Final[dict[type[Wire], dict[str, tuple[str, Callable[[Any], Any]]]]] = {
+    CallToolResult: {"structured_content": ("..2025-11-25", _object_or_unset)},
+    ToolResultContent: {"structured_content": ("..2025-11-25", _object_or_unset)},
+    Tool: {"output_schema": ("..2025-11-25", _object_schema_or_none)},
+    CreateMessageRequestParams: {"messages": ("..2025-06-18", _one_block_per_message)},
+    CreateMessageResult: {"content": ("..2025-06-18", _one_block)},
+    RequestedSchema: {"properties": ("..2025-06-18", _form_without_defaults)},
+}
+
+
+def _in_words(block: Any) -> str:
+    """Say in a text what a content block is."""
+    match block:
+        case TextContent():
+            return block.text
+        case ResourceLink():
+            return f"{block.name}: {block.uri}"
+        case ImageContent():
+            return f"[image, {block.mime_type}]"
+        case AudioContent():
+            return f"[audio, {block.mime_type}]"
+        case EmbeddedResource():
+            return block.resource.text or f"[resource, {block.resource.uri}]"
+        case ToolUseContent():
+            return f"[tool use, {block.name}: {msgspec.json.encode(block.input).decode()}]"
+        case ToolResultContent():
+            return "\n".join(map(_in_words, block.content))
+    raise TypeError(f"no content block: {block!r}")
+
+
+# --- plans: the tables worked out for one type and one version ---
+
+_Plan = Callable[[Any], Any]
+
+
+class _Plans(dict[type, _Plan | None]):
+    """The plans of one version by type, made when first asked for; None where nothing is to do."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def __missing__(self, type_: type) -> _Plan | None:
+        plan = self._make(type_) if issubclass(type_, Wire) else None
+        self[type_] = plan
+        return plan
+
+    def _make(self, type_: type[Wire]) -> _Plan | None:
+        if not _in_span(self._version, _row(BLOCKS, type_) or ".."):
+            return self._put_into_words
+        drop: list[tuple[str, Any]] = []
+        rewrite: list[tuple[str, Callable[[Any], Any]]] = []
+        descend: list[str] = []
+        spans, rewrites = _rows(MEMBERS, type_), _rows(REWRITES, type_)
+        for field in msgspec.structs.fields(type_):
+            name = field.name
+            if not _in_span(self._version, spans.get(name, "..")):
+                drop.append((name, field.default))
+                continue
+            if name in rewrites and _in_span(self._version, rewrites[name][0]):
+                rewrite.append((name, rewrites[name][1]))
+            if any(self[nested] is not None for nested in _structs_in(field.type)):
+                descend.append(name)
+        if not (drop or rewrite or descend):
+            return None
+        return self._plan(tuple(drop), tuple(rewrite), tuple(descend))
+
+    def _plan(
+        self,
+        drop: tuple[tuple[str, Any], ...],
+        rewrite: tuple[tuple[str, Callable[[Any], Any]], ...],
+        descend: tuple[str, ...],
+    ) -> _Plan:
+        descend_into = self._descend
+
+        def plan(value: Any) -> Any:
+            changes = {name: rest for name, rest in drop if getattr(value, name) is not rest}
+            for name, rewritten in rewrite:
+                before = getattr(value, name)
+                after = rewritten(before)
+                if after is not before:
+                    changes[name] = after
+            for name in descend:
+                before = changes[name] if name in changes else getattr(value, name)
+                if before is not None:
+                    after = descend_into(before)
+                    if after is not before:
+                        changes[name] = after
+            return msgspec.structs.replace(value, **changes) if changes else value
+
+        return plan
+
+    def _descend(self, member: Any) -> Any:
+        """Narrow a struct, or those in a list or dict, and keep the identity if all stay."""
+        if type(member) is list:
+            for index, item in enumerate(member):
+                plan = self[type(item)]
+                if plan is not None and plan(item) is not item:
+                    return member[:index] + [self._descend(item) for item in member[index:]]
+            return member
+        if type(member) is dict:
+            narrowed = {key: self._descend(item) for key, item in member.items()}
+            same = all(narrowed[key] is item for key, item in member.items())
+            return member if same else narrowed
+        plan = self[type(member)]
+        return member if plan is None else plan(member)
+
+    def _put_into_words(self, block: Any) -> TextContent:
+        annotations = getattr(block, "annotations", None)
+        return narrow(TextContent(text=_in_words(block), annotations=annotations), self._version)
+
+
+_plans: Final = {version: _Plans(version) for version in VERSIONS}
+
+
+def _in_span(version: str, span: str) -> bool:
+    first, _, last = span.partition("..")
+    return first <= version and (not last or version <= last)
+
+
+def _row(table: dict[type[Wire], str], type_: type) -> str | None:
+    return next((table[base] for base in type_.__mro__ if base in table), None)
+
+
+def _rows(table: dict[type[Wire], dict[str, Any]], type_: type) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for base in reversed(type_.__mro__):
+        rows |= table.get(base, {})
+    return rows
+
+
+def _structs_in(annotation: Any) -> list[type[Wire]]:
+    if isinstance(annotation, type) and issubclass(annotation, Wire):
+        return [annotation]
+    return [struct for argument in get_args(annotation) for struct in _structs_in(argument)]

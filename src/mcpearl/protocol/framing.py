@@ -1,0 +1,242 @@
+"""Cutting a byte stream into messages: newline-delimited, `Content-Length` framed, or detected.
+
+A framer is fed whatever was read and returns whole messages, in order. A message that breaks the
+bound or the framing comes out as a `FrameError` in its place, and the stream goes on after it.
+Nothing here looks inside a message.
+"""
+
+import re
+from typing import Protocol
+
+from msgspec import Struct
+
+_DISCARD_STEP = 64 * 1024
+MAX_HEADER = 4096
+_CR = 13
+
+
+class FrameError(Struct, frozen=True):
+    """Bytes that are no message: why, in words a person can act on."""
+
+    reason: str
+
+
+Frame = bytes | FrameError
+
+
+class Framer(Protocol):
+    """What a byte-stream transport needs of a framing."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes as they were read; give the messages they complete."""
+        ...
+
+    def frame(self, message: bytes) -> bytes:
+        """Give the bytes that carry `message` to a peer of the same framing."""
+        ...
+
+
+class NewlineFramer:
+    """One message per line. Blank lines are skipped and a CR before the newline is dropped."""
+
+    __slots__ = ("_discarding", "_max", "_tail")
+
+    def __init__(self, max_message: int) -> None:
+        self._max = max_message
+        self._tail = bytearray()  # the unfinished line
+        self._discarding = False  # inside a line already refused
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes as they were read; give the lines they complete."""
+        frames: list[Frame] = []
+        lines = data.split(b"\n")
+        if self._tail or self._discarding:
+            self._extend(lines[0], frames)
+            if len(lines) == 1:
+                return frames
+            lines[0] = self._end_line()
+        rest = lines.pop()
+        for line in lines:
+            if len(line) > self._max:
+                frames.append(_too_long(self._max))
+            elif line and not line.isspace():
+                frames.append(line[:-1] if line[-1] == _CR else line)
+        if rest:
+            self._extend(rest, frames)
+        return frames
+
+    def _extend(self, part: bytes, frames: list[Frame]) -> None:
+        """Add to the unfinished line, or refuse the line at the moment it passes the bound."""
+        if self._discarding:
+            return
+        if len(self._tail) + len(part) > self._max:
+            self._tail = bytearray()
+            self._discarding = True
+            frames.append(_too_long(self._max))
+        else:
+            self._tail += part
+
+    def _end_line(self) -> bytes:
+        line = bytes(self._tail)
+        self._tail = bytearray()
+        self._discarding = False
+        return line
+
+    def frame(self, message: bytes) -> bytes:
+        """Give the line that carries `message`."""
+        return message + b"\n"
+
+
+_LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+# Where framing can be found again. Bounded, so that its beginning fits into `_HEADER_TAIL`.
+_NEXT_HEADER = re.compile(
+    rb"content-length[ \t]{0,8}:[ \t]{0,8}\d{1,20}[ \t]{0,8}\r?\n", re.IGNORECASE
+)
+_HEADER_TAIL = 64
+_BLANK = re.compile(rb"\s+")
+
+
+class ContentLengthFramer:
+    """`Content-Length: N`, a blank line, N bytes. After bad framing it finds the next header."""
+
+    __slots__ = ("_buffer", "_lost", "_max", "_want")
+
+    def __init__(self, max_message: int) -> None:
+        self._max = max_message
+        self._buffer = bytearray()
+        self._want = -1  # bytes of the body being collected, or -1 while in headers
+        self._lost = False  # framing broke; looking for the next header
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes as they were read; give the messages they complete."""
+        frames: list[Frame] = []
+        # A slice at a time, so that what is being rejected is never held whole.
+        for start in range(0, len(data), _DISCARD_STEP):
+            self._buffer += data[start : start + _DISCARD_STEP]
+            while self._step(frames):
+                pass
+        return frames
+
+    def _step(self, frames: list[Frame]) -> bool:
+        """Take one header block or one body off the buffer; False when more bytes are needed."""
+        if self._lost:
+            return self._find_header()
+        if self._want < 0:
+            return self._read_headers(frames)
+        if len(self._buffer) < self._want:
+            return False
+        self._read_body(frames)
+        return True
+
+    def _read_body(self, frames: list[Frame]) -> None:
+        with memoryview(self._buffer) as view:
+            body = bytes(view[: self._want])
+        # No JSON text can hold a header line, so one in the body is that of the next message.
+        swallowed = _NEXT_HEADER.search(body) if b"\n" in body else None
+        if swallowed is not None:
+            frames.append(FrameError(f"Content-Length {self._want} runs into the next message"))
+            del self._buffer[: swallowed.start()]
+        else:
+            if body and not body.isspace():
+                frames.append(body)
+            del self._buffer[: self._want]
+        self._want = -1
+
+    def _read_headers(self, frames: list[Frame]) -> bool:
+        buffer = self._buffer
+        blank = _BLANK.match(buffer)
+        if blank is not None:
+            del buffer[: blank.end()]
+        end = _header_end(buffer)
+        if end >= 0:
+            reason = self._accept(bytes(buffer[:end]))
+            if reason:
+                self._lose(frames, reason, end, end)
+            else:
+                del buffer[:end]
+            return True
+        if len(buffer) < MAX_HEADER:
+            return False
+        reason = f"header block longer than {MAX_HEADER} bytes"
+        self._lose(frames, reason, MAX_HEADER, MAX_HEADER - _HEADER_TAIL)
+        return True
+
+    def _accept(self, block: bytes) -> str:
+        """Read the length out of a header block; a reason when it cannot be used."""
+        found = _LENGTH.search(block)
+        if found is None:
+            return "header block without Content-Length"
+        text = found.group(1).strip()
+        if not text.isdigit() or len(text) > 20:
+            shown = text[:32].decode("ascii", "replace")
+            return f"Content-Length is not a whole number: {shown!r}"
+        length = int(text)
+        if length > self._max:
+            return f"Content-Length {length} is over the limit of {self._max} bytes"
+        self._want = length
+        return ""
+
+    def _lose(self, frames: list[Frame], reason: str, scanned: int, skip: int) -> None:
+        """Give up a block. What looked like headers may end with the start of a real block."""
+        frames.append(FrameError(reason))
+        later = [found.start() for found in _NEXT_HEADER.finditer(self._buffer, 1, scanned)]
+        del self._buffer[: later[-1] if later else skip]
+        self._lost = not later
+
+    def _find_header(self) -> bool:
+        found = _NEXT_HEADER.search(self._buffer)
+        if found is None:
+            # Keep only what could be the beginning of a header.
+            del self._buffer[: max(0, len(self._buffer) - _HEADER_TAIL)]
+            return False
+        del self._buffer[: found.start()]
+        self._lost = False
+        return True
+
+    def frame(self, message: bytes) -> bytes:
+        """Give `message` with its header."""
+        return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
+
+
+def _header_end(buffer: bytearray) -> int:
+    """Where the blank line after the headers ends; -1 while it has not come."""
+    end = buffer.find(b"\n\r\n", 0, MAX_HEADER)
+    if end >= 0:
+        end += 3
+    bare = buffer.find(b"\n\n", 0, MAX_HEADER if end < 0 else end)
+    return end if bare < 0 else bare + 2
+
+
+_HEADER_START = b"content-"
+
+
+class DetectingFramer:
+    """Speaks the framing the peer's first bytes show: `Content-` is a header, all else a line."""
+
+    __slots__ = ("_begin", "_max", "chosen")
+
+    def __init__(self, max_message: int) -> None:
+        self._max = max_message
+        self._begin = b""  # too little yet to tell
+        self.chosen: NewlineFramer | ContentLengthFramer | None = None
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes as they were read; give the messages they complete."""
+        if self.chosen is None:
+            data = (self._begin + data).lstrip(b"\r\n \t")
+            begin = data[: len(_HEADER_START)].lower()
+            if len(begin) < len(_HEADER_START) and _HEADER_START.startswith(begin):
+                self._begin = data
+                return []
+            has_headers = begin == _HEADER_START
+            self._begin = b""
+            self.chosen = (ContentLengthFramer if has_headers else NewlineFramer)(self._max)
+        return self.chosen.feed(data)
+
+    def frame(self, message: bytes) -> bytes:
+        """Give the bytes that carry `message` in the framing the peer speaks."""
+        return self.chosen.frame(message) if self.chosen else message + b"\n"
+
+
+def _too_long(limit: int) -> FrameError:
+    return FrameError(f"message is over the limit of {limit} bytes")

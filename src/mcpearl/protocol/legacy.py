@@ -1,0 +1,48 @@
+"""The legacy era: `initialize`, then a session. Both ends of the handshake.
+
+Up to 2025-11-25 a connection agrees once on a version and on capabilities, and everything after is
+read in that light. What the handshake says and what follows from it is here; the phases are in
+`lifecycle`.
+"""
+
+from typing import Any
+
+from mcpearl.protocol.capabilities import announce
+from mcpearl.protocol.events import Caller
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.offer import Offer
+from mcpearl.protocol.versions import LEGACY_VERSIONS, VERSIONS, Version, negotiate
+from mcpearl.types.base import Implementation
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.initialize import InitializeRequestParams, InitializeResult
+
+
+def accept(
+    params: InitializeRequestParams, offer: Offer, principal: Any
+) -> tuple[Caller, InitializeResult]:
+    """Answer an `initialize`: who is asking from now on, and the result that tells them."""
+    version = negotiate(params.protocol_version, offer.legacy_versions)
+    caller = Caller(version, params.client_info, params.capabilities, principal=principal)
+    result = InitializeResult(
+        protocol_version=version.name,
+        capabilities=announce(offer.capabilities, version, params.capabilities),
+        server_info=offer.info,
+        instructions=offer.instructions,
+    )
+    return caller, narrow(result, version.name)
+
+
+def propose(
+    version: Version, info: Implementation, capabilities: ClientCapabilities
+) -> InitializeRequestParams:
+    """Give the params of a client's `initialize`."""
+    params = InitializeRequestParams(
+        protocol_version=version.name, capabilities=capabilities, client_info=info
+    )
+    return narrow(params, version.name)
+
+
+def agreed(result: InitializeResult) -> Version | None:
+    """The version a server answered with; None when it is not one this side speaks."""
+    name = result.protocol_version
+    return VERSIONS[name] if name in LEGACY_VERSIONS else None

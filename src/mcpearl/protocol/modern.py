@@ -1,0 +1,188 @@
+"""The modern era: no session; every request says who is asking, every result what it is.
+
+From 2026-07-28 a request carries version, client and capabilities in `_meta`, and a result carries
+`resultType`, the server's identity and, where it can be kept, caching hints. Both are put in by
+splicing bytes made once, so that neither costs an encode per message.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from mcpearl.protocol.codec import splice
+from mcpearl.protocol.errors import McpError, brief
+from mcpearl.protocol.events import Caller
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.offer import Offer
+from mcpearl.protocol.versions import VERSIONS, Version, unsupported
+from mcpearl.types.base import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    PROGRESS_TOKEN_KEY,
+    PROTOCOL_VERSION_KEY,
+    SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY,
+    CacheableResult,
+    Implementation,
+    RequestId,
+    Result,
+    encode,
+)
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.discover import DiscoverResult
+from mcpearl.types.input_required import InputRequiredResult
+from mcpearl.types.jsonrpc import INVALID_PARAMS
+from mcpearl.types.logging import LoggingLevel
+
+COMPLETE = "complete"
+INPUT_REQUIRED = "input_required"
+RESULT_TYPES = frozenset({COMPLETE, INPUT_REQUIRED})
+
+_Identity = tuple[Any, Any, Any, Any]
+
+
+class Reception:
+    """Reads the callers of one stream. A client that presents itself the same is read once."""
+
+    __slots__ = ("_identity", "_known", "_versions", "principal")
+
+    def __init__(self, versions: tuple[str, ...], principal: Any = None) -> None:
+        self._versions = versions
+        self.principal = principal
+        self._identity: _Identity | None = None
+        self._known: Caller | None = None
+
+    def caller(self, meta: dict[str, Any]) -> Caller:
+        """Say who is asking, or raise the error that names what is wrong with their `_meta`."""
+        identity = (
+            meta.get(PROTOCOL_VERSION_KEY),
+            meta.get(CLIENT_CAPABILITIES_KEY),
+            meta.get(CLIENT_INFO_KEY),
+            meta.get(LOG_LEVEL_KEY),
+        )
+        if self._known is None or identity != self._identity:
+            self._known = self._read(*identity)
+            self._identity = identity
+        return self._known
+
+    def _read(self, version: Any, capabilities: Any, client: Any, log_level: Any) -> Caller:
+        name = _member(version, str, PROTOCOL_VERSION_KEY)
+        if name not in self._versions or not VERSIONS[name].modern:
+            raise unsupported(name, self._versions)
+        return Caller(
+            version=VERSIONS[name],
+            capabilities=_member(capabilities, ClientCapabilities, CLIENT_CAPABILITIES_KEY),
+            client=None if client is None else _member(client, Implementation, CLIENT_INFO_KEY),
+            log_level=None
+            if log_level is None
+            else _member(log_level, LoggingLevel, LOG_LEVEL_KEY),
+            principal=self.principal,
+        )
+
+
+def missing_meta(method: str) -> McpError:
+    """Make the answer to a modern method that does not say who is asking."""
+    return McpError(
+        INVALID_PARAMS,
+        f"`{method}` needs `{PROTOCOL_VERSION_KEY}` and `{CLIENT_CAPABILITIES_KEY}` in `_meta`",
+        {"method": method},
+    )
+
+
+def _member(value: Any, kind: Any, key: str) -> Any:
+    if value is None:
+        raise McpError(INVALID_PARAMS, f"`_meta` needs `{key}`", {"key": key})
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason = brief(str(error))
+        raise McpError(INVALID_PARAMS, f"`{key}` in `_meta`: {reason}", {"key": key}) from None
+
+
+def discover(offer: Offer, version: Version) -> DiscoverResult:
+    """Give what a server says to `server/discover`."""
+    return DiscoverResult(
+        supported_versions=list(offer.versions),
+        capabilities=narrow(offer.capabilities, version.name),
+        instructions=offer.instructions,
+    )
+
+
+class Stamp:
+    """Completes results for the wire: what they are, who made them, how long they keep."""
+
+    __slots__ = ("_identity", "_members")
+
+    def __init__(self, info: Implementation) -> None:
+        self._identity = {SERVER_INFO_KEY: msgspec.Raw(encode(info))}
+        meta = b'"_meta":' + encode(self._identity)
+        self._members = {
+            kind: b'"resultType":"%b",%b' % (kind.encode(), meta)
+            for kind in (COMPLETE, INPUT_REQUIRED)
+        }
+
+    def encode(self, result: Result, version: Version) -> bytes:
+        """Give the bytes of a result in this version."""
+        result = narrow(result, version.name)
+        if isinstance(result, CacheableResult):
+            result = _with_cache_hints(result)
+        kind = INPUT_REQUIRED if type(result) is InputRequiredResult else COMPLETE
+        if result.meta is None and result.result_type is None:
+            return splice(self._members[kind], encode(result))
+        return encode(
+            replace(
+                result,
+                meta={**self._identity, **(result.meta or {})},
+                result_type=result.result_type or kind,
+            )
+        )
+
+
+def _with_cache_hints(result: CacheableResult) -> CacheableResult:
+    """Say both how long and for whom a result keeps: not at all and for nobody else, if unsaid."""
+    ttl_ms, scope = result.ttl_ms, result.cache_scope
+    if ttl_ms is not None and ttl_ms >= 0 and scope is not None:
+        return result
+    return replace(result, ttl_ms=max(0, ttl_ms or 0), cache_scope=scope or "private")
+
+
+def subscription_meta(id: RequestId) -> dict[str, Any]:
+    """Give the `_meta` of everything that belongs to a `subscriptions/listen` request."""
+    return {SUBSCRIPTION_ID_KEY: id}
+
+
+class Presentation:
+    """How a client presents itself on each request, encoded once."""
+
+    __slots__ = ("_members", "_presented", "version")
+
+    def __init__(
+        self,
+        version: Version,
+        info: Implementation,
+        capabilities: ClientCapabilities,
+        log_level: str | None = None,
+    ) -> None:
+        self.version = version
+        presented: dict[str, Any] = {
+            PROTOCOL_VERSION_KEY: version.name,
+            CLIENT_INFO_KEY: narrow(info, version.name),
+            CLIENT_CAPABILITIES_KEY: narrow(capabilities, version.name),
+        }
+        if log_level is not None:
+            presented[LOG_LEVEL_KEY] = log_level
+        self._presented = presented
+        self._members = encode(presented)[1:-1]
+
+    def meta(self, token: int | None, more: dict[str, Any] | None) -> bytes:
+        """Give the `_meta` of one request, encoded. What the request says itself goes first."""
+        if more:
+            whole = {**self._presented, **more}
+            if token is not None:
+                whole[PROGRESS_TOKEN_KEY] = token
+            return encode(whole)
+        if token is not None:
+            return b'{%b,"progressToken":%d}' % (self._members, token)
+        return b"{%b}" % self._members

@@ -1,0 +1,56 @@
+"""What a server says of itself, the same to every client: who it is and what it can do."""
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from mcpearl.protocol.capabilities import TASKS_EXTENSION
+from mcpearl.protocol.versions import SUPPORTED, VERSIONS
+from mcpearl.types.base import Implementation
+from mcpearl.types.capabilities import ServerCapabilities
+
+
+class Offer:
+    """A server's side of every negotiation. The server owns it and renews it when it changes."""
+
+    __slots__ = ("_paths", "capabilities", "info", "instructions", "legacy_versions", "versions")
+
+    def __init__(
+        self,
+        info: Implementation,
+        capabilities: ServerCapabilities,
+        instructions: str | None = None,
+        versions: tuple[str, ...] = SUPPORTED,
+    ) -> None:
+        self.info = info
+        self.instructions = instructions
+        self.versions = versions  # newest first
+        self.legacy_versions = tuple(v for v in reversed(versions) if not VERSIONS[v].modern)
+        self.renew(capabilities)
+
+    def renew(self, capabilities: ServerCapabilities) -> None:
+        """Offer these capabilities from now on."""
+        self.capabilities = capabilities
+        self._paths = _paths(capabilities)
+
+    def has(self, path: str) -> bool:
+        """Whether a capability such as `resources.subscribe` is offered."""
+        return path in self._paths
+
+
+def _is_on(setting: object) -> bool:
+    # An empty object means "yes, without settings".
+    return setting is not None and setting is not False
+
+
+def _paths(capabilities: ServerCapabilities) -> frozenset[str]:
+    """Every capability that is there, as the paths `SERVER_NEEDS` speaks of."""
+    found: set[str] = set()
+    for name, value in asdict(capabilities).items():
+        if value is None:
+            continue
+        found.add(name)
+        members = asdict(value) if isinstance(value, Struct) else value
+        found |= {f"{name}.{member}" for member, setting in members.items() if _is_on(setting)}
+    if TASKS_EXTENSION in (capabilities.extensions or ()):
+        found |= {"tasks", "tasks.cancel"}
+    return frozenset(found)

@@ -1,0 +1,140 @@
+"""Requests of this side that wait for their answer: ids, deadlines, progress, one outcome each.
+
+An entry leaves the table exactly once: resolved, expired, cancelled or lost with the connection.
+What arrives for an entry that is gone is counted, not raised. The time is passed in.
+"""
+
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any
+
+from mcpearl.protocol.errors import LimitReached
+
+
+class Entry:
+    """One request on its way, and whoever waits for it."""
+
+    __slots__ = ("deadline", "hard_deadline", "id", "method", "timeout", "waiter")
+
+    def __init__(
+        self, id: int, method: str, waiter: Any, timeout: float, deadline: float, hard: float
+    ) -> None:
+        self.id = id
+        self.method = method
+        self.waiter = waiter  # whatever the driver waits with; this module never looks at it
+        self.timeout = timeout
+        self.deadline = deadline
+        self.hard_deadline = hard
+
+    @property
+    def hard(self) -> bool:
+        """Whether the deadline is the hard maximum that progress cannot move."""
+        return self.deadline >= self.hard_deadline
+
+
+class Pending:
+    """The table of one connection.
+
+    >>> entry = pending.add("tools/call", waiter, now=0.0, timeout=60.0)
+    >>> pending.resolve(entry.id) is entry
+    """
+
+    __slots__ = ("_deadlines", "_entries", "_next", "late", "limit", "unknown")
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self.limit = limit
+        self._entries: dict[int, Entry] = {}
+        self._deadlines: list[tuple[float, int]] = []  # a heap; stale pairs are dropped lazily
+        self._next = 1
+        self.late = 0  # answers that came after their entry had left
+        self.unknown = 0  # answers to questions never asked
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._entries
+
+    def add(
+        self, method: str, waiter: Any, now: float, timeout: float, max_timeout: float | None = None
+    ) -> Entry:
+        """Give a request its id and its deadline. Ids are never used again on a connection."""
+        if len(self._entries) >= self.limit:
+            raise LimitReached(
+                f"{self.limit} requests are waiting for answers already; "
+                "raise `Limits.max_pending` or wait for some of them"
+            )
+        id = self._next
+        self._next = id + 1
+        hard = now + (timeout if max_timeout is None else max_timeout)
+        deadline = min(now + timeout, hard)
+        entry = Entry(id, method, waiter, timeout, deadline, hard)
+        self._entries[id] = entry
+        if deadline == inf:
+            return entry
+        heappush(self._deadlines, (deadline, id))
+        if len(self._deadlines) > 64 + 2 * len(self._entries):
+            self._compact()
+        return entry
+
+    def resolve(self, id: object) -> Entry | None:
+        """Take out the entry an answer belongs to; None (and a count) when there is none."""
+        entry = self._entries.pop(id, None) if type(id) is int else None
+        if entry is None:
+            if type(id) is int and 0 < id < self._next:
+                self.late += 1
+            else:
+                self.unknown += 1
+        return entry
+
+    def get(self, id: object) -> Entry | None:
+        """The entry that waits under this id, left where it is."""
+        return self._entries.get(id) if type(id) is int else None
+
+    def discard(self, id: int) -> Entry | None:
+        """Take an entry out because this side gave up on it."""
+        return self._entries.pop(id, None)
+
+    def progress(self, token: object, now: float) -> Entry | None:
+        """Move a deadline on, up to its hard maximum, because the peer is at work."""
+        entry = self.get(token)
+        if entry is not None:
+            entry.deadline = min(now + entry.timeout, entry.hard_deadline)
+        return entry
+
+    def next_deadline(self) -> float | None:
+        """When `expire` should run next; None when nothing waits."""
+        heap = self._deadlines
+        while heap:
+            deadline, id = heap[0]
+            entry = self._entries.get(id)
+            if entry is None:
+                heappop(heap)
+            elif entry.deadline > deadline:
+                heappop(heap)
+                heappush(heap, (entry.deadline, id))
+            else:
+                return deadline
+        return None
+
+    def expire(self, now: float) -> list[Entry]:
+        """Take out every entry whose time is over."""
+        expired: list[Entry] = []
+        while True:
+            deadline = self.next_deadline()
+            if deadline is None or deadline > now:
+                return expired
+            _, id = heappop(self._deadlines)
+            expired.append(self._entries.pop(id))
+
+    def clear(self) -> list[Entry]:
+        """Take out everything: the connection is gone."""
+        entries = list(self._entries.values())
+        self._entries.clear()
+        self._deadlines.clear()
+        return entries
+
+    def _compact(self) -> None:
+        waiting = self._entries.values()
+        self._deadlines = [(e.deadline, e.id) for e in waiting if e.deadline != inf]
+        heapify(self._deadlines)

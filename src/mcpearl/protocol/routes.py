@@ -1,0 +1,76 @@
+"""From a method's name to what admitting it takes: decoding its params, versions, capability."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from mcpearl.protocol.capabilities import SERVER_NEEDS
+from mcpearl.protocol.errors import McpError, brief
+from mcpearl.protocol.versions import VERSIONS, Version
+from mcpearl.types.base import Open, decode
+from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
+from mcpearl.types.methods import NOTIFICATIONS, REQUESTS, Method
+
+_NEWEST_INDEX = len(VERSIONS) - 1
+
+
+class Route:
+    """One method as its receiver sees it."""
+
+    __slots__ = ("_decode", "name", "needs", "since", "until")
+
+    def __init__(self, method: Method) -> None:
+        self.name = method.name
+        self.needs = SERVER_NEEDS.get(method.name)
+        self.since = VERSIONS[method.since].index
+        self.until = VERSIONS[method.until].index if method.until else _NEWEST_INDEX
+        self._decode: Callable[[bytes | Raw], Any] = (
+            partial(decode, method.params)
+            if issubclass(method.params, Open)
+            else msgspec.json.Decoder(method.params).decode
+        )
+
+    def decode(self, raw: bytes | Raw) -> Any:
+        """Read the params; the error says what does not fit."""
+        try:
+            return self._decode(raw)
+        except msgspec.ValidationError as error:
+            message = f"Invalid params for `{self.name}`: {brief(str(error))}"
+            raise McpError(INVALID_PARAMS, message, {"method": self.name}) from None
+        except RecursionError:
+            raise McpError(
+                INVALID_PARAMS, f"Invalid params for `{self.name}`: nested too deeply"
+            ) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            message = f"Params of `{self.name}` are not JSON: {error}"
+            raise McpError(PARSE_ERROR, message) from None
+
+    def check_version(self, version: Version) -> None:
+        """Refuse a method that this version does not have."""
+        if not self.since <= version.index <= self.until:
+            raise McpError(
+                METHOD_NOT_FOUND,
+                f"Method not found: `{self.name}` is not part of protocol version {version.name}",
+                {"method": self.name},
+            )
+
+
+def unknown_method(name: str) -> McpError:
+    """Make the answer to a method no version has."""
+    shown = brief(name, 128)
+    return McpError(METHOD_NOT_FOUND, f"Method not found: {shown}", {"method": shown})
+
+
+def _routes(table: dict[str, Method], sender: str) -> dict[str, Route]:
+    return {
+        name: Route(method) for name, method in table.items() if method.sender in (sender, "both")
+    }
+
+
+TO_SERVER = _routes(REQUESTS, "client")
+TO_CLIENT = _routes(REQUESTS, "server")
+NOTICES_TO_SERVER = _routes(NOTIFICATIONS, "client")
+NOTICES_TO_CLIENT = _routes(NOTIFICATIONS, "server")

@@ -1,0 +1,133 @@
+"""Sealing what a server must remember between the rounds of one request into `requestState`.
+
+The state travels through the client, so it is encrypted and authenticated, and what it was made for
+goes inside: who asked, which call, until when. A state that is not ours, not whole, too old, or
+brought along by another caller or another call is refused with the reason.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
+from os import urandom
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from mcpearl.protocol.codec import UNREADABLE
+from mcpearl.protocol.errors import LimitReached, McpError
+from mcpearl.types.jsonrpc import INVALID_PARAMS
+
+_KEY_BYTES = 32
+_KEY_ID_BYTES = 4
+_NONCE_BYTES = 12
+_sorted = msgspec.json.Encoder(order="sorted")
+
+
+class StateRefused(McpError):
+    """A `requestState` that must not be used."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(INVALID_PARAMS, f"requestState {reason}", {"reason": reason})
+
+
+class Binding(Struct, frozen=True, array_like=True):
+    """What a state is bound to, as digests: it fits this caller and this call and no other."""
+
+    principal: str
+    call: str
+
+
+class _Sealed(Struct, array_like=True):
+    expires: float
+    binding: Binding
+    payload: Raw
+
+
+_sealed_decoder = msgspec.json.Decoder(_Sealed)
+
+
+def binding(principal: Any, method: str, name: str, arguments: Raw | bytes | None) -> Binding:
+    """Digest who is asking and what for. Spelling of the arguments does not matter, values do."""
+    try:
+        values = msgspec.json.decode(arguments) if arguments else {}
+        call = _sorted.encode([method, name, values])
+    except UNREADABLE as error:
+        raise McpError(INVALID_PARAMS, f"The arguments cannot be read: {error}") from None
+    return Binding(principal=_digest(_sorted.encode(principal)), call=_digest(call))
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+class Sealer:
+    """Seals and opens states with a ring of keys: the first seals, all of them open.
+
+    Workers that share their keys can answer each other's rounds; a key is rotated by putting a new
+    one in front and dropping the old one when its states have expired.
+
+    >>> sealer = Sealer([secret], ttl=600)
+    """
+
+    __slots__ = ("_ciphers", "_first", "max_size", "ttl")
+
+    def __init__(
+        self, keys: list[bytes] | None = None, *, ttl: float = 600.0, max_size: int = 256 * 1024
+    ) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 20 ms, only when used
+
+        self.ttl = ttl
+        self.max_size = max_size
+        self._ciphers: dict[bytes, AESGCM] = {}
+        for key in keys or [urandom(_KEY_BYTES)]:
+            if len(key) != _KEY_BYTES:
+                raise ValueError(f"a state key has {_KEY_BYTES} bytes, not {len(key)}")
+            self._ciphers[blake2b(key, digest_size=_KEY_ID_BYTES).digest()] = AESGCM(key)
+        self._first = next(iter(self._ciphers))
+
+    def seal(self, payload: bytes, bound: Binding, now: float) -> str:
+        """Give the `requestState` that carries `payload` to the next round."""
+        nonce = urandom(_NONCE_BYTES)
+        plain = msgspec.json.encode(_Sealed(now + self.ttl, bound, Raw(payload)))
+        sealed = self._ciphers[self._first].encrypt(nonce, plain, self._first)
+        token = urlsafe_b64encode(self._first + nonce + sealed)
+        if len(token) > self.max_size:
+            raise LimitReached(
+                f"the answers gathered so far seal to {len(token)} bytes, over the "
+                f"{self.max_size} of `Limits.max_request_state`; ask for less, or keep it elsewhere"
+            )
+        return token.decode("ascii")
+
+    def open(self, token: str, bound: Binding, now: float) -> Raw:
+        """Give back what was sealed, or raise `StateRefused` with the reason."""
+        if len(token) > self.max_size:
+            raise StateRefused("is longer than any this server makes")
+        state = self._decrypt(token)
+        if state.expires < now:
+            raise StateRefused("has expired; start the request again")
+        if state.binding.principal != bound.principal:
+            raise StateRefused("belongs to another principal")
+        if state.binding.call != bound.call:
+            raise StateRefused("belongs to another call")
+        return state.payload
+
+    def _decrypt(self, token: str) -> _Sealed:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            spelled = token.encode("ascii")
+            raw = urlsafe_b64decode(spelled)
+        except ValueError:
+            raise StateRefused("is not one this server made") from None
+        if urlsafe_b64encode(raw) != spelled:
+            # Base64 can spell the same bytes in several ways; there is one state, one spelling.
+            raise StateRefused("is not one this server made")
+        key_id, rest = raw[:_KEY_ID_BYTES], raw[_KEY_ID_BYTES:]
+        cipher = self._ciphers.get(key_id)
+        if cipher is None or len(rest) <= _NONCE_BYTES:
+            raise StateRefused("is not one this server made, or its key was rotated out")
+        try:
+            plain = cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], key_id)
+        except InvalidTag:
+            raise StateRefused("was tampered with") from None
+        return _sealed_decoder.decode(plain)

@@ -1,0 +1,159 @@
+"""The server's end of one message stream: admits requests of both eras, answers what is protocol.
+
+`initialize`, `ping`, `server/discover` and `logging/setLevel` are answered here, since they are
+about the conversation itself; every other request comes out as a `Call` once version, phase and
+capability allow it.
+"""
+
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from mcpearl.protocol import codec, legacy, modern
+from mcpearl.protocol.capabilities import absent
+from mcpearl.protocol.codec import Envelope
+from mcpearl.protocol.end import End, progress_token
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import (
+    Batch,
+    Call,
+    Caller,
+    Event,
+    Ignored,
+    Notice,
+    Opened,
+    Ready,
+    Reply,
+)
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.lifecycle import Phase, Step
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.offer import Offer
+from mcpearl.protocol.pending import Entry
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, unknown_method
+from mcpearl.types.base import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    PROTOCOL_VERSION_KEY,
+    RequestId,
+    Result,
+    encode,
+)
+from mcpearl.types.jsonrpc import INVALID_REQUEST
+
+_MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
+_ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
+
+
+class ServerEnd(End):
+    """One client, as the server sees it. `principal` is who the transport says it is."""
+
+    notices = NOTICES_TO_SERVER
+
+    def __init__(
+        self, offer: Offer, stamp: modern.Stamp, limits: Limits, principal: Any = None
+    ) -> None:
+        super().__init__("server", limits)
+        self.offer = offer
+        self.stamp = stamp
+        self.principal = principal
+        self.reception = modern.Reception(offer.versions, principal)
+        self.lifecycle.take(Step.CONNECT)
+
+    # Receiving
+
+    def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:
+        method, id = envelope.method, envelope.id
+        assert method is not UNSET
+        assert id is not UNSET
+        route = TO_SERVER.get(method)
+        if route is None:
+            raise unknown_method(method)
+        params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        caller = self._who(method, params.meta)
+        if caller is None:
+            return self._open(id, method, params)
+        if not route.since <= caller.version.index <= route.until:
+            route.check_version(caller.version)
+        if route.needs is not None and not self.offer.has(route.needs):
+            raise absent(method, route.needs)
+        if method in _ANSWERED_HERE:
+            return Reply(codec.encode_result(id, self._answer(method, params, caller)))
+        token = None if params.meta is None else progress_token(params.meta)
+        return self._admit(Call(id, method, params, caller, token, batch))
+
+    def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
+        """Say who is asking; None when there is no session yet and the request stands for none."""
+        if meta is not None and (
+            PROTOCOL_VERSION_KEY in meta
+            or CLIENT_CAPABILITIES_KEY in meta
+            or CLIENT_INFO_KEY in meta
+        ):
+            return self.reception.caller(meta)
+        if method in _MODERN_ONLY:
+            raise modern.missing_meta(method)
+        if self.lifecycle.phase is Phase.READY and method != "initialize":
+            return self.caller
+        if not self.offer.legacy_versions and method not in ("initialize", "ping"):
+            raise modern.missing_meta(method)  # there is no session that could say it instead
+        refusal = self.lifecycle.refuse(method)
+        if refusal is not None:
+            raise McpError(INVALID_REQUEST, refusal, {"method": method})
+        return None
+
+    def _open(self, id: RequestId, method: str, params: Any) -> Event:
+        """Answer what may come before a session is ready: `ping`, and `initialize` itself."""
+        if method == "ping":
+            return Reply(codec.encode_result(id, b"{}"))
+        if not self.offer.legacy_versions:
+            speaks = ", ".join(self.offer.versions)
+            raise McpError(INVALID_REQUEST, f"There is no `initialize` here; it speaks {speaks}")
+        self.caller, result = legacy.accept(params, self.offer, self.principal)
+        self.lifecycle.take(Step.INITIALIZE)
+        return Opened(codec.encode_result(id, encode(result)))
+
+    def _answer(self, method: str, params: Any, caller: Caller) -> bytes:
+        if method == "server/discover":
+            return self.stamp.encode(modern.discover(self.offer, caller.version), caller.version)
+        if method == "logging/setLevel":
+            caller.log_level = params.level
+        return b"{}"
+
+    def _refuse_notice(self, method: str) -> str | None:
+        # A modern request may be cancelled whatever the phase of the session beside it.
+        return None if method == "notifications/cancelled" else self.lifecycle.refuse(method)
+
+    def _notified(self, envelope: Envelope) -> Event:
+        event = super()._notified(envelope)
+        if isinstance(event, Notice) and event.method == "notifications/initialized":
+            if self.lifecycle.phase is not Phase.INITIALIZING:
+                return Ignored(f"`{event.method}` while {self.lifecycle.phase.value}")
+            self.lifecycle.take(Step.INITIALIZED)
+            return Ready()
+        return event
+
+    # Answering
+
+    def result(self, call: Call, result: Result) -> bytes | None:
+        """Answer a call, in the words of the caller's version; None when nothing is to be sent."""
+        if self.in_flight.get(call.id) is not call:
+            return None
+        return self._finish(call, codec.encode_result(call.id, self.encode(result, call.caller)))
+
+    def encode(self, result: Result, caller: Caller) -> bytes:
+        """Give the body of a result as this caller's version has it."""
+        version = caller.version
+        if version.modern:
+            return self.stamp.encode(result, version)
+        return encode(narrow(result, version.name))
+
+    # Asking
+
+    def ask(
+        self, method: str, params: Struct, waiter: Any, now: float, timeout: float
+    ) -> tuple[Entry, bytes]:
+        """Send a request to a legacy client: the entry that waits and the bytes to send."""
+        assert self.caller is not None
+        body = encode(narrow(params, self.caller.version.name))
+        entry = self.pending.add(method, waiter, now, timeout)
+        return entry, codec.encode_request(entry.id, method, body)

@@ -1,0 +1,1 @@
+"""What keeps both roles alive on an event loop: tasks, threads, timers, coalescing."""

@@ -1,0 +1,95 @@
+"""A bounded pool of daemon threads for handlers that block.
+
+Unlike the standard executor its threads do not keep a process alive: a handler that never returns
+costs its thread, not the shutdown. What waits for a thread is bounded too.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from mcpearl.protocol.errors import LimitReached
+
+_Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any]]
+
+
+class ThreadPool:
+    """Runs functions off the loop, at most `size` at once and `backlog` waiting.
+
+    >>> result = await pool.run(lambda: blocking(1, 2))
+    """
+
+    def __init__(self, size: int = 32, backlog: int = 10_000, name: str = "mcpearl") -> None:
+        self.size = size
+        self.backlog = backlog
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = 0
+        self._idle = 0  # threads waiting for a job, minus jobs on their way to one
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """Call `function` in a thread and give back what it returns or raises."""
+        if self._jobs.qsize() >= self.backlog:
+            raise LimitReached(
+                f"all {self.size} threads are busy and {self.backlog} calls wait already; "
+                "raise `threads`, or make the handlers `async`"
+            )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._jobs.put((future, contextvars.copy_context(), function))
+        with self._lock:
+            self._idle -= 1
+            if self._idle < 0 and self._threads < self.size:
+                self._threads += 1
+                self._idle += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return await future
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            future, context, function = job
+            if not future.cancelled():
+                _run(future, context, function)
+            del job, future, context, function
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end with their job."""
+        for _ in range(self._threads):
+            self._jobs.put(None)
+
+
+def _run(
+    future: "asyncio.Future[Any]", context: contextvars.Context, function: Callable[[], Any]
+) -> None:
+    loop = future.get_loop()
+    try:
+        result = context.run(function)
+    except BaseException as error:
+        # SystemExit and the like are the handler's affair; a future cannot carry StopIteration.
+        if isinstance(error, StopIteration):
+            error = RuntimeError(f"the handler raised StopIteration: {error}")
+        outcome: Callable[[], None] = lambda: _settle(future, None, error)  # noqa: E731
+    else:
+        outcome = lambda: _settle(future, result, None)  # noqa: E731
+    try:
+        loop.call_soon_threadsafe(outcome)
+    except RuntimeError:
+        pass  # the loop is gone, and with it everyone who could want this
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

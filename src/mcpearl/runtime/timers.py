@@ -1,0 +1,41 @@
+"""One timer for many deadlines: it runs when the earliest is due and asks for the next."""
+
+import asyncio
+from collections.abc import Callable
+from math import inf
+
+
+class DeadlineTimer:
+    """Calls `expire(now)` when due; `expire` returns when it wants to run next, or None."""
+
+    __slots__ = ("_due", "_expire", "_handle", "_loop")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, expire: Callable[[float], float | None]
+    ) -> None:
+        self._loop = loop
+        self._expire = expire
+        self._due = inf  # when the timer is set for
+        self._handle: asyncio.TimerHandle | None = None
+
+    def at_latest(self, deadline: float) -> None:
+        """Make sure the timer runs by `deadline`."""
+        if deadline < self._due:
+            if self._handle is not None:
+                self._handle.cancel()
+            self._due = deadline
+            self._handle = self._loop.call_at(deadline, self._run)
+
+    def _run(self) -> None:
+        self._handle = None
+        self._due = inf
+        following = self._expire(self._loop.time())
+        if following is not None:
+            self.at_latest(following)
+
+    def cancel(self) -> None:
+        """Never run again."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        self._due = -inf

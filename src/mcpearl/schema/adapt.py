@@ -1,0 +1,302 @@
+"""From what people annotate with to what msgspec decodes.
+
+msgspec has decoders for most of Python's types. This module rewrites the rest into something it
+takes: constraints of `annotated-types`, descriptions as plain strings, abstract collections, and,
+through `Adapted` stand-ins decoded by `decode_hook`, unions msgspec refuses, enums of mixed
+values and containers without a decoder of their own.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import enum
+import types
+import typing
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+import msgspec
+
+__all__ = [
+    "Adapted",
+    "Choice",
+    "Constructed",
+    "OneOf",
+    "adapt",
+    "decode_hook",
+    "described",
+    "encode_hook",
+    "merged",
+    "union_of",
+]
+
+
+class _AnyInstance(type):
+    """msgspec checks what a hook returns with `isinstance`; a stand-in takes what it decoded."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+class Adapted(metaclass=_AnyInstance):
+    """Stands in a decoder for an annotation msgspec has no decoder for."""
+
+    @classmethod
+    def decode(cls, value: Any) -> Any:
+        """Make the annotated type's value of a JSON value, or raise `ValueError`."""
+        raise NotImplementedError
+
+
+class Choice(Adapted):
+    """A union whose members msgspec cannot tell apart: the first member that fits, in order."""
+
+    members: ClassVar[tuple[Any, ...]]
+
+    @classmethod
+    def decode(cls, value: Any) -> Any:
+        refusals = []
+        # Objects ignore members they do not know, so one that knows them all is the better fit.
+        fitting = [member for member in cls.members if _knows_all(member, value)]
+        for member in [*fitting, *(each for each in cls.members if each not in fitting)]:
+            try:
+                return _convert(value, member)
+            except msgspec.ValidationError as error:
+                refusals.append(f"{_name(member)} ({error})")
+        raise ValueError(f"Fits none of {', '.join(refusals)}")
+
+
+class OneOf(Adapted):
+    """An enum or a literal by value, whatever the values' types are."""
+
+    options: ClassVar[tuple[tuple[Any, Any], ...]]
+
+    @classmethod
+    def decode(cls, value: Any) -> Any:
+        for given, meant in cls.options:
+            if type(given) is type(value) and given == value:
+                return meant
+        raise ValueError("Invalid enum value")
+
+
+class Constructed(Adapted):
+    """A type made by calling something with a value msgspec does decode."""
+
+    source: ClassVar[Any]
+    construct: ClassVar[Callable[[Any], Any]]
+
+    @classmethod
+    def decode(cls, value: Any) -> Any:
+        return cls.construct(_convert(value, cls.source))
+
+
+def decode_hook(kind: type, value: Any) -> Any:
+    """`dec_hook` of every decoder made in this layer."""
+    if issubclass(kind, Adapted):
+        return kind.decode(value)
+    if issubclass(kind, PurePath):
+        if isinstance(value, str):
+            return kind(value)
+        raise ValueError("Expected `str`")
+    raise NotImplementedError
+
+
+def encode_hook(value: Any) -> Any:
+    """`enc_hook` of every encoder made in this layer."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, collections.deque):
+        return list(value)
+    raise TypeError(f"{type(value).__qualname__} has no JSON form")
+
+
+def adapt(annotation: Any) -> Any:
+    """Rewrite an annotation so that msgspec, with `decode_hook`, decodes it."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        base, *metadata = get_args(annotation)
+        meta = merged(metadata)
+        return adapt(base) if meta is None else Annotated[adapt(base), meta]
+    if origin is Union or origin is types.UnionType:
+        return _union(tuple(adapt(member) for member in get_args(annotation)))
+    if origin is Literal:
+        return _literal(annotation)
+    if origin is not None:
+        return _generic(annotation, origin)
+    if annotation is object:
+        return Any
+    if annotation is typing.LiteralString:
+        return str
+    if isinstance(annotation, type):
+        return _class(annotation)
+    return annotation
+
+
+# --- constraints -------------------------------------------------------------------------------
+
+
+def merged(metadata: list[Any]) -> msgspec.Meta | None:
+    """What `Annotated` says, in one `Meta`; later wins, as a closer annotation should."""
+    metas = [meta for each in metadata for meta in _meta_of(each)]
+    if not metas:
+        return None
+    return msgspec.Meta(**{key: value for meta in metas for key, value in described(meta).items()})
+
+
+def described(meta: msgspec.Meta) -> dict[str, Any]:
+    """What a `Meta` was given."""
+    return {name: value for name in _META if (value := getattr(meta, name)) is not None}
+
+
+_META = (
+    *("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz"),
+    *("title", "description", "examples", "extra_json_schema", "extra"),
+)
+
+
+def _meta_of(metadata: Any) -> list[msgspec.Meta]:
+    """One entry of `Annotated` as `Meta`; nothing for what has no meaning here."""
+    if isinstance(metadata, msgspec.Meta):
+        return [metadata]
+    if isinstance(metadata, str):
+        return [msgspec.Meta(description=metadata)]
+    if isinstance(documentation := getattr(metadata, "documentation", None), str):
+        return [msgspec.Meta(description=documentation)]
+    # Recognised by module: the library need not be installed, and is loaded by whoever used it.
+    if type(metadata).__module__ != "annotated_types":
+        return []
+    return _constraint(metadata)
+
+
+def _constraint(constraint: Any) -> list[msgspec.Meta]:
+    match type(constraint).__name__:
+        case "Gt":
+            return [msgspec.Meta(gt=constraint.gt)]
+        case "Ge":
+            return [msgspec.Meta(ge=constraint.ge)]
+        case "Lt":
+            return [msgspec.Meta(lt=constraint.lt)]
+        case "Le":
+            return [msgspec.Meta(le=constraint.le)]
+        case "MultipleOf":
+            return [msgspec.Meta(multiple_of=constraint.multiple_of)]
+        case "MinLen":
+            return [msgspec.Meta(min_length=constraint.min_length)]
+        case "MaxLen":
+            return [msgspec.Meta(max_length=constraint.max_length)]
+        case "Interval" | "Len":
+            return [meta for part in constraint for meta in _constraint(part)]
+        case "Timezone" if constraint.tz is None or constraint.tz is ...:
+            return [msgspec.Meta(tz=constraint.tz is ...)]
+        case "Unit":
+            return []
+        case unknown:
+            raise TypeError(f"the constraint `{unknown}` has no JSON form")
+
+
+# --- types -------------------------------------------------------------------------------------
+
+_ABSTRACT: dict[Any, Any] = {
+    collections.abc.Iterable: list,
+    collections.abc.Collection: list,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Set: set,
+    collections.abc.MutableSet: set,
+    collections.abc.Mapping: dict,
+    collections.abc.MutableMapping: dict,
+}
+
+_CONSTRUCTED: dict[Any, Any] = {
+    collections.deque: list,
+    collections.OrderedDict: dict,
+    collections.Counter: dict,
+}
+
+
+def _generic(annotation: Any, origin: Any) -> Any:
+    args = get_args(annotation)
+    adapted = tuple(adapt(arg) if arg is not ... else arg for arg in args)
+    if origin in _ABSTRACT:
+        return _ABSTRACT[origin][adapted]
+    if origin is collections.Counter:
+        return _constructed(origin, types.GenericAlias(dict, (*adapted, int)))
+    if origin is collections.defaultdict:
+        source = types.GenericAlias(dict, adapted)
+        missing = get_origin(args[1]) or args[1]
+        return _constructed(lambda value: collections.defaultdict(missing, value), source)
+    if origin in _CONSTRUCTED:
+        return _constructed(origin, _CONSTRUCTED[origin][adapted])
+    if adapted != args and origin in (list, dict, set, frozenset, tuple):
+        return origin[adapted]
+    return annotation
+
+
+def _class(annotation: type) -> Any:
+    if annotation in _ABSTRACT:
+        return _ABSTRACT[annotation]
+    if annotation is collections.Counter:
+        return _constructed(annotation, dict[str, int])
+    if annotation in _CONSTRUCTED:
+        return _constructed(annotation, _CONSTRUCTED[annotation])
+    if issubclass(annotation, enum.Enum) and not _decodes(annotation):
+        return _one_of(annotation.__name__, [(member.value, member) for member in annotation])
+    return annotation
+
+
+def _literal(annotation: Any) -> Any:
+    if _decodes(annotation):
+        return annotation
+    options = [
+        (value.value if isinstance(value, enum.Enum) else value, value)
+        for value in get_args(annotation)
+    ]
+    return _one_of("Literal", options)
+
+
+def _union(members: tuple[Any, ...]) -> Any:
+    union = union_of(members)
+    if _decodes(union):
+        return union
+    named = [member for member in get_args(union) if member is not type(None)]
+    choice = type("Choice", (Choice,), {"members": tuple(named)})
+    return choice if len(named) == len(get_args(union)) else choice | None
+
+
+def union_of(members: tuple[Any, ...]) -> Any:
+    """`Union` of members that are only known at run time."""
+    return Union.__getitem__(members)
+
+
+def _one_of(name: str, options: list[tuple[Any, Any]]) -> Any:
+    if any(type(value) not in (str, int, float, bool, type(None)) for value, _ in options):
+        raise TypeError(f"`{name}` has values with no JSON form")
+    return type(name, (OneOf,), {"options": tuple(options)})
+
+
+def _constructed(construct: Any, source: Any) -> Any:
+    return type("Constructed", (Constructed,), {"source": source, "construct": construct})
+
+
+def _decodes(annotation: Any) -> bool:
+    try:
+        msgspec.json.Decoder(annotation, dec_hook=decode_hook)
+    except TypeError:
+        return False
+    return True
+
+
+def _convert(value: Any, annotation: Any) -> Any:
+    return msgspec.convert(value, annotation, str_keys=True, dec_hook=decode_hook)
+
+
+def _knows_all(member: Any, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return True
+    fields = getattr(msgspec.inspect.type_info(member), "fields", None)
+    return fields is None or value.keys() <= {field.encode_name for field in fields}
+
+
+def _name(member: Any) -> str:
+    return getattr(member, "__name__", None) or str(member)

@@ -1,0 +1,194 @@
+"""What a schema given by hand may cost: its depth, its size, and the work it can cause.
+
+The validator remembers what it has checked, so that saying whether a value fits is cheap even for
+schemas that refer to themselves. Two things are not: references that multiply before any value is
+descended into, which are refused here, and listing errors under recursion, which is limited here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from mcpearl.schema.errors import SchemaError
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DEPTH",
+    "MAX_NODES",
+    "check_bounds",
+    "check_work",
+    "explained_depth",
+    "subschemas",
+    "too_deep",
+]
+
+MAX_DEPTH = 64
+MAX_NODES = 10_000
+MAX_BYTES = 1024 * 1024
+
+# Keywords whose content is a value, not a schema.
+_VALUES = ("enum", "const", "default", "examples")
+# Keywords that apply schemas to the same value again: these multiply, the others divide.
+_REPEATING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+# Above this many targets, finding out which references are recursive is work of its own.
+_MOST_TARGETS = 100
+
+
+def check_bounds(schema: Any, where: str) -> None:
+    """Refuse a schema that is too deep or too large.
+
+    Depth first and without recursion, so that no schema can exhaust the stack here.
+    """
+    nodes = 0
+    waiting = [(schema, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        nodes += 1
+        if depth > MAX_DEPTH:
+            raise SchemaError(f"{where}: the schema is nested deeper than {MAX_DEPTH}")
+        if nodes > MAX_NODES:
+            raise SchemaError(f"{where}: the schema has more than {MAX_NODES} nodes")
+        if isinstance(node, dict):
+            waiting += [(child, depth + 1) for child in node.values()]
+        elif isinstance(node, list | tuple):
+            waiting += [(child, depth + 1) for child in node]
+    try:
+        size = len(msgspec.json.encode(schema))
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"{where}: the schema is not JSON: {error}") from None
+    if size > MAX_BYTES:
+        raise SchemaError(f"{where}: the schema is larger than {MAX_BYTES} bytes")
+
+
+def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every object that is or may be a schema; what stands under a value keyword is none."""
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list | tuple):
+            waiting += node
+        elif isinstance(node, dict):
+            # A property may be called `$schema`; then what it holds is a schema, not a name.
+            if not isinstance(node.get("$schema"), dict | bool):
+                yield node
+            waiting += [child for keyword, child in node.items() if keyword not in _VALUES]
+
+
+def check_work(schema: Any, where: str) -> None:
+    """Bound how many schemas one value can be held against.
+
+    Twenty definitions that each name the next one twice are a million checks of the same value.
+    """
+    targets = _targets(schema)
+    counted: dict[int, int] = {}
+
+    def work(node: Any) -> int:
+        if not isinstance(node, dict):
+            return 1
+        if id(node) in counted:
+            return counted[id(node)]
+        counted[id(node)] = 1  # a cycle adds nothing
+        total = 1
+        for keyword in _REFERENCES:
+            if isinstance(reference := node.get(keyword), str):
+                total += work(targets.get(reference))
+        for keyword in _REPEATING:
+            applied = node.get(keyword)
+            many = applied.values() if keyword == "dependentSchemas" and applied else applied
+            parts = many if not isinstance(many, dict | bool | None) else [many]
+            total += sum(work(part) for part in parts if part is not None)
+        counted[id(node)] = total
+        return total
+
+    for node in list(subschemas(schema)):
+        if work(node) > MAX_NODES:
+            raise SchemaError(
+                f"{where}: the schema's references multiply to more than {MAX_NODES} checks"
+            )
+
+
+def _targets(schema: Any) -> dict[str, Any]:
+    """Where the references that stay inside lead: pointers, anchors and identifiers."""
+    targets: dict[str, Any] = {"#": schema}
+    waiting: list[tuple[str, Any]] = [("#", schema)] if isinstance(schema, dict) else []
+    while waiting:
+        pointer, node = waiting.pop()
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, child in children:
+            escaped = str(key).replace("~", "~0").replace("/", "~1")
+            if isinstance(child, dict | list):
+                waiting.append((f"{pointer}/{escaped}", child))
+                targets[f"{pointer}/{escaped}"] = child
+        if isinstance(node, dict):
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(node.get(keyword), str):
+                    targets[f"#{node[keyword]}"] = node
+            if isinstance(node.get("$id"), str):
+                targets[node["$id"]] = node
+    return targets
+
+
+def explained_depth(schema: Any) -> int | None:
+    """How deep a value may be for its errors to be listed; None when that does not matter.
+
+    The list grows with the power of the depth to the number of ways a schema leads back to itself.
+    """
+    ways = _recursive_references(schema)
+    if ways < 2:
+        return None
+    depth = 0
+    while ways ** (depth + 1) <= MAX_NODES:
+        depth += 1
+    return depth
+
+
+def too_deep(value: Any, deepest: int | None) -> bool:
+    """Whether a value is nested deeper than that."""
+    if deepest is None:
+        return False
+    waiting = [(value, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > deepest:
+            return True
+        if isinstance(node, dict):
+            waiting += [(child, depth + 1) for child in node.values()]
+        elif isinstance(node, list | tuple):
+            waiting += [(child, depth + 1) for child in node]
+    return False
+
+
+def _recursive_references(schema: Any) -> int:
+    """How many references are inside of what they refer to."""
+    targets = _targets(schema)
+    references = [
+        (node, targets.get(node[keyword]))
+        for node in subschemas(schema)
+        for keyword in _REFERENCES
+        if isinstance(node.get(keyword), str)
+    ]
+    distinct = {id(target): target for _, target in references}
+    if len(distinct) > _MOST_TARGETS:
+        return len(references)
+    reached = {key: _reachable(target, targets) for key, target in distinct.items()}
+    return sum(id(node) in reached[id(target)] for node, target in references)
+
+
+def _reachable(start: Any, targets: dict[str, Any]) -> set[int]:
+    seen: set[int] = set()
+    waiting = [start]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict | list) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, list):
+            waiting += node
+            continue
+        waiting += node.values()
+        waiting += [targets.get(str(node[keyword])) for keyword in _REFERENCES if keyword in node]
+    return seen

@@ -1,0 +1,161 @@
+"""Descriptions out of docstrings, in the three styles people write: Google, NumPy and Sphinx.
+
+Everything before the first section is the description; parameter sections give one description
+per parameter. What is not recognised stays part of the description, so nothing written is lost
+by a typo in a heading.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import dataclass, field
+
+__all__ = ["Docstring", "parse_docstring"]
+
+
+@dataclass(slots=True)
+class Docstring:
+    """A docstring taken apart."""
+
+    summary: str = ""
+    parameters: dict[str, str] = field(default_factory=dict)
+    returns: str | None = None
+
+
+_PARAMETERS = {"args", "arguments", "parameters", "params", "other parameters", "keyword args"}
+_PARAMETERS |= {"keyword arguments"}
+_RETURNS = {"returns", "return", "yields", "yield"}
+_RAISES = {"raises", "raise", "warns"}
+# Sections that tell a caller something: part of the description when they stand before the rest.
+_PROSE = {
+    "example",
+    "examples",
+    "note",
+    "notes",
+    "see also",
+    "references",
+    "warnings",
+    "attributes",
+}
+_SECTIONS = _PARAMETERS | _RETURNS | _RAISES | _PROSE
+
+_GOOGLE_HEADING = re.compile(r"^([A-Za-z][A-Za-z ]*):\s*$")
+_GOOGLE_ENTRY = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*(?:\([^)]*\)[^)]*)*\))?\s*:(?:\s+|$)(.*)$")
+_NUMPY_ENTRY = re.compile(r"^(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
+_SPHINX_FIELD = re.compile(r"^:(\w+)(?:\s+([^:]*?))?\s*:(?:\s+|$)(.*)$")
+_SPHINX_PARAMETERS = {"param", "parameter", "arg", "argument", "key", "keyword"}
+
+
+def parse_docstring(text: str | None) -> Docstring:
+    r"""Take a docstring apart.
+
+    >>> parse_docstring("Add.\n\nArgs:\n    a: The first.").parameters
+    {'a': 'The first.'}
+    """
+    if not text:
+        return Docstring()
+    lines = inspect.cleandoc(text).splitlines()
+    parsed = Docstring()
+    summary: list[str] = []
+    at = 0
+    described = False
+    while at < len(lines):
+        heading, body_at = _heading(lines, at)
+        if heading is not None and (described or heading not in _PROSE):
+            described = True
+            end = _section_end(lines, body_at, numpy=body_at == at + 2)
+            _section(parsed, heading, lines[body_at:end], numpy=body_at == at + 2)
+            at = end
+            continue
+        sphinx = _SPHINX_FIELD.match(lines[at])
+        if sphinx is not None:
+            described = True
+            at = _sphinx(parsed, sphinx, lines, at)
+            continue
+        if not described:
+            summary.append(lines[at])
+        at += 1
+    parsed.summary = "\n".join(summary).strip()
+    return parsed
+
+
+def _heading(lines: list[str], at: int) -> tuple[str | None, int]:
+    """The section that starts at this line, lower case, and where its body starts."""
+    line = lines[at]
+    following = lines[at + 1] if at + 1 < len(lines) else ""
+    underline = following.strip()
+    if len(underline) >= 3 and set(underline) == {"-"} and line.strip().lower() in _SECTIONS:
+        return line.strip().lower(), at + 2
+    google = _GOOGLE_HEADING.match(line)
+    if (
+        google is not None
+        and google[1].lower() in _SECTIONS
+        and (not following.strip() or following[0].isspace())
+    ):
+        return google[1].lower(), at + 1
+    return None, at
+
+
+def _section_end(lines: list[str], at: int, *, numpy: bool) -> int:
+    """Where a section's body ends: at the next section, or (Google) where the indent ends."""
+    while at < len(lines):
+        line = lines[at]
+        outdented = bool(line) and not line[0].isspace()
+        if outdented and not numpy:
+            break
+        if outdented and (_heading(lines, at)[0] is not None or _SPHINX_FIELD.match(line)):
+            break
+        at += 1
+    return at
+
+
+def _section(parsed: Docstring, heading: str, body: list[str], *, numpy: bool) -> None:
+    body = inspect.cleandoc("\n".join(["", *body])).splitlines()
+    if heading in _PARAMETERS:
+        entry = _NUMPY_ENTRY if numpy else _GOOGLE_ENTRY
+        for names, text in _entries(body, entry):
+            for name in names.split(","):
+                parsed.parameters[name.strip().lstrip("*")] = text
+    elif heading in _RETURNS:
+        if numpy:
+            # The unindented line is the type; what is said about it stands below, indented.
+            body = [line for line in body if not line or line[0].isspace()] or body
+        parsed.returns = _joined(body) or None
+
+
+def _entries(body: list[str], entry: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Each `name: text` with its continuation lines, which are the indented ones."""
+    found: list[tuple[str, list[str]]] = []
+    for line in body:
+        match = entry.match(line) if line and not line[0].isspace() else None
+        if match is not None:
+            found.append((match[1], list(match.groups()[1:])))
+        elif found:
+            found[-1][1].append(line)
+    return [(names, _joined(text)) for names, text in found]
+
+
+def _sphinx(parsed: Docstring, match: re.Match[str], lines: list[str], at: int) -> int:
+    """Take in one `:field:` with its continuation lines; say where the next thing starts."""
+    kind, subject, text = match[1], (match[2] or "").split(), [match[3]]
+    at += 1
+    while at < len(lines) and (not lines[at].strip() or lines[at][0].isspace()):
+        text.append(lines[at])
+        at += 1
+    if kind in _SPHINX_PARAMETERS and subject:
+        parsed.parameters[subject[-1].lstrip("*")] = _joined(text)
+    elif kind in ("return", "returns"):
+        parsed.returns = _joined(text) or None
+    return at
+
+
+def _joined(lines: list[str]) -> str:
+    """The lines as running text; an empty line stays a paragraph break."""
+    paragraphs: list[list[str]] = [[]]
+    for line in lines:
+        if line.strip():
+            paragraphs[-1].append(line.strip())
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    return "\n\n".join(" ".join(paragraph) for paragraph in paragraphs if paragraph)

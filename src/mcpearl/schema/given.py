@@ -1,0 +1,170 @@
+"""Validators for schemas given by hand, which may come from anywhere.
+
+A schema is data from someone else: it is bounded in depth, size and in the work its references can
+multiply, its patterns run on an engine that cannot backtrack, and a reference that leads out of it
+is refused. Nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from mcpearl.schema.bounds import check_bounds, check_work, explained_depth, subschemas, too_deep
+from mcpearl.schema.errors import SchemaError, SchemaMismatch
+from mcpearl.schema.wording import path_text
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+__all__ = ["Validator", "compile_schema"]
+
+_MOST_ERRORS = 5
+_LONGEST_ERROR = 200
+
+_DEFAULT = "2020-12"
+_DIALECTS = {
+    "json-schema.org/draft/2020-12/schema": _DEFAULT,
+    "json-schema.org/draft/2019-09/schema": "2019-09",
+    "json-schema.org/draft-07/schema": "draft-07",
+    "json-schema.org/draft-06/schema": "draft-06",
+    "json-schema.org/draft-04/schema": "draft-04",
+}
+
+
+class Validator:
+    """A compiled schema."""
+
+    __slots__ = ("_deepest", "_is_valid", "_validator", "dialect", "schema")
+
+    def __init__(
+        self, schema: dict[str, Any] | bool, dialect: str, validator: jsonschema_rs.Validator
+    ) -> None:
+        self.schema = schema
+        self.dialect = dialect
+        self._validator = validator
+        self._is_valid = validator.is_valid
+        self._deepest = explained_depth(schema)
+
+    def check(self, value: Any) -> None:
+        """Raise `SchemaMismatch` unless the value, made of JSON's types, fits."""
+        try:
+            if self._is_valid(value):
+                return
+        except ValueError as error:
+            raise SchemaMismatch(f"not a JSON value: {error}") from None
+        if too_deep(value, self._deepest):
+            raise SchemaMismatch(
+                "the value does not fit its schema, and is too nested to say where"
+            )
+        errors = list(islice(self._validator.iter_errors(value), _MOST_ERRORS + 1))
+        said = [_described(error) for error in errors[:_MOST_ERRORS]]
+        if len(errors) > _MOST_ERRORS:
+            said.append("and more")
+        path = tuple(errors[0].instance_path) if errors else ()
+        raise SchemaMismatch("; ".join(said), path or _named(errors))
+
+    def check_json(self, raw: bytes | msgspec.Raw) -> Any:
+        """Decode and check; raises `msgspec.DecodeError` for what is not JSON."""
+        try:
+            value = msgspec.json.decode(raw)
+        except RecursionError:
+            raise SchemaMismatch("the value is nested too deeply") from None
+        self.check(value)
+        return value
+
+
+def compile_schema(schema: dict[str, Any] | bool, *, where: str) -> Validator:
+    """Compile a schema; raises `SchemaError`, which begins with `where`.
+
+    >>> validator = compile_schema({"type": "integer"}, where="tool `add`")
+    >>> validator.check_json(b"3")
+    3
+    """
+    if not isinstance(schema, dict | bool):
+        raise SchemaError(f"{where}: a schema is an object or a boolean, not {schema!r}")
+    check_bounds(schema, where)
+    dialect = _dialect(schema, where)
+    for inner in subschemas(schema):
+        _dialect(inner, where)
+    check_work(schema, where)
+    return Validator(schema, dialect, _compiled(schema, dialect, where))
+
+
+def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonschema_rs.Validator:
+    import jsonschema_rs
+
+    classes = {
+        "2020-12": jsonschema_rs.Draft202012Validator,
+        "2019-09": jsonschema_rs.Draft201909Validator,
+        "draft-07": jsonschema_rs.Draft7Validator,
+        "draft-06": jsonschema_rs.Draft6Validator,
+        "draft-04": jsonschema_rs.Draft4Validator,
+    }
+    sought: list[str] = []
+
+    def refuse(uri: str) -> NoReturn:
+        sought.append(uri)
+        raise LookupError("nothing outside of the schema is fetched")
+
+    try:
+        return classes[dialect](
+            schema,
+            retriever=refuse,
+            # The engine without backtracking: linear in the text, whatever the pattern.
+            pattern_options=jsonschema_rs.RegexOptions(),
+        )
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        if sought:
+            uri = sought[-1].removeprefix("json-schema:///")
+            raise SchemaError(
+                f"{where}: reference to `{uri}`, which is not in the schema; nothing is fetched, "
+                "so put it under `$defs`"
+            ) from None
+        raise SchemaError(f"{where}: the schema is not valid: {_fault(error)}") from None
+    except ValueError as error:
+        raise SchemaError(f"{where}: the schema is not valid: {error}") from None
+
+
+def _fault(error: Any) -> str:
+    place = path_text(getattr(error, "instance_path", ()))
+    message = _cut(error.message)
+    if message.endswith('is not a "regex"'):
+        message += " that can be matched in linear time (no lookaround, no back-references)"
+    return f"`{place}`: {message}" if place else message
+
+
+def _described(error: jsonschema_rs.ValidationError) -> str:
+    place = path_text(error.instance_path)
+    return f"`{place}`: {_cut(error.message)}" if place else _cut(error.message)
+
+
+def _named(errors: list[jsonschema_rs.ValidationError]) -> tuple[str, ...]:
+    """The member that a mismatch of the whole object is about."""
+    for error in errors[:1]:
+        if error.kind.name == "required":
+            return (str(error.kind.value),)
+        if error.kind.name == "additionalProperties":
+            return (str(error.kind.value[0]),)
+    return ()
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _LONGEST_ERROR else message[: _LONGEST_ERROR - 1] + "…"
+
+
+# --- dialects ----------------------------------------------------------------------------------
+
+
+def _dialect(schema: dict[str, Any] | bool, where: str) -> str:
+    named = schema.get("$schema") if isinstance(schema, dict) else None
+    if named is None:
+        return _DEFAULT
+    bare = str(named).removesuffix("#").removeprefix("https://").removeprefix("http://")
+    if bare not in _DIALECTS:
+        raise SchemaError(
+            f"{where}: unknown dialect `{named}`; accepted are {', '.join(_DIALECTS.values())}"
+        )
+    return _DIALECTS[bare]

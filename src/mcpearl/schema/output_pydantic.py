@@ -1,0 +1,46 @@
+"""Results checked and encoded by pydantic, for return annotations that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pydantic
+from pydantic_core import PydanticSerializationError
+
+from mcpearl.schema.errors import OutputError
+from mcpearl.schema.with_msgspec import no_json_form
+from mcpearl.schema.with_pydantic import (
+    UNSUPPORTED,
+    adapt_for_pydantic,
+    cleaned,
+    describe_pydantic,
+)
+
+__all__ = ["compile_pydantic"]
+
+
+def compile_pydantic(
+    annotation: Any, subject: str
+) -> tuple[dict[str, Any], Callable[[Any], bytes]]:
+    """The output schema and the checked encoder of a return annotation."""
+    try:
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(adapt_for_pydantic(annotation))
+        schema = cleaned(adapter, "serialization")
+    except UNSUPPORTED as error:
+        reason = TypeError(str(error).partition("\n")[0])
+        raise no_json_form(f"{subject}: return value", annotation, reason) from error
+    validate, dump = adapter.validate_python, adapter.dump_json
+
+    def encode(value: Any) -> bytes:
+        try:
+            # Warnings are errors: a model changed after it was made may no longer fit.
+            return dump(validate(value), by_alias=True, warnings="error")
+        except pydantic.ValidationError as error:
+            found = error.errors(include_url=False)[0]
+            said = describe_pydantic({**found, "loc": ("result", *found["loc"])})
+            raise OutputError(f"{subject}: the result does not fit: {said}") from None
+        except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+            raise OutputError(f"{subject}: the result has no JSON form: {error}") from error
+
+    return schema, encode

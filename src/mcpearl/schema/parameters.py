@@ -1,0 +1,154 @@
+"""What a callable's signature says, with every annotation resolved.
+
+Works for functions, bound methods, callable objects, classes, `functools.partial` and decorated
+functions with `__wrapped__`. Annotations given as text are evaluated where the function was
+defined: its module, its closure, and the enclosing function's locals while that is still running.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from mcpearl.schema.errors import SignatureError
+
+__all__ = ["MISSING", "Parameter", "Subject", "inspect_callable", "opened"]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+#: No annotation or no default was given (None is a value of both).
+MISSING: Any = _Missing()
+
+
+class Parameter(NamedTuple):
+    """One parameter; `annotation` is resolved, and `Any` where none was written."""
+
+    name: str
+    kind: inspect._ParameterKind
+    annotation: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING
+
+
+class Subject(NamedTuple):
+    """The callable that is being compiled, and how messages call it."""
+
+    function: Callable[..., Any]
+    name: str
+    where: str
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    doc: str | None
+
+    def __str__(self) -> str:
+        return f"{self.where} `{self.name}`"
+
+
+def inspect_callable(function: Callable[..., Any], *, name: str | None, where: str) -> Subject:
+    """Read a callable's signature."""
+    inner = opened(function)
+    if name is None:
+        name = str(getattr(inner, "__name__", type(inner).__name__))
+    subject = f"{where} `{name}`"
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise SignatureError(f"{subject}: the signature cannot be read: {error}") from error
+    parameters = tuple(
+        Parameter(
+            each.name,
+            each.kind,
+            _resolved(each.annotation, inner, f"{subject}: parameter `{each.name}`"),
+            MISSING if each.default is inspect.Parameter.empty else each.default,
+        )
+        for each in signature.parameters.values()
+    )
+    returns = signature.return_annotation
+    if isinstance(function, type):
+        returns = function
+    resolved = _resolved(returns, inner, f"{subject}: return value")
+    return Subject(function, name, where, parameters, resolved, _documentation(function, inner))
+
+
+def opened(function: Any) -> Any:
+    """The plain function inside a partial, method, wrapper or callable object."""
+    while True:
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif isinstance(function, type):
+            return vars(function).get("__init__", function)
+        elif not isinstance(function, types.FunctionType) and hasattr(
+            type(function).__call__, "__code__"
+        ):
+            return type(function).__call__
+        else:
+            return function
+
+
+def _documentation(function: Any, inner: Any) -> str | None:
+    if inspect.isroutine(function) or isinstance(function, type):
+        return inspect.getdoc(function)
+    # A partial or a callable object inherits its class's docstring, which is not about the call.
+    own = getattr(inner, "__doc__", None) or type(function).__doc__
+    if isinstance(function, functools.partial):
+        own = getattr(inner, "__doc__", None)
+    return inspect.cleandoc(own) if own else None
+
+
+def _resolved(annotation: Any, function: Any, place: str) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return MISSING
+    # `get_type_hints` gives up on all annotations when one fails, hence one at a time.
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    failed: NameError | None = None
+    for names in _namespaces(function):
+        try:
+            hints = typing.get_type_hints(
+                holder, getattr(function, "__globals__", {}), names, include_extras=True
+            )
+        except NameError as error:
+            failed = error
+        except (TypeError, SyntaxError, AttributeError) as error:
+            raise SignatureError(f"{place} has an annotation that fails: {error}") from error
+        else:
+            return hints["it"]
+    raise SignatureError(
+        f"{place} has annotation `{annotation}`, which cannot be resolved: {failed}; "
+        "import the name in the module at run time, not only for type checking"
+    ) from failed
+
+
+def _namespaces(function: Any) -> Iterator[dict[str, Any]]:
+    """Local names an annotation may mean, likeliest first."""
+    code = getattr(function, "__code__", None)
+    own = {each.__name__: each for each in getattr(function, "__type_params__", ())}
+    for name, cell in zip(
+        getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or (), strict=False
+    ):
+        try:
+            own[name] = cell.cell_contents
+        except ValueError:
+            continue
+    yield own
+    enclosing, _, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
+    frame = sys._getframe() if enclosing else None
+    while frame is not None:
+        if frame.f_code.co_qualname == enclosing:
+            yield {**frame.f_locals, **own}
+        frame = frame.f_back

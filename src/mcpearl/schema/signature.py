@@ -1,0 +1,185 @@
+"""From a function's signature to its input schema and a compiled decoder.
+
+The decode is the validation: raw JSON goes straight into typed values, and the call takes them
+from there. Which library decodes is decided here, once, at registration: pydantic when the
+signature uses it, else msgspec.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcpearl.schema.docstring import parse_docstring
+from mcpearl.schema.errors import ArgumentsError, SignatureError
+from mcpearl.schema.parameters import Parameter, Subject, inspect_callable
+from mcpearl.schema.pydantic_use import uses_pydantic
+from mcpearl.schema.with_msgspec import Arguments, MsgspecArguments
+
+if TYPE_CHECKING:
+    from mcpearl.schema.with_pydantic import PydanticArguments
+
+__all__ = ["Arguments", "Signature", "compile_signature"]
+
+
+class Signature:
+    """A function as it is offered: its schema, its decoder and how to call it."""
+
+    __slots__ = (
+        "_compiled",
+        "_decode",
+        "_mismatch",
+        "call",
+        "description",
+        "injected",
+        "input_schema",
+        "name",
+        "returns",
+    )
+
+    #: `call(arguments, injected)` calls the function with decoded arguments and the values for
+    #: `injected`, a mapping by name, or None when nothing is injected.
+    call: Callable[[Any, dict[str, Any] | None], Any]
+
+    def __init__(self, subject: Subject, injected: tuple[str, ...]) -> None:
+        documented = parse_docstring(subject.doc)
+        offered = [each for each in subject.parameters if each.name not in injected]
+        named = [each for each in offered if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        extra = next((each for each in offered if each.kind is inspect.Parameter.VAR_KEYWORD), None)
+        self.name = subject.name
+        self.injected = injected
+        self.description: str | None = documented.summary or None
+        #: The resolved return annotation, for `compile_output`; MISSING when there is none.
+        self.returns = subject.returns
+        self._compiled = _arguments(named, extra, str(subject))
+        self._decode = self._compiled.decode
+        self._mismatch = self._compiled.mismatch
+        self.input_schema = _input_schema(self._compiled, documented.parameters)
+        self.call = _caller(subject, injected, self._compiled.attributes)
+
+    def decode(self, arguments: bytes | msgspec.Raw | None) -> Any:
+        """Decode raw JSON into arguments for `call`.
+
+        Raises `ArgumentsError` when they do not fit, `msgspec.DecodeError` when they are not JSON.
+        """
+        if arguments is None:
+            arguments = b"{}"
+        try:
+            return self._decode(arguments)
+        except self._mismatch as error:
+            raise self._compiled.explain(arguments, error, strict=True) from None
+        except RecursionError:
+            raise ArgumentsError("the arguments are nested too deeply") from None
+
+    def bind(self, values: dict[str, Any]) -> Any:
+        """Decode values that are parsed already."""
+        return self.decode(msgspec.json.encode(values))
+
+    def decode_strings(self, values: dict[str, str]) -> Any:
+        """Decode arguments that can only be text, as a prompt's and a URI template's are.
+
+        `"3"` fits an `int`; arrays and objects are taken as JSON text.
+        """
+        raw = msgspec.json.encode(
+            {name: self._as_json(name, text) for name, text in values.items()}
+        )
+        try:
+            return self._compiled.decode_lax(raw)
+        except self._mismatch as error:
+            raise self._compiled.explain(raw, error, strict=False) from None
+
+    def _as_json(self, name: str, text: str) -> str | msgspec.Raw:
+        schema = self._compiled.properties.get(name, {})
+        if text.lstrip()[:1] not in ("[", "{") or _takes_text(schema, self._compiled.defs):
+            return text
+        try:
+            msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+        return msgspec.Raw(text)
+
+
+def compile_signature(
+    function: Callable[..., Any],
+    *,
+    skip: Callable[[str, Any], bool] = lambda name, annotation: False,
+    name: str | None = None,
+    where: str = "tool",
+) -> Signature:
+    """Compile a function's signature; raises `SignatureError` for what JSON cannot carry.
+
+    `skip(parameter, annotation)` says which parameters are injected at the call and not part of
+    the schema; `where` and `name` are how messages call the function.
+
+    >>> def add(a: int, b: int = 1) -> int:
+    ...     return a + b
+    >>> signature = compile_signature(add)
+    >>> signature.call(signature.decode(b'{"a": 2}'), None)
+    3
+    """
+    subject = inspect_callable(function, name=name, where=where)
+    for each in subject.parameters:
+        if each.kind is inspect.Parameter.VAR_POSITIONAL:
+            raise SignatureError(
+                f"{subject}: parameter `*{each.name}` has no JSON form, since arguments are given "
+                f"by name; use `{each.name}: list[...]`"
+            )
+    injected = tuple(each.name for each in subject.parameters if skip(each.name, each.annotation))
+    return Signature(subject, injected)
+
+
+def _arguments(
+    named: list[Parameter], extra: Parameter | None, subject: str
+) -> MsgspecArguments | PydanticArguments:
+    parameters = named if extra is None else [*named, extra]
+    if any(uses_pydantic(each.annotation) or uses_pydantic(each.default) for each in parameters):
+        from mcpearl.schema.with_pydantic import PydanticArguments
+
+        return PydanticArguments(named, extra, subject)
+    return MsgspecArguments(named, extra, subject)
+
+
+def _input_schema(
+    compiled: MsgspecArguments | PydanticArguments, documented: dict[str, str]
+) -> dict[str, Any]:
+    for name, each in compiled.properties.items():
+        if text := documented.get(name):
+            each.setdefault("description", text)
+    schema: dict[str, Any] = {"type": "object", "properties": compiled.properties}
+    if compiled.required:
+        schema["required"] = compiled.required
+    if compiled.additional is not True:
+        schema["additionalProperties"] = compiled.additional
+    if compiled.defs:
+        schema["$defs"] = compiled.defs
+    return schema
+
+
+def _caller(
+    subject: Subject, injected: tuple[str, ...], attributes: dict[str, str]
+) -> Callable[[Any, dict[str, Any] | None], Any]:
+    """Write the call out as source, so that it costs what the same call written by hand costs."""
+    passed = []
+    for each in subject.parameters:
+        value = f"i[{each.name!r}]" if each.name in injected else f"a.{attributes[each.name]}"
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            passed.append(f"**{value}")
+        elif each.kind is inspect.Parameter.KEYWORD_ONLY:
+            passed.append(f"{each.name}={value}")
+        else:
+            passed.append(value)
+    # Names come from `inspect`, which takes identifiers only.
+    source = f"lambda a, i: function({', '.join(passed)})"
+    call: Callable[[Any, dict[str, Any] | None], Any] = eval(source, {"function": subject.function})
+    return call
+
+
+def _takes_text(schema: dict[str, Any], defs: dict[str, Any]) -> bool:
+    if "$ref" in schema:
+        return _takes_text(defs[schema["$ref"].rpartition("/")[2]], defs)
+    if "anyOf" in schema:
+        return any(_takes_text(option, defs) for option in schema["anyOf"])
+    return "type" not in schema or schema["type"] == "string"

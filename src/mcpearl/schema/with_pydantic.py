@@ -1,0 +1,188 @@
+"""Arguments decoded by pydantic, for signatures that use it.
+
+Same promises as the msgspec way: the decode is the validation, in strict mode so that the published
+schema is the truth, with the same words for what is wrong. Imported only by such a signature.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+import pydantic
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
+
+from mcpearl.schema.adapt import described, union_of
+from mcpearl.schema.errors import ArgumentsError
+from mcpearl.schema.parameters import MISSING, Parameter
+from mcpearl.schema.with_msgspec import no_json_form
+from mcpearl.schema.wording import Problem, arguments_error, path_text, shown
+
+__all__ = ["UNSUPPORTED", "PydanticArguments", "adapt_for_pydantic", "cleaned", "describe_pydantic"]
+
+# What pydantic raises at class creation for a type it has no schema for.
+UNSUPPORTED = (pydantic.errors.PydanticUserError, TypeError, ValueError, NameError)
+
+
+class PydanticArguments:
+    """Decoder, schema and explanations for one signature."""
+
+    mismatch: type[Exception] = pydantic.ValidationError
+
+    def __init__(
+        self, parameters: Sequence[Parameter], extra: Parameter | None, subject: str
+    ) -> None:
+        #: Where the decoded arguments hold each parameter. Not its own name: a model's attributes
+        #: (`copy`, `json`, `schema`, `model_…`) are names people give to parameters.
+        self.attributes = {each.name: f"argument_{at}" for at, each in enumerate(parameters)}
+        fields: dict[str, Any] = {
+            self.attributes[each.name]: _field(each, subject) for each in parameters
+        }
+        self._model = _model(fields, extra, subject)
+        if extra is not None:
+            self.attributes[extra.name] = "model_extra"
+        schema = cleaned(self._model, "validation")
+        self.properties: dict[str, dict[str, Any]] = schema.get("properties", {})
+        self.defs: dict[str, Any] = schema.get("$defs", {})
+        self.required: list[str] = schema.get("required", [])
+        self.additional: dict[str, Any] | bool = schema.get("additionalProperties", True)
+
+    def decode(self, raw: Any) -> Any:
+        """Decode raw JSON strictly."""
+        return self._model.model_validate_json(bytes(raw), strict=True)
+
+    def decode_lax(self, raw: Any) -> Any:
+        """Decode raw JSON whose strings may stand for other types."""
+        return self._model.model_validate_json(bytes(raw), strict=False)
+
+    def explain(self, raw: Any, error: Exception, *, strict: bool) -> ArgumentsError:
+        """What is wrong with all the arguments."""
+        assert isinstance(error, pydantic.ValidationError)
+        missing, unknown, problems = [], [], []
+        for found in error.errors(include_url=False):
+            location = found["loc"]
+            if found["type"] == "json_invalid":
+                msgspec.json.decode(raw)
+                return ArgumentsError(f"the arguments cannot be read: {found['msg']}")
+            if not location:
+                return ArgumentsError(f"the arguments must be an object, got {_kind(raw)}")
+            name = str(location[0])
+            if found["type"] == "missing" and len(location) == 1:
+                missing.append(name)
+            elif found["type"] == "extra_forbidden" and len(location) == 1:
+                unknown.append(name)
+            else:
+                problems.append(Problem(name, f"argument {describe_pydantic(found)}"))
+        return arguments_error(missing, unknown, problems, self.properties)
+
+
+def describe_pydantic(found: Any) -> str:
+    """One of pydantic's findings in the words this layer uses."""
+    what = found["msg"].removeprefix("Value error, ")
+    what = what.replace("Input should be ", "expected ", 1)
+    place = f"`{path_text(found['loc'])}`"
+    if found["type"] == "missing":
+        parent, name = path_text(found["loc"][:-1]), found["loc"][-1]
+        return f"`{parent}`: object missing required field `{name}`"
+    return f"{place}: {what}, got {shown(found['input'])}"
+
+
+def adapt_for_pydantic(annotation: Any) -> Any:
+    """Rewrite `msgspec.Meta` and bare descriptions in `Annotated` into pydantic's `Field`."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        base, *metadata = args
+        return Annotated[(adapt_for_pydantic(base), *map(_as_field, metadata))]
+    if origin is Union or origin is types.UnionType:
+        return union_of(tuple(adapt_for_pydantic(arg) for arg in args))
+    if origin in (list, dict, set, frozenset, tuple):
+        return origin[tuple(arg if arg is ... else adapt_for_pydantic(arg) for arg in args)]
+    return annotation
+
+
+def cleaned(model: Any, mode: JsonSchemaMode) -> dict[str, Any]:
+    """The schema of a model or adapter, without titles nobody wrote."""
+    make = model.json_schema if isinstance(model, pydantic.TypeAdapter) else model.model_json_schema
+    schema: dict[str, Any] = make(mode=mode, schema_generator=_Untitled)
+    for name, definition in schema.get("$defs", {}).items():
+        if name.endswith(definition.get("title", " ")):
+            del definition["title"]
+    schema.pop("title", None)
+    return schema
+
+
+class _Untitled(GenerateJsonSchema):
+    """Published as the msgspec way publishes: what the decoder takes, without generated titles."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def _set(self, schema: Any, made: dict[str, Any]) -> dict[str, Any]:
+        if self.mode == "validation":
+            made.pop("uniqueItems", None)
+        return made
+
+    def set_schema(self, schema: Any) -> dict[str, Any]:
+        return self._set(schema, super().set_schema(schema))
+
+    def frozenset_schema(self, schema: Any) -> dict[str, Any]:
+        return self._set(schema, super().frozenset_schema(schema))
+
+
+def _as_field(metadata: Any) -> Any:
+    if isinstance(metadata, str):
+        return pydantic.Field(description=metadata)
+    if not isinstance(metadata, msgspec.Meta):
+        return metadata
+    given = dict(described(metadata))
+    extra = given.pop("extra_json_schema", None)
+    given.pop("extra", None)
+    given.pop("tz", None)
+    return pydantic.Field(json_schema_extra=extra, **given)
+
+
+def _field(parameter: Parameter, subject: str) -> tuple[Any, Any]:
+    annotation = Any if parameter.annotation is MISSING else parameter.annotation
+    default = ... if parameter.default is MISSING else parameter.default
+    kind = adapt_for_pydantic(annotation)
+    if default is None:
+        kind = union_of((kind, None))  # `x: int = None` means it
+    _check(kind, parameter, subject)
+    own = default if isinstance(default, FieldInfo) else None
+    if own is None or (own.alias is None and own.validation_alias is None):
+        # First, so that an alias the author wrote inside `Annotated` wins.
+        base, *metadata = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+        kind = Annotated[(base, pydantic.Field(alias=parameter.name), *metadata)]
+    return kind, default
+
+
+def _check(kind: Any, parameter: Parameter, subject: str) -> None:
+    try:
+        pydantic.TypeAdapter(kind).json_schema()
+    except UNSUPPORTED as error:
+        place = f"{subject}: parameter `{parameter.name}`"
+        reason = TypeError(str(error).partition("\n")[0])
+        raise no_json_form(place, parameter.annotation, reason) from error
+
+
+def _model(fields: dict[str, Any], extra: Parameter | None, subject: str) -> Any:
+    config = pydantic.ConfigDict(
+        extra="forbid" if extra is None else "allow",
+        val_json_bytes="base64",
+        ser_json_bytes="base64",
+        protected_namespaces=(),
+    )
+    namespace: dict[str, Any] = {"model_config": config}
+    if extra is not None:
+        kind = Any if extra.annotation is MISSING else adapt_for_pydantic(extra.annotation)
+        _check(kind, extra, subject)
+        namespace["__annotations__"] = {"__pydantic_extra__": types.GenericAlias(dict, (str, kind))}
+    base = type("Open", (pydantic.BaseModel,), {"__module__": __name__, **namespace})
+    return pydantic.create_model("Arguments", __base__=base, **fields)
+
+
+def _kind(raw: Any) -> str:
+    return shown(msgspec.json.decode(raw)).partition(" ")[0]

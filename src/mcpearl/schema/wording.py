@@ -1,0 +1,171 @@
+"""What is wrong with a value, in words a model can correct itself by.
+
+msgspec stops at the first mismatch and speaks of Python types; this module turns what it said into
+JSON's words, with the path and the value that came, and puts the findings of one call together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from mcpearl.schema.errors import ArgumentsError
+
+__all__ = ["Problem", "arguments_error", "describe", "json_type", "path_text", "shown"]
+
+_LONGEST = 60
+
+_WORDS = {
+    "int": "integer",
+    "str": "string",
+    "float": "number",
+    "bool": "boolean",
+    "decimal": "number or decimal string",
+    "datetime": "date-time string",
+    "date": "date string",
+    "time": "time string",
+    "duration": "duration string",
+    "uuid": "UUID string",
+    "bytes": "base64 string",
+}
+
+
+class Problem(NamedTuple):
+    """One argument that does not fit, and why."""
+
+    argument: str
+    text: str
+
+
+def arguments_error(
+    missing: Sequence[str],
+    unknown: Sequence[str],
+    problems: Sequence[Problem],
+    allowed: Iterable[str],
+) -> ArgumentsError:
+    """All that is wrong with one call's arguments, in one error."""
+    said = []
+    if missing:
+        said.append(f"missing required {_plural(missing)} {_quoted(missing)}")
+    if unknown:
+        known = _quoted(allowed)
+        hint = f"allowed: {known}" if known else "it takes none"
+        said.append(f"unknown {_plural(unknown)} {_quoted(unknown)} ({hint})")
+    said += [problem.text for problem in problems]
+    first = [*missing, *(problem.argument for problem in problems), *unknown]
+    return ArgumentsError("; ".join(said), first[0] if first else None)
+
+
+def describe(error: msgspec.ValidationError, name: str, value: Any, schema: Any) -> str:
+    """Say in JSON's words what msgspec found at `name`, whose value and schema are given."""
+    what, _, where = str(error).rpartition(" - at ")
+    if not what:
+        what, where = where, "`$`"
+    key, _, path = where.rpartition(" in ")
+    steps = [step for step in _STEP.split(path.strip("`").removeprefix("$")) if step]
+    place = f"`{name}{''.join(steps)}`"
+    if key:
+        place = f"a key of {place}"
+    what, _, got = what.partition(", got `")
+    came = None if key else _shown_at(value, steps)
+    if came is None and got:
+        came = _WORDS.get(got.rstrip("`"), got.rstrip("`"))
+    if what.startswith("Invalid enum value"):
+        options = _options_at(schema, steps)
+        if options:
+            what = f"Expected one of {', '.join(shown(option, bare=True) for option in options)}"
+    what = re.sub("^Expected `([^`]*)`", lambda match: f"Expected {_in_json(match[1])}", what)
+    what = what[0].lower() + what[1:]
+    suffix = f", got {came}" if came is not None and "missing required" not in what else ""
+    return f"{place}: {what}{suffix}"
+
+
+def shown(value: Any, *, bare: bool = False) -> str:
+    """A value as a message shows it: its JSON type and its JSON, cut short."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    kind = json_type(value)
+    return text if bare or kind in ("null", "boolean") else f"{kind} {text}"
+
+
+def json_type(value: Any) -> str:
+    """JSON's word for a value's type."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case dict():
+            return "object"
+        case list() | tuple() | set() | frozenset():
+            return "array"
+        case _:
+            return type(value).__name__
+
+
+def path_text(path: Iterable[str | int]) -> str:
+    """A path as it is written: `points[0].x`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+_STEP = re.compile(r"(\[[^\]]*\]|\.[^.\[]+)")
+
+
+def _shown_at(value: Any, steps: list[str]) -> str | None:
+    try:
+        for step in steps:
+            value = value[int(step[1:-1])] if step[0] == "[" else value[step[1:]]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return None
+    return shown(value)
+
+
+def _options_at(root: Any, steps: list[str]) -> list[Any]:
+    """The enumerated values that the schema allows at a place, if it can be found."""
+
+    def followed(schema: Any) -> list[dict[str, Any]]:
+        """The schema itself, with references and alternatives opened."""
+        if not isinstance(schema, dict):
+            return []
+        if "$ref" in schema:
+            return followed(root.get("$defs", {}).get(schema["$ref"].rpartition("/")[2]))
+        return [schema, *(part for each in schema.get("anyOf", ()) for part in followed(each))]
+
+    def stepped(schema: dict[str, Any], step: str) -> Any:
+        if step[0] == ".":
+            return schema.get("properties", {}).get(step[1:])
+        if step == "[...]":
+            return schema.get("additionalProperties", schema.get("items"))
+        index, prefix = int(step[1:-1]), schema.get("prefixItems", ())
+        return prefix[index] if index < len(prefix) else schema.get("items")
+
+    here = followed(root)
+    for step in steps:
+        here = [part for schema in here for part in followed(stepped(schema, step))]
+    return [option for schema in here for option in schema.get("enum", ())]
+
+
+def _in_json(types: str) -> str:
+    return " or ".join(_WORDS.get(word, word) for word in types.split(" | "))
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _plural(names: Sequence[str]) -> str:
+    return "argument" if len(names) == 1 else "arguments"

@@ -1,0 +1,1 @@
+"""The server role: registries, dispatch, context, subscriptions."""

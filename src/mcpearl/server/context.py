@@ -1,0 +1,358 @@
+"""What a handler can do besides returning: report progress, log, ask the client, read a resource.
+
+A `Context` belongs to one call. It reads the same in both eras: asking a legacy client sends it a
+request, asking a modern one ends this round of the call (see `rounds`).
+"""
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.capabilities import require
+from mcpearl.protocol.events import Call, Caller
+from mcpearl.server.forms import Elicited, Form
+from mcpearl.types.base import RequestId, Result, encode
+from mcpearl.types.elicitation import ElicitRequest, ElicitRequestParams, ElicitResult
+from mcpearl.types.input_required import InputRequest
+from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
+from mcpearl.types.progress import ProgressNotificationParams
+from mcpearl.types.resources import ResourceContents
+from mcpearl.types.roots import ListRootsRequest, ListRootsResult, Root
+from mcpearl.types.sampling import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ModelPreferences,
+    SamplingMessage,
+    ToolChoice,
+)
+from mcpearl.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpearl.server.connection import ServerConnection
+    from mcpearl.server.rounds import Rounds
+    from mcpearl.server.server import Server
+
+T = TypeVar("T")
+
+LEVELS: dict[str, int] = {
+    level: rank
+    for rank, level in enumerate(
+        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    )
+}
+
+
+class Context:
+    """The call a handler is working on. Annotate a parameter with it to get it.
+
+    >>> @app.tool
+    ... async def count(to: int, ctx: Context) -> str:
+    ...     for number in range(to):
+    ...         await ctx.progress(number + 1, to)
+    ...     return "done"
+    """
+
+    __slots__ = ("_call", "_progress", "_rounds", "_state", "connection", "server")
+
+    def __init__(self, call: Call, connection: "ServerConnection", server: "Server") -> None:
+        self._call = call
+        self.connection = connection
+        self.server = server
+        self._progress: float | None = None  # the last value reported; it only grows
+        self._rounds: Rounds | None = None
+        self._state: dict[str, Any] | None = None
+
+    # Who and what
+
+    @property
+    def request_id(self) -> RequestId:
+        """The id of the request."""
+        return self._call.id
+
+    @property
+    def method(self) -> str:
+        """The method that was called, such as `tools/call`."""
+        return self._call.method
+
+    @property
+    def params(self) -> Any:
+        """The typed params of the request."""
+        return self._call.params
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` of the request."""
+        return self._call.params.meta or {}
+
+    @property
+    def client(self) -> Caller:
+        """Who is asking: `client` (name and version), `capabilities`, `version`."""
+        return self._call.caller
+
+    @property
+    def principal(self) -> Any:
+        """Who is asking as far as the transport could verify it; None when it could not."""
+        return self._call.caller.principal
+
+    @property
+    def lifespan(self) -> Any:
+        """What the server's lifespan yielded."""
+        return self.server.lifespan_value
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """A place for middleware and handlers to leave things for each other, for this call."""
+        if self._state is None:
+            self._state = {}
+        return self._state
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for this call any more. Plain functions in a thread can look here."""
+        return not self.connection.end.is_open(self._call)
+
+    # Telling
+
+    def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> Awaitable[None]:
+        """Report how far the work is, if the client wants to know. Values must grow.
+
+        Await it in an async handler; a plain function just calls it.
+        """
+        return self._deliver(self._send_progress(progress, total, message))
+
+    async def _send_progress(
+        self, progress: float, total: float | None, message: str | None
+    ) -> None:
+        token = self._call.progress_token
+        if token is not None and (self._progress is None or progress > self._progress):
+            self._progress = progress
+            params = ProgressNotificationParams(
+                progress_token=token, progress=progress, total=total, message=message
+            )
+            await self._notify("notifications/progress", params)
+        else:
+            await asyncio.sleep(0)
+
+    def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> Awaitable[None]:
+        """Write to the client's log, if it wants messages of this level."""
+        return self._deliver(self._send_log(level, data, logger))
+
+    async def _send_log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
+        if not self.connection.wants_log(self._call.caller, level):
+            await asyncio.sleep(0)
+            return
+        params = LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+        await self._notify("notifications/message", params)
+
+    def debug(self, data: Any, logger: str | None = None) -> Awaitable[None]:
+        """Log at level debug."""
+        return self.log("debug", data, logger)
+
+    def info(self, data: Any, logger: str | None = None) -> Awaitable[None]:
+        """Log at level info."""
+        return self.log("info", data, logger)
+
+    def warning(self, data: Any, logger: str | None = None) -> Awaitable[None]:
+        """Log at level warning."""
+        return self.log("warning", data, logger)
+
+    def error(self, data: Any, logger: str | None = None) -> Awaitable[None]:
+        """Log at level error."""
+        return self.log("error", data, logger)
+
+    async def _notify(self, method: str, params: msgspec.Struct) -> None:
+        """Say something that belongs to this call; never after its end, never faster than it is read."""
+        if self.cancelled:
+            await asyncio.sleep(0)
+            return
+        body = encode(self.connection.narrow(params, self._call.caller))
+        self._call.outlet.send(codec.encode_notification(method, body))
+        await self.connection.drained()
+
+    # Asking
+
+    async def elicit(
+        self, message: str, schema: Any = None, *, key: str | None = None
+    ) -> Elicited[Any]:
+        """Ask the user to fill in a form.
+
+        `schema` is a flat dataclass, `TypedDict`, struct or pydantic model, or a JSON Schema; the
+        answer's `data` is of that type when the user accepted.
+
+        >>> answer = await ctx.elicit("Which city?", City)
+        >>> if answer.accepted:
+        ...     print(answer.data.name)
+        """
+        require(self._call.caller.capabilities, "elicitation.form")
+        form = Form(schema)
+        params = ElicitRequestParams(
+            message=message, mode="form", requested_schema=form.requested_schema
+        )
+        result: ElicitResult = await self._ask(
+            "elicitation/create", params, ElicitRequest(params=params), ElicitResult, key
+        )
+        return form.read(result)
+
+    async def elicit_url(
+        self,
+        message: str,
+        url: str,
+        *,
+        elicitation_id: str | None = None,
+        key: str | None = None,
+    ) -> Elicited[None]:
+        """Ask the user to visit an address, for what must not pass through the client."""
+        require(self._call.caller.capabilities, "elicitation.url")
+        params = ElicitRequestParams(
+            message=message,
+            mode="url",
+            url=url,
+            elicitation_id=elicitation_id or f"{self._call.id}-{time.time_ns():x}",
+        )
+        request = ElicitRequest(params=ElicitRequestParams(message=message, mode="url", url=url))
+        result: ElicitResult = await self._ask(
+            "elicitation/create", params, request, ElicitResult, key
+        )
+        return Elicited(result.action, None)
+
+    async def sample(
+        self,
+        messages: str | list[str | SamplingMessage],
+        *,
+        max_tokens: int = 1024,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+        model_preferences: ModelPreferences | None = None,
+        stop_sequences: list[str] | None = None,
+        tools: list[Tool] | None = None,
+        tool_choice: ToolChoice | None = None,
+        metadata: dict[str, Any] | None = None,
+        key: str | None = None,
+    ) -> CreateMessageResult:
+        """Ask the client's model to continue a conversation."""
+        require(self._call.caller.capabilities, "sampling.tools" if tools else "sampling")
+        params = CreateMessageRequestParams(
+            messages=_conversation(messages),
+            max_tokens=max_tokens,
+            system_prompt=system_prompt,
+            temperature=temperature,
+            model_preferences=model_preferences,
+            stop_sequences=stop_sequences,
+            tools=tools,
+            tool_choice=tool_choice,
+            metadata=metadata,
+        )
+        request = CreateMessageRequest(params=params)
+        result: CreateMessageResult = await self._ask(
+            "sampling/createMessage", params, request, CreateMessageResult, key
+        )
+        return result
+
+    async def roots(self, *, key: str | None = None) -> list[Root]:
+        """Ask the client which places it lets the server work in."""
+        require(self._call.caller.capabilities, "roots")
+        from mcpearl.types.base import RequestParams
+
+        result: ListRootsResult = await self._ask(
+            "roots/list", RequestParams(), ListRootsRequest(), ListRootsResult, key
+        )
+        return result.roots
+
+    async def _ask(
+        self,
+        method: str,
+        params: msgspec.Struct,
+        request: InputRequest,
+        kind: type[Result],
+        key: str | None,
+    ) -> Any:
+        if self._call.caller.version.modern:
+            rounds = self._open_rounds()
+            return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
+        return await self.connection.ask(self._call, method, params, kind)
+
+    def _open_rounds(self) -> "Rounds":
+        if self._rounds is None:
+            from mcpearl.server.rounds import Rounds
+
+            self._rounds = Rounds(self._call, self.server.sealer, time.time())
+        return self._rounds
+
+    async def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Do something once per call, however many rounds the call takes; give what it returned.
+
+        The value travels in the sealed state, so it must have a JSON form.
+        """
+        if not self._call.caller.version.modern:
+            value = function()
+            return await value if inspect.isawaitable(value) else value
+        rounds = self._open_rounds()
+        before = rounds.done(key)
+        if before is not None:
+            return msgspec.json.decode(before)
+        value = function()
+        if inspect.isawaitable(value):
+            value = await value
+        rounds.record(key, msgspec.json.encode(value))
+        return value
+
+    async def read_resource(self, uri: str) -> list[ResourceContents]:
+        """Read one of this server's own resources."""
+        result = await self.server.read_resource(uri, self)
+        return result.contents
+
+    # From a thread
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait for an ask from a plain function: `answer = ctx.wait(ctx.elicit(…))`."""
+
+        async def awaited() -> T:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(awaited(), self.connection.loop).result()
+
+    def _deliver(self, work: Any) -> Awaitable[None]:
+        if threading.get_ident() == self.connection.thread:
+            awaitable: Awaitable[None] = work
+            return awaitable
+        self.wait(work)
+        return _Done()
+
+    def begin(self) -> None:
+        """Take up an earlier round, if this is not the first; refuses a state that is not its own."""
+        if getattr(self._call.params, "request_state", None) is not None:
+            self._open_rounds()
+
+    def suspended(self) -> Result | None:
+        """The result that asks the client, when the handler ended because it had to ask."""
+        if self._rounds is None or not self._rounds.suspended:
+            return None
+        return self._rounds.required(time.time())
+
+
+class _Done:
+    """What a plain function gets for something that is finished already; awaiting it is harmless."""
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+def _conversation(messages: str | list[str | SamplingMessage]) -> list[SamplingMessage]:
+    from mcpearl.types.content import TextContent
+
+    given = [messages] if isinstance(messages, str) else messages
+    return [
+        SamplingMessage(role="user", content=TextContent(text=message))
+        if isinstance(message, str)
+        else message
+        for message in given
+    ]

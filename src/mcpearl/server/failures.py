@@ -1,0 +1,71 @@
+"""From whatever a handler raised to the answer the caller's version has for it.
+
+The one place where an exception becomes an answer. Tracebacks go to the log of this process, never
+to the peer.
+"""
+
+import logging
+
+from mcpearl.protocol.errors import (
+    LimitReached,
+    McpError,
+    MissingClientCapability,
+    ResourceNotFound,
+    ToolError,
+    UrlElicitationRequired,
+)
+from mcpearl.protocol.events import Call
+from mcpearl.schema.errors import ArgumentsError, OutputError
+from mcpearl.types.content import TextContent
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from mcpearl.types.tools import CallToolResult
+
+logger = logging.getLogger("mcpearl.server")
+
+
+def answer_to(call: Call, error: BaseException, *, mask: bool) -> CallToolResult | McpError:
+    """Give the answer to a call whose handler raised `error`."""
+    version = call.caller.version
+    is_tool = call.method == "tools/call"
+    if isinstance(error, ResourceNotFound):
+        return McpError(version.resource_not_found, error.message, error.data)
+    if isinstance(error, MissingClientCapability) and not version.modern:
+        return _failed(error.message) if is_tool else McpError(INTERNAL_ERROR, error.message)
+    if isinstance(error, UrlElicitationRequired) and not version.url_elicitation_error:
+        return _failed(error.message) if is_tool else McpError(INTERNAL_ERROR, error.message)
+    if isinstance(error, McpError):
+        return error
+    if isinstance(error, ArgumentsError):
+        if is_tool and version.arguments_as_result:
+            return _failed(f"Invalid arguments for tool `{call.params.name}`: {error}")
+        return McpError(INVALID_PARAMS, f"Invalid arguments: {error}", _named(call))
+    if isinstance(error, ToolError):
+        return _failed(str(error)) if is_tool else McpError(INTERNAL_ERROR, str(error))
+    if isinstance(error, (LimitReached, OutputError)):
+        logger.warning("%s: %s", _subject(call), error)
+        return _failed(str(error)) if is_tool else McpError(INTERNAL_ERROR, str(error))
+    logger.error("%s raised", _subject(call), exc_info=error)
+    if is_tool:
+        return _failed(f"Tool `{call.params.name}` failed{_said(error, mask)}")
+    return McpError(INTERNAL_ERROR, f"{_subject(call)} failed{_said(error, mask)}", _named(call))
+
+
+def _said(error: BaseException, mask: bool) -> str:
+    if mask:
+        return ""
+    return f": {type(error).__name__}: {error}" if str(error) else f": {type(error).__name__}"
+
+
+def _failed(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+def _named(call: Call) -> dict[str, str]:
+    name = getattr(call.params, "name", None)
+    uri = getattr(call.params, "uri", None)
+    return {"name": name} if name else {"uri": uri} if uri else {"method": call.method}
+
+
+def _subject(call: Call) -> str:
+    (name,) = _named(call).values()
+    return f"{call.method} {name}" if name != call.method else name

@@ -1,0 +1,116 @@
+"""Elicitation forms: from a Python type to the flat schema a client can show, and back."""
+
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from mcpearl.protocol.errors import McpError
+from mcpearl.types.base import Wire
+from mcpearl.types.elicitation import ElicitResult, RequestedSchema, primitive_schema
+from mcpearl.types.jsonrpc import INVALID_PARAMS
+
+T = TypeVar("T")
+
+
+class Elicited(Generic[T]):
+    """What the user did with a form: `action`, and `data` when they accepted it."""
+
+    __slots__ = ("action", "data")
+
+    def __init__(self, action: Literal["accept", "decline", "cancel"], data: T) -> None:
+        self.action = action
+        self.data = data
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the user said yes."""
+        return self.action == "accept"
+
+    def __repr__(self) -> str:
+        return f"Elicited(action={self.action!r}, data={self.data!r})"
+
+
+class Form:
+    """One form. Without a schema it only asks for consent."""
+
+    def __init__(self, schema: Any) -> None:
+        self._kind: Any = None
+        if schema is None:
+            self.requested_schema = RequestedSchema(properties={})
+        elif isinstance(schema, RequestedSchema):
+            self.requested_schema = schema
+        elif isinstance(schema, dict):
+            self.requested_schema = msgspec.convert(schema, RequestedSchema)
+        else:
+            self._kind = schema
+            self.requested_schema = _from_type(schema)
+        for name, definition in self.requested_schema.properties.items():
+            if isinstance(definition, Wire):
+                continue
+            try:
+                primitive_schema(definition)
+            except msgspec.ValidationError as error:
+                raise TypeError(
+                    f"form field `{name}` is not one a client can show ({error}); "
+                    "use text, numbers, booleans, `Literal` or lists of `Literal`"
+                ) from None
+
+    def read(self, result: ElicitResult) -> Elicited[Any]:
+        """Give the user's answer in the type the handler asked for."""
+        if result.action != "accept":
+            return Elicited(result.action, None)
+        content = result.content or {}
+        if self._kind is None:
+            return Elicited("accept", content)
+        try:
+            return Elicited("accept", _to_type(content, self._kind))
+        except ValueError as error:
+            raise McpError(
+                INVALID_PARAMS, f"The client's answer does not fit the form: {error}"
+            ) from None
+
+
+def _from_type(kind: Any) -> RequestedSchema:
+    if hasattr(kind, "model_json_schema"):
+        schema = kind.model_json_schema()
+        defs = schema.get("$defs", {})
+    else:
+        (schema,), defs = msgspec.json.schema_components([kind])
+    schema = _resolved(schema, defs)
+    if schema.get("type") != "object":
+        raise TypeError(f"a form is made from a type with fields, not from {kind!r}")
+    properties = {
+        name: _field(definition, defs) for name, definition in schema.get("properties", {}).items()
+    }
+    return RequestedSchema(properties=properties, required=schema.get("required") or None)
+
+
+def _resolved(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = {**defs[schema["$ref"].rpartition("/")[2]], **_without(schema, "$ref")}
+    return schema
+
+
+def _field(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """Bring a field to the forms elicitation has: no nulls, an enum has its type."""
+    schema = _resolved(schema, defs)
+    options = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
+    if len(options) == 1:
+        schema = {**_without(schema, "anyOf"), **_resolved(options[0], defs)}
+    if "enum" in schema and "type" not in schema:
+        schema = {**schema, "type": "string"}
+    if schema.get("default", ...) is None:
+        schema = _without(schema, "default")
+    if schema.get("type") == "array" and "items" in schema:
+        schema = {**schema, "items": _field(schema["items"], defs)}
+    return schema
+
+
+def _without(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != name}
+
+
+def _to_type(content: dict[str, Any], kind: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(content)
+    return msgspec.convert(content, kind)

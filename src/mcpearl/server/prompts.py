@@ -1,0 +1,115 @@
+"""Prompts and completion: message templates with arguments, and suggestions for those arguments."""
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.protocol.errors import McpError
+from mcpearl.schema.errors import ArgumentsError
+from mcpearl.server.context import Context
+from mcpearl.server.functions import HandlerFunction, compile_handler
+from mcpearl.server.results import prompt_result
+from mcpearl.types.base import Icon, Result
+from mcpearl.types.completion import CompleteRequestParams, CompleteResult, Completion
+from mcpearl.types.jsonrpc import INVALID_PARAMS
+from mcpearl.types.prompts import GetPromptResult, Prompt, PromptArgument
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+
+MAX_COMPLETIONS = 100
+
+
+class PromptEntry:
+    """One prompt of a registry."""
+
+    __slots__ = ("_function", "definition")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        pool: "ThreadPool",
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        signature = compile_handler(function, "prompt", name)
+        self._function = HandlerFunction(function, signature, pool)
+        self.definition = Prompt(
+            name=name or signature.name,
+            title=title,
+            description=description or signature.description,
+            arguments=_arguments(signature.input_schema) or None,
+            icons=icons,
+            meta=meta,
+        )
+
+    async def get(self, given: dict[str, str], ctx: Context) -> Result:
+        """Fill the prompt in."""
+        try:
+            arguments = self._function.signature.decode_strings(given)
+        except ArgumentsError as error:
+            name = self.definition.name
+            raise McpError(
+                INVALID_PARAMS,
+                f"Invalid arguments for prompt `{name}`: {error}",
+                {"name": name, "argument": error.argument},
+            ) from None
+        value = await self._function.run(arguments, ctx)
+        if isinstance(value, Result) and not isinstance(value, GetPromptResult):
+            return value
+        return prompt_result(value, self.definition.name, self.definition.description)
+
+
+def _arguments(schema: dict[str, Any]) -> list[PromptArgument]:
+    required = schema.get("required", ())
+    return [
+        PromptArgument(
+            name=name,
+            title=definition.get("title"),
+            description=definition.get("description"),
+            required=name in required,
+        )
+        for name, definition in schema.get("properties", {}).items()
+    ]
+
+
+def unknown_prompt(name: str) -> McpError:
+    """Make the answer to a prompt that is not there."""
+    shown = name if len(name) <= 128 else name[:128] + "…"
+    return McpError(INVALID_PARAMS, f"Unknown prompt: {shown}", {"name": shown})
+
+
+Completer = Callable[..., Any]
+
+
+async def run_completer(
+    completer: Completer, params: CompleteRequestParams, pool: "ThreadPool", ctx: Context
+) -> CompleteResult:
+    """Ask a completer: a function of the value typed so far and, if it wants, the other arguments."""
+    value = params.argument.value
+    others = (params.context.arguments if params.context else None) or {}
+    takes = len(inspect.signature(completer).parameters)
+    given = (value, others, ctx)[:takes]
+    if inspect.iscoroutinefunction(completer):
+        found = await completer(*given)
+    else:
+        found = await pool.run(lambda: completer(*given))
+    return _completed(found)
+
+
+def _completed(found: Any) -> CompleteResult:
+    if isinstance(found, CompleteResult):
+        return found
+    if isinstance(found, Completion):
+        return CompleteResult(completion=found)
+    values = [str(value) for value in found or ()]
+    shown = values[:MAX_COMPLETIONS]
+    return CompleteResult(
+        completion=Completion(
+            values=shown, total=len(values), has_more=len(values) > len(shown)
+        )
+    )

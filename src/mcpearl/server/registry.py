@@ -1,0 +1,210 @@
+"""The handler behind the decorators: tools, resources and prompts by name, added at any time."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from mcpearl.protocol.errors import ResourceNotFound
+from mcpearl.server.context import Context
+from mcpearl.server.handler import Handler
+from mcpearl.server.pagination import Listing
+from mcpearl.server.prompts import (
+    Completer,
+    PromptEntry,
+    run_completer,
+    unknown_prompt,
+)
+from mcpearl.server.resources import ResourceEntry, TemplateEntry
+from mcpearl.server.tools import ToolEntry, unknown_tool
+from mcpearl.types.base import PaginatedResult, Result
+from mcpearl.types.capabilities import (
+    ListChangedCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
+from mcpearl.types.completion import (
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    PromptReference,
+)
+from mcpearl.types.prompts import ListPromptsResult
+from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
+from mcpearl.types.tools import CallToolRequestParams, ListToolsResult
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+
+PageT = TypeVar("PageT", bound=PaginatedResult)
+
+
+class Registry(Handler):
+    """What was registered, and how it is found."""
+
+    def __init__(
+        self,
+        scope: str,
+        pool: "ThreadPool",
+        page_size: int,
+        list_ttl_ms: int | None,
+        changed: Callable[[str], None],
+    ) -> None:
+        self._pool = pool
+        self._list_ttl_ms = list_ttl_ms
+        self._changed = changed  # called with the kind of list that changed
+        self.tools: Listing[ToolEntry] = Listing("tools", scope, page_size)
+        self.resources: Listing[ResourceEntry] = Listing("resources", scope, page_size)
+        self.templates: Listing[TemplateEntry] = Listing("resources/templates", scope, page_size)
+        self.prompts: Listing[PromptEntry] = Listing("prompts", scope, page_size)
+        self._completers: dict[tuple[str, str], Completer] = {}
+        self._by_specificity: list[TemplateEntry] = []
+
+    # Changing
+
+    def add_tool(self, entry: ToolEntry) -> None:
+        """Add or replace a tool."""
+        self.tools.add(entry.definition.name, entry)
+        self._changed("tools")
+
+    def add_resource(self, entry: ResourceEntry) -> None:
+        """Add or replace a resource."""
+        self.resources.add(entry.definition.uri, entry)
+        self._changed("resources")
+
+    def add_template(self, entry: TemplateEntry) -> None:
+        """Add or replace a resource template."""
+        self.templates.add(entry.definition.uri_template, entry)
+        self._order_templates()
+        self._changed("resources")
+
+    def add_prompt(self, entry: PromptEntry) -> None:
+        """Add or replace a prompt."""
+        self.prompts.add(entry.definition.name, entry)
+        self._changed("prompts")
+
+    def add_completer(self, reference: str, argument: str, completer: Completer) -> None:
+        """Let `completer` suggest values for an argument of a prompt or template."""
+        self._completers[reference, argument] = completer
+        self._changed("completions")
+
+    def remove_tool(self, name: str) -> bool:
+        """Take a tool out."""
+        return self._removed("tools", self.tools.remove(name))
+
+    def remove_resource(self, uri: str) -> bool:
+        """Take a resource or a resource template out."""
+        removed = self.resources.remove(uri)
+        if self.templates.remove(uri):
+            self._order_templates()
+            removed = True
+        return self._removed("resources", removed)
+
+    def remove_prompt(self, name: str) -> bool:
+        """Take a prompt out."""
+        return self._removed("prompts", self.prompts.remove(name))
+
+    def _removed(self, kind: str, removed: bool) -> bool:
+        if removed:
+            self._changed(kind)
+        return removed
+
+    def _order_templates(self) -> None:
+        self._by_specificity = sorted(
+            self.templates.values(), key=lambda entry: entry.template.specificity
+        )
+
+    def capabilities(self) -> ServerCapabilities:
+        """Say what the registered entries add up to."""
+        changed = ListChangedCapability(list_changed=True)
+        resources = ResourcesCapability(list_changed=True, subscribe=True)
+        return ServerCapabilities(
+            tools=changed if len(self.tools) else None,
+            prompts=changed if len(self.prompts) else None,
+            resources=resources if len(self.resources) or len(self.templates) else None,
+            completions={} if self._completers else None,
+            logging={},
+        )
+
+    # Answering
+
+    async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
+        """Give a page of the tools."""
+        entries, following = self.tools.page(cursor)
+        tools = [entry.definition for entry in entries]
+        return self._cached(ListToolsResult(tools=tools, next_cursor=following))
+
+    async def call_tool(self, params: CallToolRequestParams, ctx: Context) -> Result:
+        """Run a tool."""
+        entry = self.tools.get(params.name)
+        if entry is None:
+            raise unknown_tool(params.name)
+        return await entry.call(params.arguments, ctx)
+
+    async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
+        """Give a page of the fixed resources."""
+        entries, following = self.resources.page(cursor)
+        resources = [entry.definition for entry in entries]
+        return self._cached(ListResourcesResult(resources=resources, next_cursor=following))
+
+    async def list_resource_templates(
+        self, cursor: str | None, ctx: Context
+    ) -> ListResourceTemplatesResult:
+        """Give a page of the templates."""
+        entries, following = self.templates.page(cursor)
+        templates = [entry.definition for entry in entries]
+        return self._cached(
+            ListResourceTemplatesResult(resource_templates=templates, next_cursor=following)
+        )
+
+    async def read_resource(self, uri: str, ctx: Context) -> Result:
+        """Read a fixed resource, or the first template that the URI fits, most specific first."""
+        entry = self.resources.get(uri)
+        if entry is not None:
+            return await entry.read(ctx)
+        for template in self._by_specificity:
+            variables = template.template.match(uri)
+            if variables is not None:
+                return await template.read(uri, variables, ctx)
+        raise ResourceNotFound(uri)
+
+    async def subscribe(self, uri: str, ctx: Context) -> None:
+        """Agree to follow any resource that could be read."""
+        if uri in self.resources:
+            return
+        if any(entry.template.match(uri) is not None for entry in self._by_specificity):
+            return
+        raise ResourceNotFound(uri)
+
+    async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
+        """Give a page of the prompts."""
+        entries, following = self.prompts.page(cursor)
+        prompts = [entry.definition for entry in entries]
+        return self._cached(ListPromptsResult(prompts=prompts, next_cursor=following))
+
+    async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Result:
+        """Fill in a prompt."""
+        entry = self.prompts.get(name)
+        if entry is None:
+            raise unknown_prompt(name)
+        return await entry.get(arguments, ctx)
+
+    async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
+        """Suggest how an argument could go on; nothing when nobody knows."""
+        reference = params.ref
+        if isinstance(reference, PromptReference):
+            if reference.name not in self.prompts:
+                raise unknown_prompt(reference.name)
+            key = reference.name
+        else:
+            if reference.uri not in self.templates and reference.uri not in self.resources:
+                raise ResourceNotFound(reference.uri)
+            key = reference.uri
+        completer = self._completers.get((key, params.argument.name))
+        if completer is None:
+            return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+        return await run_completer(completer, params, self._pool, ctx)
+
+    def _cached(self, result: PageT) -> PageT:
+        if self._list_ttl_ms is not None:
+            result.ttl_ms = self._list_ttl_ms
+            result.cache_scope = "public"
+        return result

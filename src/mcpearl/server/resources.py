@@ -1,0 +1,157 @@
+"""Resources: fixed ones by URI, and families of them by template."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.protocol.errors import ResourceNotFound
+from mcpearl.schema.errors import ArgumentsError
+from mcpearl.server.context import Context
+from mcpearl.server.functions import HandlerFunction, compile_handler
+from mcpearl.server.results import read_result
+from mcpearl.server.uri_template import UriTemplate
+from mcpearl.types.base import Annotations, CacheScope, Icon, Result
+from mcpearl.types.resources import ReadResourceResult, Resource, ResourceTemplate
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+
+
+class _Reader:
+    """What fixed and templated resources share: the function and what is said of its contents."""
+
+    __slots__ = ("_cache_scope", "_function", "_mime_type", "_ttl_ms")
+
+    def __init__(
+        self,
+        function: HandlerFunction,
+        mime_type: str | None,
+        ttl_ms: int | None,
+        cache_scope: CacheScope | None,
+    ) -> None:
+        self._function = function
+        self._mime_type = mime_type
+        self._ttl_ms = ttl_ms
+        self._cache_scope = cache_scope
+
+    async def _read(self, uri: str, arguments: Any, ctx: Context) -> Result:
+        value = await self._function.run(arguments, ctx)
+        if isinstance(value, Result) and not isinstance(value, ReadResourceResult):
+            return value
+        result = read_result(value, uri, self._mime_type)
+        if self._ttl_ms is not None and result.ttl_ms is None:
+            result.ttl_ms = self._ttl_ms
+            result.cache_scope = self._cache_scope or "private"
+        return result
+
+
+class ResourceEntry(_Reader):
+    """A resource with a URI of its own."""
+
+    __slots__ = ("definition",)
+
+    def __init__(
+        self,
+        uri: str,
+        function: Callable[..., Any],
+        pool: "ThreadPool",
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        annotations: Annotations | None = None,
+        size: int | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        ttl_ms: int | None = None,
+        cache_scope: CacheScope | None = None,
+    ) -> None:
+        signature = compile_handler(function, "resource", name)
+        if signature.input_schema.get("required"):
+            needed = ", ".join(signature.input_schema["required"])
+            raise TypeError(
+                f"resource `{uri}`: the function needs {needed}, but the URI has no such variable; "
+                f"write it as a template, as in `{uri}/{{{needed.split(', ')[0]}}}`"
+            )
+        super().__init__(
+            HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope
+        )
+        self.definition = Resource(
+            uri=uri,
+            name=name or signature.name,
+            title=title,
+            description=description or signature.description,
+            mime_type=mime_type,
+            annotations=annotations,
+            size=size,
+            icons=icons,
+            meta=meta,
+        )
+
+    async def read(self, ctx: Context) -> Result:
+        """Read it."""
+        arguments = self._function.signature.decode(None)
+        return await self._read(self.definition.uri, arguments, ctx)
+
+
+class TemplateEntry(_Reader):
+    """A family of resources."""
+
+    __slots__ = ("definition", "template")
+
+    def __init__(
+        self,
+        uri_template: str,
+        function: Callable[..., Any],
+        pool: "ThreadPool",
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        annotations: Annotations | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        ttl_ms: int | None = None,
+        cache_scope: CacheScope | None = None,
+    ) -> None:
+        signature = compile_handler(function, "resource", name)
+        self.template = UriTemplate(uri_template)
+        self._check_variables(uri_template, signature.input_schema)
+        super().__init__(
+            HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope
+        )
+        self.definition = ResourceTemplate(
+            uri_template=uri_template,
+            name=name or signature.name,
+            title=title,
+            description=description or signature.description,
+            mime_type=mime_type,
+            annotations=annotations,
+            icons=icons,
+            meta=meta,
+        )
+
+    def _check_variables(self, uri_template: str, schema: dict[str, Any]) -> None:
+        variables = set(self.template.variables)
+        parameters = set(schema.get("properties", ()))
+        surplus = set(schema.get("required", ())) - variables
+        unused = variables - parameters
+        if surplus or (unused and not schema.get("additionalProperties", True)):
+            wrong = ", ".join(sorted(surplus | unused))
+            raise TypeError(
+                f"resource template `{uri_template}`: variables and parameters differ in {wrong}"
+            )
+
+    async def read(self, uri: str, variables: dict[str, Any], ctx: Context) -> Result:
+        """Read the resource whose URI gave these variables."""
+        signature = self._function.signature
+        try:
+            if all(isinstance(value, str) for value in variables.values()):
+                arguments = signature.decode_strings(variables)
+            else:
+                arguments = signature.bind(variables)
+        except ArgumentsError:
+            # A URI whose variables do not fit names nothing.
+            raise ResourceNotFound(uri) from None
+        return await self._read(uri, arguments, ctx)

@@ -1,0 +1,168 @@
+"""From what a handler returns to the result the protocol wants.
+
+Handlers return plain Python; results, contents and messages of the specification pass as they are.
+A value with no JSON form is the handler's fault and says so.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from mcpearl.schema.adapt import encode_hook
+from mcpearl.schema.errors import OutputError
+from mcpearl.schema.output import Output
+from mcpearl.types.content import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
+from mcpearl.types.prompts import GetPromptResult, PromptMessage
+from mcpearl.types.resources import ReadResourceResult, ResourceContents
+from mcpearl.types.tools import CallToolResult
+
+CONTENT_TYPES = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+_to_json = msgspec.json.Encoder(enc_hook=encode_hook).encode
+
+
+def is_content(annotation: Any) -> bool:
+    """Whether a return annotation promises content, so that there is no schema to publish."""
+    if not isinstance(annotation, type):
+        return annotation is ContentBlock
+    return issubclass(annotation, (*CONTENT_TYPES, CallToolResult, bytes, Media))
+
+
+class Media:
+    """Bytes with their type, returned from a tool or prompt as an image, sound or file.
+
+    >>> return Media(png, "image/png")
+    """
+
+    __slots__ = ("data", "mime_type", "uri")
+
+    def __init__(self, data: bytes, mime_type: str, uri: str = "data:") -> None:
+        self.data = data
+        self.mime_type = mime_type
+        self.uri = uri  # only used where it becomes an embedded resource
+
+    def block(self) -> ContentBlock:
+        """Give the content block for this kind of bytes."""
+        encoded = b64encode(self.data).decode("ascii")
+        if self.mime_type.startswith("image/"):
+            return ImageContent(data=encoded, mime_type=self.mime_type)
+        if self.mime_type.startswith("audio/"):
+            return AudioContent(data=encoded, mime_type=self.mime_type)
+        contents = ResourceContents(uri=self.uri, mime_type=self.mime_type, blob=encoded)
+        return EmbeddedResource(resource=contents)
+
+
+def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
+    """Give the result of a tool that returned `value`."""
+    if isinstance(value, CallToolResult):
+        return value
+    if output is not None:
+        structured = output.encode(value)
+        return CallToolResult(
+            content=[TextContent(text=_text_of(value, structured, output.wrapped))],
+            structured_content=Raw(structured),
+        )
+    if value is None:
+        return CallToolResult(content=[])
+    return CallToolResult(content=content_blocks(value, name), structured_content=_as_data(value))
+
+
+def _text_of(value: Any, structured: bytes, wrapped: bool) -> str:
+    if type(value) is str:
+        return value
+    text = structured[10:-1] if wrapped else structured  # inside {"result":…}
+    return text.decode()
+
+
+def _as_data(value: Any) -> Any:
+    """What of an unannotated value goes out as data too: objects, which any version can carry."""
+    return value if isinstance(value, dict) else UNSET
+
+
+def content_blocks(value: Any, name: str) -> list[ContentBlock]:
+    """Turn any return value into content: blocks stay, text becomes text, the rest JSON."""
+    if isinstance(value, (list, tuple)) and any(_is_block(item) for item in value):
+        return [content_block(item, name) for item in value]
+    return [content_block(value, name)]
+
+
+def _is_block(value: Any) -> bool:
+    return isinstance(value, (*CONTENT_TYPES, Media))
+
+
+def content_block(value: Any, name: str) -> ContentBlock:
+    """Turn one value into one block."""
+    if isinstance(value, CONTENT_TYPES):
+        return value
+    if isinstance(value, Media):
+        return value.block()
+    if isinstance(value, str):
+        return TextContent(text=value)
+    if isinstance(value, bytes):
+        return Media(value, "application/octet-stream").block()
+    return TextContent(text=to_json(value, name).decode())
+
+
+def to_json(value: Any, name: str) -> bytes:
+    """Encode whatever a handler returned, or say that it cannot be."""
+    try:
+        return _to_json(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise OutputError(
+            f"`{name}` returned a {type(value).__name__}, which has no JSON form: {error}"
+        ) from None
+
+
+def read_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
+    """Give the result of a resource that returned `value`."""
+    if isinstance(value, ReadResourceResult):
+        return value
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], ResourceContents):
+        return ReadResourceResult(contents=list(value))
+    return ReadResourceResult(contents=[_contents(value, uri, mime_type)])
+
+
+def _contents(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
+    if isinstance(value, ResourceContents):
+        return value
+    if isinstance(value, Media):
+        value, mime_type = value.data, value.mime_type
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        blob = b64encode(value).decode("ascii")
+        return ResourceContents(
+            uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob
+        )
+    if isinstance(value, str):
+        return ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
+    text = to_json(value, uri).decode()
+    return ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)
+
+
+def prompt_result(value: Any, name: str, description: str | None) -> GetPromptResult:
+    """Give the result of a prompt that returned `value`: text, messages, or a list of either."""
+    if isinstance(value, GetPromptResult):
+        return value
+    items: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
+    return GetPromptResult(
+        messages=[_message(item, name) for item in items], description=description
+    )
+
+
+def _message(value: Any, name: str) -> PromptMessage:
+    if isinstance(value, PromptMessage):
+        return value
+    if isinstance(value, dict) and "role" in value:
+        try:
+            return msgspec.convert(value, PromptMessage)
+        except msgspec.ValidationError as error:
+            raise OutputError(f"prompt `{name}` returned a bad message: {error}") from None
+    return PromptMessage(role="user", content=content_block(value, name))

@@ -1,0 +1,135 @@
+"""Asking a modern client: a call that needs answers ends, and runs again when they are there.
+
+The asks a handler makes in one turn of the loop leave together as one `input_required` result. What
+was answered so far, and what `once` has done, travels sealed in `requestState`, so any worker with
+the keys can take the next round. An answer is found again by its key: the kind and number of the
+ask within the handler, or the key the handler gave it.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Call
+from mcpearl.protocol.modern import INPUT_REQUIRED
+from mcpearl.protocol.seal import Binding, Sealer, binding
+from mcpearl.types.base import Result, convert
+from mcpearl.types.input_required import InputRequest, InputRequiredResult
+from mcpearl.types.jsonrpc import INVALID_PARAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class _Carried(Struct, omit_defaults=True):
+    """What goes from round to round."""
+
+    answers: dict[str, dict[str, Any]] = {}
+    done: dict[str, Raw] = {}  # what `once` did, by key
+    asked: list[str] = []  # in the round before; only these may be answered now
+
+
+_carried_decoder = msgspec.json.Decoder(_Carried)
+ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
+
+
+class Rounds:
+    """The rounds of one call, as this round sees them."""
+
+    def __init__(self, call: Call, sealer: "Callable[[], Sealer]", now: float) -> None:
+        self._call = call
+        self._sealer = sealer
+        self._asks: dict[str, InputRequest] = {}  # open after this round
+        self._waiting: list[asyncio.Future[None]] = []
+        self._counts: dict[str, int] = {}
+        self._bound: Binding | None = None
+        self.suspended = False
+        self._carried = self._carry_on(now)
+
+    def _carry_on(self, now: float) -> _Carried:
+        params = self._call.params
+        if self._call.method not in ROUND_METHODS:
+            return _Carried()
+        if params.request_state is None:
+            # Answers without a state belong to no question of ours.
+            return _Carried()
+        opened = self._sealer().open(params.request_state, self._binding(), now)
+        carried = _carried_decoder.decode(opened)
+        for key, answer in (params.input_responses or {}).items():
+            if key in carried.asked:
+                carried.answers[key] = answer
+        return carried
+
+    def _binding(self) -> Binding:
+        if self._bound is None:
+            params = self._call.params
+            name = getattr(params, "name", None) or getattr(params, "uri", "")
+            arguments = getattr(params, "arguments", None)
+            if arguments is UNSET or arguments is None:
+                raw: bytes | Raw | None = None
+            else:
+                raw = arguments if isinstance(arguments, Raw) else msgspec.json.encode(arguments)
+            self._bound = binding(self._call.caller.principal, self._call.method, name, raw)
+        return self._bound
+
+    def key(self, kind: str, given: str | None) -> str:
+        """Name the next ask of this kind, the same in every round."""
+        if given is not None:
+            return given
+        self._counts[kind] = count = self._counts.get(kind, 0) + 1
+        return f"{kind}-{count}"
+
+    async def ask(self, key: str, request: InputRequest, kind: type[Result]) -> Any:
+        """Give the client's answer, now or in the round that has it."""
+        answer = self._carried.answers.get(key)
+        if answer is not None:
+            return _read(key, answer, kind)
+        if self._call.method not in ROUND_METHODS:
+            raise McpError(
+                INVALID_PARAMS, f"`{self._call.method}` cannot ask the client for input"
+            )
+        self._asks[key] = request
+        loop = asyncio.get_running_loop()
+        never: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            loop.call_soon(self._suspend)
+        self._waiting.append(never)
+        await never
+        raise AssertionError("a suspended ask never returns")
+
+    def _suspend(self) -> None:
+        """End the handler: everything it can ask in this turn has been asked."""
+        self.suspended = True
+        for future in self._waiting:
+            future.cancel()
+        if self._call.work is not None:
+            self._call.work.cancel()
+
+    def done(self, key: str) -> Raw | None:
+        """What `once` did under this key in an earlier round."""
+        return self._carried.done.get(key)
+
+    def record(self, key: str, value: bytes) -> None:
+        """Keep what `once` did."""
+        self._carried.done[key] = Raw(value)
+
+    def required(self, now: float) -> InputRequiredResult:
+        """Give the result that asks for what is missing."""
+        carried = self._carried
+        carried.asked = list(self._asks)
+        state = self._sealer().seal(msgspec.json.encode(carried), self._binding(), now)
+        return InputRequiredResult(
+            result_type=INPUT_REQUIRED, input_requests=self._asks, request_state=state
+        )
+
+
+def _read(key: str, answer: dict[str, Any], kind: type[Result]) -> Any:
+    try:
+        return convert(kind, answer)
+    except msgspec.ValidationError as error:
+        raise McpError(
+            INVALID_PARAMS, f"The answer to `{key}` in `inputResponses`: {error}", {"key": key}
+        ) from None

@@ -1,0 +1,399 @@
+"""The server people write: identity, registration, and everything its connections share."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, overload
+
+from mcpearl.protocol.events import Call, Notice
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.modern import Stamp
+from mcpearl.protocol.offer import Offer
+from mcpearl.protocol.seal import Sealer
+from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime.coalesce import Coalescer
+from mcpearl.runtime.threads import ThreadPool
+from mcpearl.server.connection import ServerConnection
+from mcpearl.server.context import Context
+from mcpearl.server.handler import Handler, perform
+from mcpearl.server.prompts import Completer, PromptEntry
+from mcpearl.server.registry import Registry
+from mcpearl.server.resources import ResourceEntry, TemplateEntry
+from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
+from mcpearl.server.tools import ToolEntry
+from mcpearl.transports.transport import Transport
+from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
+from mcpearl.types.resources import ReadResourceResult
+from mcpearl.types.tools import ToolAnnotations
+
+F = TypeVar("F", bound=Callable[..., Any])
+Next = Callable[[], Awaitable[Result]]
+Middleware = Callable[[Context, Next], Awaitable[Result]]
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+
+
+class Server:
+    """An MCP server. Decorate functions, then run it.
+
+    >>> app = Server("weather", version="1.0.0")
+    >>> @app.tool
+    ... async def forecast(city: str, days: int = 3) -> list[str]:
+    ...     "What the weather will be."
+    ...     return ["sun"] * days
+    >>> app.run()
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: str = "0.0.0",
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        website_url: str | None = None,
+        icons: list[Icon] | None = None,
+        instructions: str | None = None,
+        handler: Handler | None = None,
+        lifespan: Lifespan | None = None,
+        middleware: list[Middleware] | None = None,
+        limits: Limits | None = None,
+        page_size: int = 100,
+        list_ttl_ms: int | None = None,
+        threads: int = 32,
+        tool_timeout: float | None = None,
+        ask_timeout: float = 300.0,
+        grace: float = 5.0,
+        mask_errors: bool = False,
+        state_keys: list[bytes] | None = None,
+        state_ttl: float = 600.0,
+        versions: tuple[str, ...] = SUPPORTED,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.ask_timeout = ask_timeout
+        self.grace = grace
+        self.mask_errors = mask_errors
+        self.lifespan_value: Any = None
+        self.connections: set[ServerConnection] = set()
+        self.subscriptions = Subscriptions()
+        self._pool = ThreadPool(threads)
+        self._tool_timeout = tool_timeout
+        self._middleware = list(middleware or ())
+        self._lifespan = lifespan
+        self._running = 0  # how many serve at the moment; the lifespan is theirs
+        self._starting: asyncio.Lock | None = None
+        self._stack: AsyncExitStack | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: int | None = None
+        self._sealer: Sealer | None = None
+        self._state_keys = state_keys
+        self._state_ttl = state_ttl
+        self._coalescers = {
+            kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
+            for kind in LIST_CHANGED
+        }
+        self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)
+        self.handler: Handler = handler or self._registry
+        info = Implementation(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            icons=icons,
+        )
+        self.stamp = Stamp(info)
+        self.offer = Offer(info, self.handler.capabilities(), instructions, versions)
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.offer.info.name
+
+    def __repr__(self) -> str:
+        return f"Server({self.name!r}, {self.offer.info.version!r})"
+
+    # Registering
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | dict[str, Any] | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        input_schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Serve a function as a tool: its signature is the schema, its docstring the description."""
+
+        def register(function: F) -> F:
+            self.add_tool(function, **options)
+            return function
+
+        return register if function is None else register(function)
+
+    def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
+        """Add a tool, now or at run time; takes what `tool` takes."""
+        options.setdefault("timeout", self._tool_timeout)
+        self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
+
+    def remove_tool(self, name: str) -> bool:
+        """Remove a tool; False when there was none of that name."""
+        return self._own_registry("remove_tool").remove_tool(name)
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        annotations: Annotations | None = None,
+        size: int | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        ttl_ms: int | None = None,
+        cache_scope: CacheScope | None = None,
+    ) -> Callable[[F], F]:
+        """Serve a function as a resource, or as a template when the URI has `{variables}`."""
+        if callable(uri):
+            raise TypeError("`@app.resource` needs the URI: write `@app.resource('config://app')`")
+        options: dict[str, Any] = {
+            "name": name,
+            "title": title,
+            "description": description,
+            "mime_type": mime_type,
+            "annotations": annotations,
+            "icons": icons,
+            "meta": meta,
+            "ttl_ms": ttl_ms,
+            "cache_scope": cache_scope,
+        }
+        if size is not None:
+            options["size"] = size
+
+        def register(function: F) -> F:
+            self.add_resource(uri, function, **options)
+            return function
+
+        return register
+
+    def add_resource(self, uri: str, function: Callable[..., Any], **options: Any) -> None:
+        """Add a resource or template, now or at run time; takes what `resource` takes."""
+        registry = self._own_registry("add_resource")
+        if "{" in uri:
+            registry.add_template(TemplateEntry(uri, function, self._pool, **options))
+        else:
+            registry.add_resource(ResourceEntry(uri, function, self._pool, **options))
+
+    def remove_resource(self, uri: str) -> bool:
+        """Remove a resource or template; False when there was none."""
+        return self._own_registry("remove_resource").remove_resource(uri)
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+
+    @overload
+    def prompt(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> Callable[[F], F]: ...
+
+    def prompt(self, function: Any = None, /, **options: Any) -> Any:
+        """Serve a function as a prompt: its parameters are the arguments."""
+
+        def register(function: F) -> F:
+            self.add_prompt(function, **options)
+            return function
+
+        return register if function is None else register(function)
+
+    def add_prompt(self, function: Callable[..., Any], **options: Any) -> None:
+        """Add a prompt, now or at run time; takes what `prompt` takes."""
+        self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
+
+    def remove_prompt(self, name: str) -> bool:
+        """Remove a prompt; False when there was none of that name."""
+        return self._own_registry("remove_prompt").remove_prompt(name)
+
+    def complete(self, reference: str, argument: str) -> Callable[[Completer], Completer]:
+        """Suggest values for an argument of a prompt (by name) or a template (by its URI).
+
+        >>> @app.complete("brief", "city")
+        ... def cities(typed: str) -> list[str]:
+        ...     return [city for city in CITIES if city.startswith(typed)]
+        """
+
+        def register(completer: Completer) -> Completer:
+            self._own_registry("complete").add_completer(reference, argument, completer)
+            return completer
+
+        return register
+
+    def middleware(self, function: Middleware) -> Middleware:
+        """Run a function around every call: `async def timed(ctx, call_next)`."""
+        self._middleware.append(function)
+        return function
+
+    def _own_registry(self, what: str) -> Registry:
+        if self.handler is not self._registry:
+            raise TypeError(
+                f"`{what}` fills the server's own registry, but this server was given a handler; "
+                "serve it from there"
+            )
+        return self._registry
+
+    # Telling
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Tell everyone who subscribed to this resource that it changed. Safe from any thread."""
+        self._on_loop(lambda: self.subscriptions.resource_updated(uri))
+
+    def notify_list_changed(self, kind: str) -> None:
+        """Tell that a list changed (`tools`, `resources`, `prompts`); for handlers of one's own."""
+        self._changed(kind)
+
+    def _changed(self, kind: str) -> None:
+        if hasattr(self, "offer"):
+            self.offer.renew(self.handler.capabilities())
+        coalescer = self._coalescers.get(kind)
+        if coalescer is not None and self._loop is not None:
+            loop = self._loop
+            self._on_loop(lambda: coalescer.poke(loop))
+
+    def _announce(self, kind: str) -> None:
+        self.subscriptions.list_changed(kind)
+
+    def _on_loop(self, action: Callable[[], Any]) -> None:
+        if self._loop is None or self._loop.is_closed():
+            return
+        if threading.get_ident() == self._thread:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+    # Running calls
+
+    def perform(self, call: Call, ctx: Context) -> Awaitable[Result]:
+        """Run one admitted call through the middleware to the handler."""
+        if not self._middleware and call.method == "tools/call":
+            if call.params.request_state is None:
+                return self.handler.call_tool(call.params, ctx)
+        return self._perform(call, ctx)
+
+    async def _perform(self, call: Call, ctx: Context) -> Result:
+        ctx.begin()
+
+        def layer(index: int) -> Awaitable[Result]:
+            if index == len(self._middleware):
+                return self._handle(call, ctx)
+            return self._middleware[index](ctx, lambda: layer(index + 1))
+
+        return await layer(0)
+
+    async def _handle(self, call: Call, ctx: Context) -> Result:
+        result = await perform(self.handler, call.method, call.params, ctx)
+        connection = ctx.connection
+        if call.method == "resources/subscribe":
+            self.subscriptions.subscribe(
+                connection.subscriber(), call.params.uri, self.limits.max_subscriptions
+            )
+        elif call.method == "resources/unsubscribe":
+            self.subscriptions.unsubscribe(connection.subscriber(), call.params.uri)
+        return result
+
+    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
+        """Read one of this server's resources from inside a call."""
+        result = await self.handler.read_resource(uri, ctx)
+        if not isinstance(result, ReadResourceResult):
+            raise TypeError(f"resource `{uri}` needs input from the client and cannot be read here")
+        return result
+
+    def noticed(self, notice: Notice, connection: ServerConnection) -> None:
+        """Take a notification of a client that is for the application."""
+
+    def sealer(self) -> Sealer:
+        """The sealer of `requestState`, made when first needed."""
+        if self._sealer is None:
+            self._sealer = Sealer(
+                self._state_keys, ttl=self._state_ttl, max_size=self.limits.max_request_state
+            )
+        return self._sealer
+
+    # Serving
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Server"]:
+        """Hold the server up: its lifespan is entered by the first holder and left by the last."""
+        await self._enter()
+        try:
+            yield self
+        finally:
+            await self._leave()
+
+    async def _enter(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._running and self._loop is not loop:
+            raise RuntimeError(f"{self!r} is running on another event loop already")
+        if not self._running:
+            self._starting = asyncio.Lock()
+            self._loop = loop
+            self._thread = threading.get_ident()
+        self._running += 1
+        assert self._starting is not None
+        async with self._starting:
+            if self._stack is None:
+                stack = AsyncExitStack()
+                try:
+                    if self._lifespan is not None:
+                        self.lifespan_value = await stack.enter_async_context(self._lifespan(self))
+                except BaseException:
+                    self._running -= 1
+                    raise
+                self._stack = stack
+
+    async def _leave(self) -> None:
+        self._running -= 1
+        if self._running == 0 and self._stack is not None:
+            stack, self._stack = self._stack, None
+            self._loop = None
+            self._thread = None
+            self.lifespan_value = None
+            await stack.aclose()
+
+    async def connect(self, transport: Transport, principal: Any = None) -> ServerConnection:
+        """Serve one client on an open transport. The server must be `running`."""
+        connection = ServerConnection(self, transport, principal)
+        self.connections.add(connection)
+        await transport.open(connection)
+        return connection
+
+    def run(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code."""
+        from mcpearl.server.run import run
+
+        run(self, transport, **options)
+
+    async def serve(self, transport: str = "stdio", **options: Any) -> None:
+        """Serve until the end, from async code."""
+        from mcpearl.server.run import serve
+
+        await serve(self, transport, **options)

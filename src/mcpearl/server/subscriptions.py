@@ -1,0 +1,141 @@
+"""Who wants to hear of what: an index from URI and kind of list to those who asked, in both eras.
+
+A change is encoded once. Legacy subscribers get the same bytes; a modern listener's copy carries its
+subscription id, put in by splicing. A subscriber that ends takes all its entries along.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.errors import LimitReached
+from mcpearl.protocol.events import Call, Outlet
+from mcpearl.protocol.modern import subscription_meta
+from mcpearl.types.base import encode
+from mcpearl.types.resources import ResourceUpdatedNotificationParams
+from mcpearl.types.subscriptions import SubscriptionFilter
+
+LIST_CHANGED = {
+    "tools": "notifications/tools/list_changed",
+    "prompts": "notifications/prompts/list_changed",
+    "resources": "notifications/resources/list_changed",
+}
+
+
+class Announcement:
+    """One notification on its way to many."""
+
+    __slots__ = ("_body", "_method", "plain")
+
+    def __init__(self, method: str, params: Struct | None = None) -> None:
+        self._method = method
+        self._body = b"{}" if params is None else encode(params)
+        self.plain = codec.encode_notification(method, self._body)
+
+    def tagged(self, meta: bytes) -> bytes:
+        """The same for one subscription of the modern era."""
+        return codec.encode_notification(self._method, codec.splice(meta, self._body))
+
+
+class Subscriber:
+    """One who gets announcements: a legacy session, or one modern `subscriptions/listen`."""
+
+    __slots__ = ("_meta", "call", "kinds", "outlet", "uris")
+
+    def __init__(self, outlet: Outlet, call: Call | None = None) -> None:
+        self.outlet = outlet
+        self.call = call  # the listen request, in the modern era
+        self.uris: set[str] = set()
+        self.kinds: set[str] = set()
+        self._meta = b"" if call is None else b'"_meta":' + encode(subscription_meta(call.id))
+
+    def deliver(self, announcement: Announcement) -> None:
+        """Send an announcement in this subscriber's form."""
+        self.outlet.send(announcement.tagged(self._meta) if self._meta else announcement.plain)
+
+
+class Subscriptions:
+    """The index. It owns who listens to what; connections own how long they live."""
+
+    def __init__(self) -> None:
+        self._by_uri: dict[str, dict[Subscriber, None]] = {}
+        self._by_kind: dict[str, dict[Subscriber, None]] = {kind: {} for kind in LIST_CHANGED}
+
+    def subscribe(self, subscriber: Subscriber, uri: str, limit: int) -> None:
+        """Note interest in one resource."""
+        if len(subscriber.uris) >= limit and uri not in subscriber.uris:
+            raise LimitReached(f"{limit} resources are subscribed to already, which is the limit")
+        subscriber.uris.add(uri)
+        self._by_uri.setdefault(uri, {})[subscriber] = None
+
+    def unsubscribe(self, subscriber: Subscriber, uri: str) -> None:
+        """End the interest in one resource; none is fine too."""
+        subscriber.uris.discard(uri)
+        listeners = self._by_uri.get(uri)
+        if listeners is not None:
+            listeners.pop(subscriber, None)
+            if not listeners:
+                del self._by_uri[uri]
+
+    def follow(self, subscriber: Subscriber, kind: str) -> None:
+        """Note interest in changes of a list."""
+        subscriber.kinds.add(kind)
+        self._by_kind[kind][subscriber] = None
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """Forget a subscriber altogether."""
+        for uri in list(subscriber.uris):
+            self.unsubscribe(subscriber, uri)
+        for kind in subscriber.kinds:
+            self._by_kind[kind].pop(subscriber, None)
+
+    def resource_updated(self, uri: str) -> int:
+        """Tell those who subscribed to a resource; how many that were."""
+        listeners = self._by_uri.get(uri)
+        if not listeners:
+            return 0
+        announcement = Announcement(
+            "notifications/resources/updated", ResourceUpdatedNotificationParams(uri=uri)
+        )
+        return _deliver(announcement, listeners)
+
+    def list_changed(self, kind: str) -> int:
+        """Tell those who follow a list; how many that were."""
+        return _deliver(Announcement(LIST_CHANGED[kind]), self._by_kind[kind])
+
+    def counts(self) -> dict[str, int]:
+        """How much is held, for people who watch."""
+        listeners: dict[str, int] = {kind: len(who) for kind, who in self._by_kind.items()}
+        return {"uris": len(self._by_uri), **listeners}
+
+
+def _deliver(announcement: Announcement, listeners: dict[Subscriber, Any]) -> int:
+    for subscriber in list(listeners):
+        subscriber.deliver(announcement)
+    return len(listeners)
+
+
+def granted(asked: SubscriptionFilter, has: Any) -> SubscriptionFilter:
+    """The part of a filter this server can honour; `has` tells its capabilities."""
+    resources = asked.resource_subscriptions
+    return SubscriptionFilter(
+        tools_list_changed=_both(asked.tools_list_changed, has("tools.list_changed")),
+        prompts_list_changed=_both(asked.prompts_list_changed, has("prompts.list_changed")),
+        resources_list_changed=_both(asked.resources_list_changed, has("resources.list_changed")),
+        resource_subscriptions=resources if resources and has("resources.subscribe") else None,
+    )
+
+
+def _both(asked: bool | None, offered: bool) -> bool | None:
+    return True if asked and offered else None
+
+
+def followed(honoured: SubscriptionFilter) -> list[str]:
+    """The lists a filter names."""
+    wanted = {
+        "tools": honoured.tools_list_changed,
+        "prompts": honoured.prompts_list_changed,
+        "resources": honoured.resources_list_changed,
+    }
+    return [kind for kind, on in wanted.items() if on]

@@ -1,0 +1,159 @@
+"""Tools: functions with their schemas, called with arguments that were decoded into them."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from mcpearl.protocol.errors import McpError, ToolError
+from mcpearl.schema.errors import ArgumentsError, OutputError
+from mcpearl.schema.output import Output, compile_output
+from mcpearl.server.context import Context
+from mcpearl.server.functions import HandlerFunction, compile_handler
+from mcpearl.server.results import is_content, tool_result
+from mcpearl.types.base import Icon, Result
+from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
+from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.schema.given import Validator
+
+logger = logging.getLogger("mcpearl.server")
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+
+
+class ToolEntry:
+    """One tool of a registry."""
+
+    __slots__ = ("_decode", "_function", "_given_output", "_output", "definition", "timeout")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        pool: "ThreadPool",
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: ToolAnnotations | dict[str, Any] | None = None,
+        icons: list[Icon] | None = None,
+        meta: dict[str, Any] | None = None,
+        input_schema: dict[str, Any] | None = None,
+        output_schema: dict[str, Any] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        signature = compile_handler(function, "tool", name)
+        name = name or signature.name
+        if not _NAME.fullmatch(name):
+            logger.warning(
+                "tool name %r: clients may refuse it; use 1 to 128 letters, digits, `_`, `-`, `.`",
+                name,
+            )
+        self._function = HandlerFunction(function, signature, pool)
+        self._decode: Callable[[bytes | Raw | None], Any] = signature.decode
+        if input_schema is not None:
+            self._decode = _GivenInput(input_schema, signature, name).decode
+        self._output: Output | None = None
+        self._given_output: Validator | None = None
+        if output_schema is not None:
+            self._given_output = _given(output_schema, f"output schema of tool `{name}`")
+        else:
+            self._output = compile_output(
+                signature.returns, where="tool", name=name, is_content=is_content
+            )
+            output_schema = None if self._output is None else self._output.schema
+        if isinstance(annotations, dict):
+            annotations = msgspec.convert(annotations, ToolAnnotations)
+        self.timeout = timeout
+        self.definition = Tool(
+            name=name,
+            title=title,
+            description=description or signature.description,
+            input_schema=input_schema or signature.input_schema,
+            output_schema=output_schema,
+            annotations=annotations,
+            icons=icons,
+            meta=meta,
+        )
+
+    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
+        """Run the tool on raw arguments."""
+        try:
+            arguments = self._decode(None if raw is UNSET else raw)
+        except ArgumentsError:
+            raise
+        except msgspec.DecodeError as error:
+            raise McpError(PARSE_ERROR, f"The arguments are not JSON: {error}") from None
+        if self.timeout is None:
+            value = await self._function.run(arguments, ctx)
+        else:
+            value = await self._within(self.timeout, arguments, ctx)
+        if isinstance(value, Result):
+            return self._checked(value)
+        if self._given_output is not None:
+            return self._structured(value)
+        return tool_result(value, self._output, self.definition.name)
+
+    async def _within(self, timeout: float, arguments: Any, ctx: Context) -> Any:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await self._function.run(arguments, ctx)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # one of the tool's own
+            name = self.definition.name
+            raise ToolError(f"Tool `{name}` did not finish within {timeout:g} s") from None
+
+    def _structured(self, value: Any) -> CallToolResult:
+        """Check a value against a schema given by hand and send it as data and as text."""
+        assert self._given_output is not None
+        result = tool_result(value, None, self.definition.name)
+        result.structured_content = value
+        return self._checked(result)
+
+    def _checked(self, result: Result) -> Result:
+        if not isinstance(result, CallToolResult) or result.is_error:
+            return result
+        name = self.definition.name
+        if self.definition.output_schema is not None and result.structured_content is UNSET:
+            raise OutputError(
+                f"tool `{name}` has an output schema but returned no structured content"
+            )
+        if self._given_output is not None:
+            try:
+                self._given_output.check(msgspec.to_builtins(result.structured_content))
+            except ValueError as error:
+                raise OutputError(
+                    f"tool `{name}` returned what its output schema forbids: {error}"
+                ) from None
+        return result
+
+
+class _GivenInput:
+    """Arguments under a schema given by hand: that schema first, then the function's own types."""
+
+    def __init__(self, schema: dict[str, Any], signature: Any, name: str) -> None:
+        self._validator = _given(schema, f"input schema of tool `{name}`")
+        self._signature = signature
+
+    def decode(self, raw: bytes | Raw | None) -> Any:
+        self._validator.check_json(b"{}" if raw is None else bytes(raw))
+        return self._signature.decode(raw)
+
+
+def _given(schema: dict[str, Any], where: str) -> "Validator":
+    from mcpearl.schema.given import compile_schema
+
+    return compile_schema(schema, where=where)
+
+
+def unknown_tool(name: str) -> McpError:
+    """Make the answer to a call of a tool that is not there."""
+    shown = name if len(name) <= 128 else name[:128] + "…"
+    return McpError(INVALID_PARAMS, f"Unknown tool: {shown}", {"name": shown})

@@ -1,0 +1,79 @@
+"""Two ends in one process: what one sends the other receives, by a function call.
+
+The same bytes travel as on any other wire, so everything above is exercised alike.
+"""
+
+from mcpearl.protocol.framing import Frame
+from mcpearl.transports.transport import Receiver
+
+
+class MemoryTransport:
+    """One side of a pair made with `memory_pair`."""
+
+    def __init__(self) -> None:
+        self._peer: MemoryTransport | None = None
+        self._receiver: Receiver | None = None
+        self._unread: list[Frame] = []  # sent by the peer, not taken yet
+        self._delivering = False
+        self._paused = False
+        self._closed = False
+
+    async def open(self, receiver: Receiver) -> None:
+        """Begin to hand over messages."""
+        self._receiver = receiver
+        self._deliver()
+
+    def send(self, message: bytes) -> None:
+        """Give one message to the other side."""
+        peer = self._peer
+        if peer is None or self._closed:
+            return
+        peer._unread.append(message)
+        if not peer._delivering:
+            peer._deliver()
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def _deliver(self) -> None:
+        # A receiver that sends while it receives finds `_delivering` set: no recursion.
+        if self._receiver is None:
+            return
+        self._delivering = True
+        try:
+            while self._unread and not self._paused:
+                frames, self._unread = self._unread, []
+                self._receiver.received(frames)
+        finally:
+            self._delivering = False
+
+    def pause(self) -> None:
+        """Leave further messages with the sender."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._paused = False
+        if not self._delivering:
+            self._deliver()
+
+    async def close(self) -> None:
+        """End both sides."""
+        self._end()
+        if self._peer is not None:
+            self._peer._end()
+
+    def _end(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._unread.clear()
+        if self._receiver is not None:
+            self._receiver.lost(None)
+
+
+def memory_pair() -> tuple[MemoryTransport, MemoryTransport]:
+    """Make two connected transports."""
+    one, other = MemoryTransport(), MemoryTransport()
+    one._peer, other._peer = other, one
+    return one, other

@@ -1,0 +1,112 @@
+"""Messages on a byte stream: framing, gathered writes, and the bound on what a slow reader costs.
+
+Pipes and sockets differ only in how they are opened. What is sent in one turn of the loop leaves in
+one write; what a peer does not read is held up to a bound, then the peer is dropped.
+"""
+
+import asyncio
+
+from mcpearl.protocol.errors import LimitReached
+from mcpearl.protocol.framing import Framer, NewlineFramer
+from mcpearl.protocol.limits import Limits
+from mcpearl.transports.transport import Receiver
+
+
+class Outbox:
+    """What waits to be written to one write transport of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, framer: Framer, limit: int) -> None:
+        self._loop = loop
+        self._framer = framer
+        self._limit = limit
+        self._messages: list[bytes] = []
+        self._writer: asyncio.WriteTransport | None = None
+        self._scheduled = False
+
+    def attach(self, writer: asyncio.WriteTransport) -> None:
+        """Begin to write."""
+        self._writer = writer
+        writer.set_write_buffer_limits(high=1024 * 1024)
+        self.flush()
+
+    def put(self, message: bytes) -> None:
+        """Take one message."""
+        self._messages.append(message)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn_ends)
+
+    def _turn_ends(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything taken so far to the loop, in one write."""
+        writer = self._writer
+        if not self._messages or writer is None or writer.is_closing():
+            return
+        data = b"".join(map(self._framer.frame, self._messages))
+        self._messages.clear()
+        writer.write(data)
+
+    @property
+    def overfull(self) -> bool:
+        """Whether the peer has left more unread than it may."""
+        return self._writer is not None and self._writer.get_write_buffer_size() > self._limit
+
+    def empty(self) -> bool:
+        """Whether everything was handed to the system."""
+        return self._writer is None or not (
+            self._messages or self._writer.get_write_buffer_size()
+        )
+
+
+class StreamProtocol(asyncio.Protocol):
+    """The loop's side of a byte stream, turned into a `Receiver`'s."""
+
+    def __init__(self, receiver: Receiver, limits: Limits, framer: Framer | None = None) -> None:
+        self.receiver = receiver
+        self.framer: Framer = framer or NewlineFramer(limits.max_message)
+        self.outbox = Outbox(asyncio.get_running_loop(), self.framer, limits.max_outgoing)
+        self.reader: asyncio.ReadTransport | None = None
+        self.paused = False
+        self.finished = False
+
+    def data_received(self, data: bytes) -> None:
+        """Cut what was read into messages and pass them on."""
+        frames = self.framer.feed(data)
+        if frames:
+            self.receiver.received(frames)
+
+    def eof_received(self) -> bool:
+        """Keep writing: the peer may still read."""
+        self.receiver.ended()
+        return True
+
+    def send(self, message: bytes) -> None:
+        """Take one message for the peer; a peer that leaves too much unread is dropped."""
+        if self.finished:
+            return
+        self.outbox.put(message)
+        if self.paused and self.outbox.overfull:
+            self.finish(LimitReached("the peer does not read what it is sent"))
+
+    def pause_writing(self) -> None:
+        """Note that the peer does not keep up."""
+        self.paused = True
+        self.receiver.writable(False)
+
+    def resume_writing(self) -> None:
+        """Note that the peer caught up."""
+        self.paused = False
+        self.receiver.writable(True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end of the stream."""
+        self.finish(exc)
+
+    def finish(self, reason: Exception | None) -> None:
+        """Report the end, once."""
+        if not self.finished:
+            self.finished = True
+            self.receiver.lost(reason)

@@ -1,0 +1,199 @@
+"""What all wire types share: the struct bases, reserved `_meta` keys, and decode and encode.
+
+Every type of the specification is a `Wire` struct: snake case in Python, camel case in JSON,
+members left at their default are not sent. A type that the specification leaves open to further
+members is an `Open` struct and keeps them. No type here knows which protocol version it is sent in;
+`mcpearl.protocol.fields` does.
+"""
+
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+PROTOCOL_VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+CLIENT_INFO_KEY: Final = "io.modelcontextprotocol/clientInfo"
+CLIENT_CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
+SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
+SERVER_INFO_KEY: Final = "io.modelcontextprotocol/serverInfo"
+RELATED_TASK_KEY: Final = "io.modelcontextprotocol/related-task"
+PROGRESS_TOKEN_KEY: Final = "progressToken"
+
+T = TypeVar("T")
+
+RequestId = int | str
+ProgressToken = int | str
+Cursor = str
+Role = Literal["user", "assistant"]
+CacheScope = Literal["public", "private"]
+
+
+class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """The base of every type that travels."""
+
+
+class Open(Wire, kw_only=True, forbid_unknown_fields=True):
+    """An object whose sender may add members of its own; they are kept in `extra`.
+
+    Decode such a type with `decode` or `convert` of this module and write it with `encode` or
+    `to_builtins`: they move the unknown members in and out of `extra`. Plain msgspec refuses them.
+    """
+
+    extra: dict[str, Any] = msgspec.field(default_factory=dict, name="*")
+
+
+class Result(Open, kw_only=True):
+    """What every answer to a request has in common; also the answer that says nothing else."""
+
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    result_type: str | None = None
+
+
+EmptyResult = Result
+
+
+class CacheableResult(Result, kw_only=True):
+    """A result that says how long, in milliseconds, and for whom it may be kept."""
+
+    ttl_ms: int | None = None
+    cache_scope: CacheScope | None = None
+
+
+class PaginatedResult(CacheableResult, kw_only=True):
+    """One page of a list; `next_cursor` asks for the page after it."""
+
+    next_cursor: Cursor | None = None
+
+
+class RequestParams(Wire, kw_only=True):
+    """The params every request may have."""
+
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class NotificationParams(Wire, kw_only=True):
+    """The params every notification may have."""
+
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+
+
+class PaginatedRequestParams(RequestParams, kw_only=True):
+    """Asks for a page of a list: the first one, or the one a cursor stands for."""
+
+    cursor: Cursor | None = None
+
+
+class InputResponseRequestParams(RequestParams, kw_only=True):
+    """A request that may be asked again with the answers the server wanted.
+
+    `input_responses` holds one answer per key of the `input_requests` it replies to; which result
+    type an answer has follows from the request under the same key.
+    """
+
+    input_responses: dict[str, dict[str, Any]] | None = None
+    request_state: str | None = None
+
+
+class TaskMetadata(Wire, kw_only=True):
+    """Asks that a request be run as a task, kept for `ttl` milliseconds."""
+
+    ttl: int | None = None
+
+
+class Icon(Wire, kw_only=True):
+    """A picture to show for a thing: an address, and for which sizes and theme it is meant."""
+
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: Literal["light", "dark"] | None = None
+
+
+class Implementation(Wire, kw_only=True):
+    """The name and version of a client or server program."""
+
+    name: str
+    version: str
+    title: str | None = None
+    description: str | None = None
+    website_url: str | None = None
+    icons: list[Icon] | None = None
+
+
+class Annotations(Wire, kw_only=True):
+    """Hints on content: whom it is for, how much it matters (0 to 1), when it last changed."""
+
+    audience: list[Role] | None = None
+    priority: int | float | None = None
+    last_modified: str | None = None
+
+
+_any_decoder = msgspec.json.Decoder()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_encode = msgspec.json.Encoder().encode
+
+
+def decode(type_: type[T], raw: bytes | bytearray | memoryview | msgspec.Raw) -> T:
+    """Read JSON as `type_`.
+
+    Raises `msgspec.DecodeError` for what is not JSON and `msgspec.ValidationError` for what does
+    not have the shape.
+    """
+    decoder = _decoders.get(type_)
+    if decoder is None:
+        decoder = _decoders[type_] = msgspec.json.Decoder(type_)
+    try:
+        value: T = decoder.decode(raw)
+    except msgspec.ValidationError:
+        if not _is_open(type_):
+            raise
+        return convert(type_, _any_decoder.decode(raw))
+    if isinstance(value, Open) and value.extra:
+        # The peer sent a member that is literally named "*".
+        return convert(type_, _any_decoder.decode(raw))
+    return value
+
+
+def convert(type_: type[T], value: Any) -> T:
+    """Turn decoded JSON (dicts and lists) into `type_`, as `decode` does from bytes."""
+    if not (_is_open(type_) and isinstance(value, dict)):
+        return msgspec.convert(value, type_)
+    known = _member_names(type_)
+    struct = msgspec.convert({k: v for k, v in value.items() if k in known}, type_)
+    struct.extra = {k: v for k, v in value.items() if k not in known}  # type: ignore[attr-defined]
+    return struct
+
+
+def encode(value: Any) -> bytes:
+    """Write `value` as JSON."""
+    if isinstance(value, Open) and value.extra:
+        extra = _foreign_members(value)
+        body = _encode(msgspec.structs.replace(value, extra={}))
+        if not extra:
+            return body
+        return body[:-1] + (b"," if len(body) > 2 else b"") + _encode(extra)[1:]
+    return _encode(value)
+
+
+def to_builtins(value: Wire) -> dict[str, Any]:
+    """Turn a struct into dicts and lists, as `encode` would write it."""
+    members: dict[str, Any]
+    if isinstance(value, Open) and value.extra:
+        members = msgspec.to_builtins(msgspec.structs.replace(value, extra={}))
+        return members | _foreign_members(value)
+    members = msgspec.to_builtins(value)
+    return members
+
+
+def _is_open(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, Open)
+
+
+def _member_names(type_: Any) -> frozenset[str]:
+    return frozenset(type_.__struct_encode_fields__) - {"*"}
+
+
+def _foreign_members(value: Open) -> dict[str, Any]:
+    # What the struct declares wins: a JSON object must not have the same member twice.
+    known = _member_names(type(value))
+    return {k: v for k, v in value.extra.items() if k not in known}

@@ -1,0 +1,202 @@
+"""Elicitation: a server asks the user for something, by a form or by an address to visit.
+
+A form is a flat JSON Schema of primitive values. Its properties stay plain dicts when decoded, as
+what tells the kinds apart is which members they have; `primitive_schema` gives one its type.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from mcpearl.types.base import NotificationParams, RequestParams, Result, TaskMetadata, Wire
+
+
+class StringSchema(Wire, kw_only=True, tag_field="type", tag="string"):
+    """A field for text."""
+
+    title: str | None = None
+    description: str | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    format: Literal["email", "uri", "date", "date-time"] | None = None
+    default: str | None = None
+
+
+class NumberSchema(Wire, kw_only=True):
+    """A field for a number, or for a whole number."""
+
+    type: Literal["number", "integer"]
+    title: str | None = None
+    description: str | None = None
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    default: int | float | None = None
+
+
+class BooleanSchema(Wire, kw_only=True, tag_field="type", tag="boolean"):
+    """A field for yes or no."""
+
+    title: str | None = None
+    description: str | None = None
+    default: bool | None = None
+
+
+class UntitledSingleSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="string"):
+    """One of several values, shown as they are."""
+
+    enum: list[str]
+    title: str | None = None
+    description: str | None = None
+    default: str | None = None
+
+
+class EnumOption(Wire, kw_only=True):
+    """A value to choose and the words it is shown with."""
+
+    const: str
+    title: str
+
+
+class TitledSingleSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="string"):
+    """One of several values, shown with titles."""
+
+    one_of: list[EnumOption]
+    title: str | None = None
+    description: str | None = None
+    default: str | None = None
+
+
+class UntitledItems(Wire, kw_only=True, tag_field="type", tag="string"):
+    """The values of an `UntitledMultiSelectEnumSchema`."""
+
+    enum: list[str]
+
+
+class UntitledMultiSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="array"):
+    """Any of several values, shown as they are."""
+
+    items: UntitledItems
+    title: str | None = None
+    description: str | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    default: list[str] | None = None
+
+
+class TitledItems(Wire, kw_only=True):
+    """The values of a `TitledMultiSelectEnumSchema`."""
+
+    any_of: list[EnumOption]
+
+
+class TitledMultiSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="array"):
+    """Any of several values, shown with titles."""
+
+    items: TitledItems
+    title: str | None = None
+    description: str | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    default: list[str] | None = None
+
+
+class LegacyTitledEnumSchema(Wire, kw_only=True, tag_field="type", tag="string"):
+    """One of several values, with their titles in a list of their own."""
+
+    enum: list[str]
+    enum_names: list[str] | None = None
+    title: str | None = None
+    description: str | None = None
+    default: str | None = None
+
+
+PrimitiveSchemaDefinition = (
+    StringSchema
+    | NumberSchema
+    | BooleanSchema
+    | UntitledSingleSelectEnumSchema
+    | TitledSingleSelectEnumSchema
+    | UntitledMultiSelectEnumSchema
+    | TitledMultiSelectEnumSchema
+    | LegacyTitledEnumSchema
+)
+
+
+class RequestedSchema(Wire, kw_only=True, tag_field="type", tag="object"):
+    """The fields of a form by name.
+
+    A property is a dict as it came over the wire, or one of the structs above.
+    """
+
+    properties: dict[str, Any]
+    required: list[str] | None = None
+    schema: str | None = msgspec.field(default=None, name="$schema")
+
+
+class ElicitRequestParams(RequestParams, kw_only=True):
+    """Asks the user: `requested_schema` for a form, `url` for an address; no `mode` means form."""
+
+    message: str
+    mode: Literal["form", "url"] | None = None
+    requested_schema: RequestedSchema | None = None
+    url: str | None = None
+    elicitation_id: str | None = None
+    task: TaskMetadata | None = None
+
+
+class ElicitRequest(Wire, kw_only=True, tag_field="method", tag="elicitation/create"):
+    """An elicitation as a server puts it into an `InputRequiredResult`."""
+
+    params: ElicitRequestParams
+
+
+class ElicitResult(Result, kw_only=True):
+    """What the user did, and what they filled in if they accepted a form."""
+
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, str | int | float | bool | list[str] | None] | None = None
+
+
+class ElicitationCompleteNotificationParams(NotificationParams, kw_only=True):
+    """Says that the user is done at the address of an elicitation."""
+
+    elicitation_id: str
+
+
+def primitive_schema(definition: dict[str, Any]) -> PrimitiveSchemaDefinition:
+    """Give a property of a form its type.
+
+    Raises `msgspec.ValidationError` for what is no primitive schema.
+    """
+    return msgspec.convert(definition, _kind(definition))
+
+
+def schema_defaults(requested: RequestedSchema) -> dict[str, Any]:
+    """Collect the defaults a form declares, by property."""
+    defaults = {}
+    for name, definition in requested.properties.items():
+        schema = primitive_schema(definition) if isinstance(definition, dict) else definition
+        if schema.default is not None:
+            defaults[name] = schema.default
+    return defaults
+
+
+def _kind(definition: dict[str, Any]) -> type[PrimitiveSchemaDefinition]:
+    match definition:
+        case {"type": "boolean"}:
+            return BooleanSchema
+        case {"type": "number" | "integer"}:
+            return NumberSchema
+        case {"type": "array", "items": {"anyOf": _}}:
+            return TitledMultiSelectEnumSchema
+        case {"type": "array"}:
+            return UntitledMultiSelectEnumSchema
+        case {"type": "string", "oneOf": _}:
+            return TitledSingleSelectEnumSchema
+        case {"type": "string", "enum": _, "enumNames": _}:
+            return LegacyTitledEnumSchema
+        case {"type": "string", "enum": _}:
+            return UntitledSingleSelectEnumSchema
+        case {"type": "string"}:
+            return StringSchema
+    raise msgspec.ValidationError("Not a primitive schema: `type` is none of the allowed ones")

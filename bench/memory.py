@@ -8,6 +8,8 @@ from bench.peers import MCPEARL, PYTHON_PEERS, Peer, interpreter
 from bench.progress import say
 from bench.results import Results, WrongAnswer
 
+PATIENCE_SECONDS = 180
+
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure the Python peers; a peer with two ways in memory has a figure for each."""
@@ -26,13 +28,17 @@ def run(results: Results, *, quick: bool) -> None:
 def measure(peer: Peer, calls: int, rounds: int) -> dict[str, float]:
     """Calls per second by the way the client reaches the server."""
     script = str(SERVERS / "in_memory.py")
-    done = subprocess.run(
-        [interpreter(peer), script, peer.name, str(calls), str(rounds)],
-        capture_output=True,
-        text=True,
-        env=clean_environ(),
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [interpreter(peer), script, peer.name, str(calls), str(rounds)],
+            capture_output=True,
+            text=True,
+            env=clean_environ(),
+            check=False,
+            timeout=PATIENCE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise WrongAnswer(f"no end within {PATIENCE_SECONDS} s") from None
     if done.returncode:
         raise WrongAnswer((done.stderr.strip() or "no message").splitlines()[-1])
     return json.loads(done.stdout)

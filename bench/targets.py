@@ -57,7 +57,8 @@ METRICS = (
     Metric("pending", "pending add and resolve", "requests/s", "components"),
     Metric("encode_result", "tool result encode", "results/s", "components"),
     Metric("registry_read", "resource registry read", "reads/s", "components"),
-    Metric("notify", "notify to subscribers", "messages/s", "components"),
+    Metric("notify", "notify to 100 subscribers", "messages/s", "components"),
+    Metric("notify_one", "notify to one subscriber", "messages/s", "components"),
     Metric("import", "import adds", "ms", "import", lower_is_better=True),
     Metric("import_server", "import of Server adds", "ms", "import", lower_is_better=True),
 )
@@ -79,7 +80,9 @@ TARGETS = (
     Target("encode_result", limit=1_000_000),
     Target("registry_read", limit=242_000),
     Target("notify", limit=100_000),
+    Target("notify_one", limit=100_000),
     Target("import", limit=40, strict=True),
+    Target("import_server", limit=40, strict=True),
 )
 
 

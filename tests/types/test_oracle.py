@@ -31,7 +31,7 @@ SETTINGS = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 Strategy = st.SearchStrategy[Any]
@@ -70,30 +70,31 @@ def without_nulls(value: Any) -> Any:
 
 # --- values of our types ---
 
+REQUIRED_BY_MODERN = ("result_type", "ttl_ms", "cache_scope", "request_id")
+
 
 def struct_of(type_: type[msgspec.Struct], version: str, **fixed: Strategy) -> Strategy:
-    """Any value of a struct, with the members that `version` requires present."""
-    members = {}
+    """Any value of a struct, and often one with all its members, as `version` requires them."""
+    some, every = dict(fixed), dict(fixed)
     for field in msgspec.structs.fields(type_):
-        if field.name in fixed:
-            members[field.name] = fixed[field.name]
-        elif field.name != "extra":
-            members[field.name] = member_of(type_, field, version)
-    return st.builds(type_, **members)
+        if field.name not in fixed and field.name != "extra":
+            some[field.name] = member_of(type_, field, version, in_full=False)
+            every[field.name] = member_of(type_, field, version, in_full=True)
+    return st.builds(type_, **some) | st.builds(type_, **every)
 
 
-def member_of(type_: type[msgspec.Struct], field: Any, version: str) -> Strategy:
+def member_of(type_: type[msgspec.Struct], field: Any, version: str, *, in_full: bool) -> Strategy:
     special = special_member(type_, field.name, version)
     if special is not None:
         return special
-    strategy = value_of(field.type, version)
-    required_now = version == MODERN and field.name in (
-        "result_type",
-        "ttl_ms",
-        "cache_scope",
-        "request_id",
-    )
-    return strategy.filter(lambda value: value is not None) if required_now else strategy
+    required_now = version == MODERN and field.name in REQUIRED_BY_MODERN
+    return value_of(not_none(field.type) if required_now or in_full else field.type, version)
+
+
+def not_none(annotation: Any) -> Any:
+    arguments = tuple(argument for argument in get_args(annotation) if argument is not type(None))
+    is_union = get_origin(annotation) in (types.UnionType, typing.Union)
+    return typing.Union[arguments] if is_union else annotation  # noqa: UP007
 
 
 @functools.cache
@@ -251,13 +252,16 @@ def model_value(annotation: Any) -> Strategy:
 def model_members(model: type[BaseModel]) -> Strategy:
     required, optional = {}, {}
     for name, field in model.model_fields.items():
-        strategy = constrained(model_value(field.annotation), field.metadata)
+        # What is optional is absent or has a value; that null means absent is checked on its own.
+        annotation = field.annotation if field.is_required() else not_none(field.annotation)
+        strategy = constrained(model_value(annotation), field.metadata)
         if field.is_required():
             required[field.alias or name] = strategy
         else:
-            # Absent or a value; that null means absent is checked on its own.
-            optional[field.alias or name] = strategy.filter(lambda value: value is not None)
-    members = st.fixed_dictionaries(required, optional=optional)
+            optional[field.alias or name] = strategy
+    members = st.fixed_dictionaries(required, optional=optional) | st.fixed_dictionaries(
+        required | optional
+    )
     if model.model_config.get("extra") != "allow":
         return members
     return st.builds(lambda own, known: own | known, OBJECT, members)
@@ -266,7 +270,7 @@ def model_members(model: type[BaseModel]) -> Strategy:
 def constrained(strategy: Strategy, metadata: list[Any]) -> Strategy:
     for constraint in metadata:
         if isinstance(constraint, annotated_types.Le):
-            return FRACTION | st.none()
+            return FRACTION
     return strategy
 
 

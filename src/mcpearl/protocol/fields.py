@@ -156,7 +156,7 @@ def narrow(value: T, version: str) -> T:
 
 def _object_or_unset(value: Any) -> Any:
     """Structured content had to be a JSON object."""
-    if isinstance(value, dict) or value is msgspec.UNSET:
+    if value is msgspec.UNSET or isinstance(value, dict):
         return value
     if isinstance(value, msgspec.Raw):
         return value if bytes(value).lstrip().startswith(b"{") else msgspec.UNSET
@@ -278,18 +278,21 @@ class _Plans(dict[type, _Plan | None]):
                 descend.append(name)
         if not (drop or rewrite or descend):
             return None
-        return self._plan(tuple(drop), tuple(rewrite), tuple(descend))
+        return self._plan(drop, rewrite, descend)
 
     def _plan(
         self,
-        drop: tuple[tuple[str, Any], ...],
-        rewrite: tuple[tuple[str, Callable[[Any], Any]], ...],
-        descend: tuple[str, ...],
+        drop: list[tuple[str, Any]],
+        rewrite: list[tuple[str, Callable[[Any], Any]]],
+        descend: list[str],
     ) -> _Plan:
         descend_into = self._descend
 
         def plan(value: Any) -> Any:
-            changes = {name: rest for name, rest in drop if getattr(value, name) is not rest}
+            changes: dict[str, Any] = {}
+            for name, default in drop:
+                if getattr(value, name) is not default:
+                    changes[name] = default  # noqa: PERF403
             for name, rewritten in rewrite:
                 before = getattr(value, name)
                 after = rewritten(before)
@@ -308,10 +311,10 @@ class _Plans(dict[type, _Plan | None]):
     def _descend(self, member: Any) -> Any:
         """Narrow a struct, or those in a list or dict, and keep the identity if all stay."""
         if type(member) is list:
-            for index, item in enumerate(member):
+            for item in member:
                 plan = self[type(item)]
                 if plan is not None and plan(item) is not item:
-                    return member[:index] + [self._descend(item) for item in member[index:]]
+                    return [self._descend(item) for item in member]
             return member
         if type(member) is dict:
             narrowed = {key: self._descend(item) for key, item in member.items()}

@@ -163,10 +163,12 @@ class ContentLengthFramer:
 
     def _accept(self, block: bytes) -> str:
         """Read the length out of a header block; a reason when it cannot be used."""
-        found = _LENGTH.search(block)
-        if found is None:
+        found = {text.strip() for text in _LENGTH.findall(block)}
+        if not found:
             return "header block without Content-Length"
-        text = found.group(1).strip()
+        if len(found) > 1:
+            return "header block with more than one Content-Length"
+        text = found.pop()
         if not text.isdigit() or len(text) > 20:
             shown = text[:32].decode("ascii", "replace")
             return f"Content-Length is not a whole number: {shown!r}"

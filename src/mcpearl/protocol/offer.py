@@ -30,7 +30,7 @@ class Offer:
     def renew(self, capabilities: ServerCapabilities) -> None:
         """Offer these capabilities from now on."""
         self.capabilities = capabilities
-        self._paths = _paths(capabilities)
+        self._paths = paths_of(capabilities)
 
     def has(self, path: str) -> bool:
         """Whether a capability such as `resources.subscribe` is offered."""
@@ -42,7 +42,7 @@ def _is_on(setting: object) -> bool:
     return setting is not None and setting is not False
 
 
-def _paths(capabilities: ServerCapabilities) -> frozenset[str]:
+def paths_of(capabilities: ServerCapabilities) -> frozenset[str]:
     """Every capability that is there, as the paths `SERVER_NEEDS` speaks of."""
     found: set[str] = set()
     for name, value in asdict(capabilities).items():

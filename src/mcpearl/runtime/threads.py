@@ -71,17 +71,16 @@ def _run(
     future: "asyncio.Future[Any]", context: contextvars.Context, function: Callable[[], Any]
 ) -> None:
     loop = future.get_loop()
+    result: Any = None
+    error: BaseException | None = None
     try:
         result = context.run(function)
-    except BaseException as error:
-        # SystemExit and the like are the handler's affair; a future cannot carry StopIteration.
-        if isinstance(error, StopIteration):
-            error = RuntimeError(f"the handler raised StopIteration: {error}")
-        outcome: Callable[[], None] = lambda: _settle(future, None, error)  # noqa: E731
-    else:
-        outcome = lambda: _settle(future, result, None)  # noqa: E731
+    except StopIteration as stop:  # which a future cannot carry
+        error = RuntimeError(f"the handler raised StopIteration: {stop}")
+    except BaseException as raised:  # SystemExit too: it is the handler's affair
+        error = raised
     try:
-        loop.call_soon_threadsafe(outcome)
+        loop.call_soon_threadsafe(_settle, future, result, error)
     except RuntimeError:
         pass  # the loop is gone, and with it everyone who could want this
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import collections.abc
 import enum
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -117,7 +118,7 @@ def adapt(annotation: Any) -> Any:
     if origin is Annotated:
         base, *metadata = get_args(annotation)
         meta = merged(metadata)
-        return adapt(base) if meta is None else Annotated[adapt(base), meta]
+        return adapt(base) if meta is None else _constrained(adapt(base), meta)
     if origin is Union or origin is types.UnionType:
         return _union(tuple(adapt(member) for member in get_args(annotation)))
     if origin is Literal:
@@ -141,7 +142,27 @@ def merged(metadata: list[Any]) -> msgspec.Meta | None:
     metas = [meta for each in metadata for meta in _meta_of(each)]
     if not metas:
         return None
-    return msgspec.Meta(**{key: value for meta in metas for key, value in described(meta).items()})
+    said = {key: value for meta in metas for key, value in described(meta).items()}
+    if pattern := said.get("pattern"):
+        said["pattern"] = _as_json_schema_matches(pattern)
+        # Published as it was written.
+        said["extra_json_schema"] = {"pattern": pattern, **said.get("extra_json_schema", {})}
+    return msgspec.Meta(**said)
+
+
+def _as_json_schema_matches(pattern: str) -> str:
+    r"""A pattern that matches in Python what the same pattern matches in JSON Schema.
+
+    There `$` is the very end and `\d` and `\w` are ASCII; here they are not by themselves.
+    """
+    if pattern.startswith("(?"):
+        return pattern
+    ending = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]|\$", _end, pattern)
+    return f"(?a:{ending})"
+
+
+def _end(match: re.Match[str]) -> str:
+    return r"\Z" if match[0] == "$" else match[0]
 
 
 def described(meta: msgspec.Meta) -> dict[str, Any]:
@@ -149,10 +170,8 @@ def described(meta: msgspec.Meta) -> dict[str, Any]:
     return {name: value for name in _META if (value := getattr(meta, name)) is not None}
 
 
-_META = (
-    *("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz"),
-    *("title", "description", "examples", "extra_json_schema", "extra"),
-)
+_CONSTRAINTS = {"gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz"}
+_META = (*_CONSTRAINTS, "title", "description", "examples", "extra_json_schema", "extra")
 
 
 def _meta_of(metadata: Any) -> list[msgspec.Meta]:
@@ -193,6 +212,23 @@ def _constraint(constraint: Any) -> list[msgspec.Meta]:
             return []
         case unknown:
             raise TypeError(f"the constraint `{unknown}` has no JSON form")
+
+
+def _constrained(kind: Any, meta: msgspec.Meta) -> Any:
+    """Put constraints where msgspec takes them: on the members of a union that they are for."""
+    if get_origin(kind) is not Union:
+        return Annotated[kind, meta]
+    members = list(get_args(kind))
+    rest = described(meta)
+    for name in _CONSTRAINTS & rest.keys():
+        constraint = msgspec.Meta(**{name: rest[name]})
+        takers = [at for at, each in enumerate(members) if _decodes(Annotated[each, constraint])]
+        for at in takers:
+            members[at] = Annotated[members[at], constraint]
+        if takers:
+            del rest[name]
+    union = _union(tuple(members))
+    return Annotated[union, msgspec.Meta(**rest)] if rest else union
 
 
 # --- types -------------------------------------------------------------------------------------

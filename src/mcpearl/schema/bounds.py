@@ -34,6 +34,8 @@ _VALUES = ("enum", "const", "default", "examples")
 # Keywords that apply schemas to the same value again: these multiply, the others divide.
 _REPEATING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+# How often the same place may be visited for a list of errors.
+_MOST_REPEATS = 1_000
 # Above this many targets, finding out which references are recursive is work of its own.
 _MOST_TARGETS = 100
 
@@ -84,31 +86,40 @@ def check_work(schema: Any, where: str) -> None:
     Twenty definitions that each name the next one twice are a million checks of the same value.
     """
     targets = _targets(schema)
-    counted: dict[int, int] = {}
-
-    def work(node: Any) -> int:
-        if not isinstance(node, dict):
-            return 1
-        if id(node) in counted:
-            return counted[id(node)]
-        counted[id(node)] = 1  # a cycle adds nothing
-        total = 1
-        for keyword in _REFERENCES:
-            if isinstance(reference := node.get(keyword), str):
-                total += work(targets.get(reference))
-        for keyword in _REPEATING:
-            applied = node.get(keyword)
-            many = applied.values() if keyword == "dependentSchemas" and applied else applied
-            parts = many if not isinstance(many, dict | bool | None) else [many]
-            total += sum(work(part) for part in parts if part is not None)
-        counted[id(node)] = total
-        return total
-
-    for node in list(subschemas(schema)):
-        if work(node) > MAX_NODES:
+    # None while a node's own parts are being counted: meeting it again is a cycle, which the
+    # validator breaks off, and adds nothing.
+    counted: dict[int, int | None] = {}
+    waiting: list[Any] = list(subschemas(schema))
+    while waiting:
+        node = waiting[-1]
+        parts = _applied(node, targets)
+        if id(node) not in counted:
+            counted[id(node)] = None
+            waiting += [part for part in parts if id(part) not in counted]
+            continue
+        waiting.pop()
+        if counted[id(node)] is not None:
+            continue
+        work = 1 + sum(counted[id(part)] or 1 for part in parts)
+        if work > MAX_NODES:
             raise SchemaError(
                 f"{where}: the schema's references multiply to more than {MAX_NODES} checks"
             )
+        counted[id(node)] = work
+
+
+def _applied(node: dict[str, Any], targets: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas that the value a schema is held against is held against, too."""
+    applied: list[Any] = [targets.get(str(node[key])) for key in _REFERENCES if key in node]
+    for keyword in _REPEATING:
+        found = node.get(keyword)
+        if isinstance(found, list):
+            applied += found
+        elif keyword == "dependentSchemas" and isinstance(found, dict):
+            applied += found.values()
+        else:
+            applied.append(found)
+    return [each for each in applied if isinstance(each, dict)]
 
 
 def _targets(schema: Any) -> dict[str, Any]:
@@ -141,7 +152,7 @@ def explained_depth(schema: Any) -> int | None:
     if ways < 2:
         return None
     depth = 0
-    while ways ** (depth + 1) <= MAX_NODES:
+    while ways ** (depth + 1) <= _MOST_REPEATS:
         depth += 1
     return depth
 

@@ -7,6 +7,7 @@ is refused. Nothing is ever fetched.
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,6 +24,8 @@ __all__ = ["Validator", "compile_schema"]
 
 _MOST_ERRORS = 5
 _LONGEST_ERROR = 200
+
+_OUTSIDE = re.compile("Resource '([^']*)' is not present")
 
 _DEFAULT = "2020-12"
 _DIALECTS = {
@@ -103,11 +106,9 @@ def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonsc
         "draft-06": jsonschema_rs.Draft6Validator,
         "draft-04": jsonschema_rs.Draft4Validator,
     }
-    sought: list[str] = []
 
     def refuse(uri: str) -> NoReturn:
-        sought.append(uri)
-        raise LookupError("nothing outside of the schema is fetched")
+        raise LookupError(f"nothing is fetched, and {uri} is not in the schema")
 
     try:
         return classes[dialect](
@@ -117,11 +118,10 @@ def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonsc
             pattern_options=jsonschema_rs.RegexOptions(),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-        if sought:
-            uri = sought[-1].removeprefix("json-schema:///")
+        if outside := _OUTSIDE.match(error.message):
             raise SchemaError(
-                f"{where}: reference to `{uri}`, which is not in the schema; nothing is fetched, "
-                "so put it under `$defs`"
+                f"{where}: reference to `{outside[1]}`, which is not in the schema; nothing is "
+                "fetched, so put it under `$defs`"
             ) from None
         raise SchemaError(f"{where}: the schema is not valid: {_fault(error)}") from None
     except ValueError as error:

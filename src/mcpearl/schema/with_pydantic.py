@@ -23,6 +23,8 @@ from mcpearl.schema.wording import Problem, arguments_error, path_text, shown
 
 __all__ = ["UNSUPPORTED", "PydanticArguments", "adapt_for_pydantic", "cleaned", "describe_pydantic"]
 
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
 # What pydantic raises at class creation for a type it has no schema for.
 UNSUPPORTED = (pydantic.errors.PydanticUserError, TypeError, ValueError, NameError)
 
@@ -48,20 +50,38 @@ class PydanticArguments:
         self.properties: dict[str, dict[str, Any]] = schema.get("properties", {})
         self.defs: dict[str, Any] = schema.get("$defs", {})
         self.required: list[str] = schema.get("required", [])
-        self.additional: dict[str, Any] | bool = schema.get("additionalProperties", True)
+        self._open = extra is not None
+        self.additional: dict[str, Any] | bool = (
+            schema.get("additionalProperties", True) if self._open else False
+        )
 
     def decode(self, raw: Any) -> Any:
         """Decode raw JSON strictly."""
-        return self._model.model_validate_json(bytes(raw), strict=True)
+        return self._decode(raw, strict=True)
 
     def decode_lax(self, raw: Any) -> Any:
         """Decode raw JSON whose strings may stand for other types."""
-        return self._model.model_validate_json(bytes(raw), strict=False)
+        return self._decode(raw, strict=False)
+
+    def _decode(self, raw: Any, *, strict: bool) -> Any:
+        decoded = self._model.model_validate_json(bytes(raw), strict=strict)
+        if unknown := self._unknown(raw):
+            raise arguments_error([], unknown, [], self.properties)
+        return decoded
+
+    def _unknown(self, raw: Any) -> list[str]:
+        """Arguments the signature does not have.
+
+        Found here and not by `extra="forbid"`, which would reach into the types of the parameters.
+        """
+        if self._open:
+            return []
+        return [name for name in _members(raw) if name not in self.properties]
 
     def explain(self, raw: Any, error: Exception, *, strict: bool) -> ArgumentsError:
         """What is wrong with all the arguments."""
         assert isinstance(error, pydantic.ValidationError)
-        missing, unknown, problems = [], [], []
+        missing, problems = [], []
         for found in error.errors(include_url=False):
             location = found["loc"]
             if found["type"] == "json_invalid":
@@ -72,11 +92,9 @@ class PydanticArguments:
             name = str(location[0])
             if found["type"] == "missing" and len(location) == 1:
                 missing.append(name)
-            elif found["type"] == "extra_forbidden" and len(location) == 1:
-                unknown.append(name)
             else:
                 problems.append(Problem(name, f"argument {describe_pydantic(found)}"))
-        return arguments_error(missing, unknown, problems, self.properties)
+        return arguments_error(missing, self._unknown(raw), problems, self.properties)
 
 
 def describe_pydantic(found: Any) -> str:
@@ -120,16 +138,24 @@ class _Untitled(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
-    def _set(self, schema: Any, made: dict[str, Any]) -> dict[str, Any]:
+    def set_schema(self, schema: Any) -> dict[str, Any]:
+        return self._set(super().set_schema(schema))
+
+    def frozenset_schema(self, schema: Any) -> dict[str, Any]:
+        return self._set(super().frozenset_schema(schema))
+
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().bytes_schema(schema)
+        if made.get("format") == "base64url":
+            del made["format"]
+            made["contentEncoding"] = "base64"
+        return made
+
+    def _set(self, made: dict[str, Any]) -> dict[str, Any]:
+        # Repeated items are taken, and become one.
         if self.mode == "validation":
             made.pop("uniqueItems", None)
         return made
-
-    def set_schema(self, schema: Any) -> dict[str, Any]:
-        return self._set(schema, super().set_schema(schema))
-
-    def frozenset_schema(self, schema: Any) -> dict[str, Any]:
-        return self._set(schema, super().frozenset_schema(schema))
 
 
 def _as_field(metadata: Any) -> Any:
@@ -170,7 +196,7 @@ def _check(kind: Any, parameter: Parameter, subject: str) -> None:
 
 def _model(fields: dict[str, Any], extra: Parameter | None, subject: str) -> Any:
     config = pydantic.ConfigDict(
-        extra="forbid" if extra is None else "allow",
+        extra="ignore" if extra is None else "allow",
         val_json_bytes="base64",
         ser_json_bytes="base64",
         protected_namespaces=(),

@@ -68,15 +68,17 @@ def describe(error: msgspec.ValidationError, name: str, value: Any, schema: Any)
     steps = [step for step in _STEP.split(path.strip("`").removeprefix("$")) if step]
     place = f"`{name}{''.join(steps)}`"
     if key:
-        place = f"a key of {place}"
+        place = f"{place} (a key of it)"
     what, _, got = what.partition(", got `")
     came = None if key else _shown_at(value, steps)
     if came is None and got:
         came = _WORDS.get(got.rstrip("`"), got.rstrip("`"))
     if what.startswith("Invalid enum value"):
-        options = _options_at(schema, steps)
+        options = [option for enum in _found_at(schema, steps, "enum") for option in enum]
         if options:
             what = f"Expected one of {', '.join(shown(option, bare=True) for option in options)}"
+    if "matching regex" in what and (patterns := _found_at(schema, steps, "pattern")):
+        what = f"Expected `str` matching the pattern {shown(patterns[0], bare=True)}"
     what = re.sub("^Expected `([^`]*)`", lambda match: f"Expected {_in_json(match[1])}", what)
     what = what[0].lower() + what[1:]
     suffix = f", got {came}" if came is not None and "missing required" not in what else ""
@@ -134,8 +136,8 @@ def _shown_at(value: Any, steps: list[str]) -> str | None:
     return shown(value)
 
 
-def _options_at(root: Any, steps: list[str]) -> list[Any]:
-    """The enumerated values that the schema allows at a place, if it can be found."""
+def _found_at(root: Any, steps: list[str], keyword: str) -> list[Any]:
+    """What a schema says with a keyword at a place, if the place can be found."""
 
     def followed(schema: Any) -> list[dict[str, Any]]:
         """The schema itself, with references and alternatives opened."""
@@ -156,7 +158,7 @@ def _options_at(root: Any, steps: list[str]) -> list[Any]:
     here = followed(root)
     for step in steps:
         here = [part for schema in here for part in followed(stepped(schema, step))]
-    return [option for schema in here for option in schema.get("enum", ())]
+    return [schema[keyword] for schema in here if keyword in schema]
 
 
 def _in_json(types: str) -> str:

@@ -79,14 +79,11 @@ class ServerConnection:
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come; each is dealt with, or started, before the next."""
-        receive = self.end.receive
+        receive, refuse = self.end.receive, self.end.refuse_frame
         for frame in frames:
-            if frame.__class__ is bytes:
-                event = receive(frame)  # type: ignore[arg-type]
-            else:
-                event = self.end.refuse_frame(frame.reason)  # type: ignore[union-attr]
-            if event.__class__ is Call:
-                self._start(event)  # type: ignore[arg-type]
+            event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
+            if isinstance(event, Call):
+                self._start(event)
             else:
                 self._handle(event)
         if len(self.end.in_flight) >= self._soft_limit and not self._paused:
@@ -132,9 +129,7 @@ class ServerConnection:
             self.transport.pause()
 
     def _resume(self) -> None:
-        if self._paused and (
-            self.end.pending or len(self.end.in_flight) <= self._soft_limit // 2
-        ):
+        if self._paused and (self.end.pending or len(self.end.in_flight) <= self._soft_limit // 2):
             self._paused = False
             self.transport.resume()
 
@@ -163,9 +158,7 @@ class ServerConnection:
             answer = answer_to(call, error, mask=self.server.mask_errors)
         self._answer(call, answer)
 
-    def _interrupted(
-        self, call: Call, ctx: Context, error: BaseException
-    ) -> Result | McpError:
+    def _interrupted(self, call: Call, ctx: Context, error: BaseException) -> Result | McpError:
         """Answer a call whose handler was cancelled while the client still waits."""
         try:
             asked = ctx.suspended()
@@ -253,15 +246,11 @@ class ServerConnection:
             self.server.subscriptions.leave(listener)
             del self._listeners[id]
             assert listener.call is not None
-            self._answer(
-                listener.call, SubscriptionsListenResult(meta=dict(subscription_meta(id)))
-            )
+            self._answer(listener.call, SubscriptionsListenResult(meta=dict(subscription_meta(id))))
 
     # Asking and telling
 
-    async def ask(
-        self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]
-    ) -> Any:
+    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
         """Send a request to a legacy client on behalf of a call, and wait for its answer."""
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
         timeout = self.server.ask_timeout
@@ -278,7 +267,9 @@ class ServerConnection:
         try:
             return decode(kind, raw)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidResult(f"the client's answer to `{method}` is not valid: {error}") from None
+            raise InvalidResult(
+                f"the client's answer to `{method}` is not valid: {error}"
+            ) from None
 
     def _expire(self, now: float) -> float | None:
         for entry in self.end.pending.expire(now):

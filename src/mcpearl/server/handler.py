@@ -41,7 +41,9 @@ class Handler:
         """Give a page of the tools."""
         return ListToolsResult(tools=[])
 
-    async def call_tool(self, params: CallToolRequestParams, ctx: Context) -> CallToolResult | Result:
+    async def call_tool(
+        self, params: CallToolRequestParams, ctx: Context
+    ) -> CallToolResult | Result:
         """Run a tool."""
         raise _not_here("tools/call")
 

@@ -109,7 +109,5 @@ def _completed(found: Any) -> CompleteResult:
     values = [str(value) for value in found or ()]
     shown = values[:MAX_COMPLETIONS]
     return CompleteResult(
-        completion=Completion(
-            values=shown, total=len(values), has_more=len(values) > len(shown)
-        )
+        completion=Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
     )

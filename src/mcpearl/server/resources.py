@@ -73,9 +73,7 @@ class ResourceEntry(_Reader):
                 f"resource `{uri}`: the function needs {needed}, but the URI has no such variable; "
                 f"write it as a template, as in `{uri}/{{{needed.split(', ')[0]}}}`"
             )
-        super().__init__(
-            HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope
-        )
+        super().__init__(HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope)
         self.definition = Resource(
             uri=uri,
             name=name or signature.name,
@@ -118,9 +116,7 @@ class TemplateEntry(_Reader):
         signature = compile_handler(function, "resource", name)
         self.template = UriTemplate(uri_template)
         self._check_variables(uri_template, signature.input_schema)
-        super().__init__(
-            HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope
-        )
+        super().__init__(HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope)
         self.definition = ResourceTemplate(
             uri_template=uri_template,
             name=name or signature.name,

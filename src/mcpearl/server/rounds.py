@@ -66,7 +66,7 @@ class Rounds:
     def _binding(self) -> Binding:
         if self._bound is None:
             params = self._call.params
-            name = getattr(params, "name", None) or getattr(params, "uri", "")
+            name = str(getattr(params, "name", None) or getattr(params, "uri", ""))
             arguments = getattr(params, "arguments", None)
             if arguments is UNSET or arguments is None:
                 raw: bytes | Raw | None = None
@@ -88,9 +88,7 @@ class Rounds:
         if answer is not None:
             return _read(key, answer, kind)
         if self._call.method not in ROUND_METHODS:
-            raise McpError(
-                INVALID_PARAMS, f"`{self._call.method}` cannot ask the client for input"
-            )
+            raise McpError(INVALID_PARAMS, f"`{self._call.method}` cannot ask the client for input")
         self._asks[key] = request
         loop = asyncio.get_running_loop()
         never: asyncio.Future[None] = loop.create_future()

@@ -294,9 +294,13 @@ class Server:
 
     def perform(self, call: Call, ctx: Context) -> Awaitable[Result]:
         """Run one admitted call through the middleware to the handler."""
-        if not self._middleware and call.method == "tools/call":
-            if call.params.request_state is None:
-                return self.handler.call_tool(call.params, ctx)
+        # The path most calls take, without a frame in between.
+        if (
+            call.method == "tools/call"
+            and not self._middleware
+            and call.params.request_state is None
+        ):
+            return self.handler.call_tool(call.params, ctx)
         return self._perform(call, ctx)
 
     async def _perform(self, call: Call, ctx: Context) -> Result:

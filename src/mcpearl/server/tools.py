@@ -110,7 +110,7 @@ class ToolEntry:
             name = self.definition.name
             raise ToolError(f"Tool `{name}` did not finish within {timeout:g} s") from None
 
-    def _structured(self, value: Any) -> CallToolResult:
+    def _structured(self, value: Any) -> Result:
         """Check a value against a schema given by hand and send it as data and as text."""
         assert self._given_output is not None
         result = tool_result(value, None, self.definition.name)

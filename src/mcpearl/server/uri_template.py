@@ -1,6 +1,6 @@
-"""URI templates of RFC 6570, all four levels: `expand` as the RFC has it, `match` as its inverse.
+"""URI templates: `expand` as RFC 6570 has it, all four levels, and `match` as its inverse.
 
-The RFC leaves matching open; here it serves to route `resources/read`, so what a variable may hold
+The RFC leaves matching open. Here it serves to route `resources/read`, so what a variable may hold
 is decided by safety first. Nothing here reads a resource or knows of a server.
 
 A template becomes a flat row of pieces. Where the next character always says which piece goes on,
@@ -10,78 +10,48 @@ one pass per piece. Either way the time grows with the length of the URI and no 
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-MAX_URI = 8192
+from mcpearl.server.uri_expression import (
+    BARE_PERCENT,
+    Expression,
+    Operator,
+    Part,
+    TemplateError,
+    Value,
+    Variable,
+    expand,
+    parse,
+)
 
-Value = str | int | float | bool | list[str] | dict[str, str] | None
+__all__ = ["MAX_URI", "Matched", "TemplateError", "UriTemplate", "Value"]
+
+MAX_URI = 8192  # characters, once those outside ASCII are percent-encoded
+
 Matched = str | list[str] | dict[str, str]
 
-_RESERVED = ":/?#[]@!$&'()*+,;="
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
-_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_TOKEN = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
-_NO_LITERAL = re.compile(r'[\x00-\x20"<>\\^`|\x7f-\x9f\ud800-\udfff]|%(?![0-9A-Fa-f]{2})')
-_NAME_CHARACTER = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})"
-_VARIABLE = re.compile(
-    rf"({_NAME_CHARACTER}(?:\.?{_NAME_CHARACTER})*)(?:(\*)|:([1-9][0-9]{{0,3}}))?"
-)
 
 # What no decoded value may hold: it could leave its segment, or its line in somebody's log.
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]|\A\.\.?\Z")
 _UNSAFE_PATH = re.compile(r"[\\\x00-\x1f\x7f-\x9f]|(?:\A|/)\.\.?(?:/|\Z)")
 
 
-class TemplateError(ValueError):
-    """A template that breaks the grammar of RFC 6570: what is wrong, and where."""
-
-
 class _Refused(ValueError):
     """The URI has the shape of the template, but a value in it is not acceptable."""
-
-
-class _Operator(NamedTuple):
-    first: str
-    separator: str
-    named: bool
-    if_empty: str
-    reserved: bool
-    ends: str  # the raw characters that no match goes past
-
-
-# Appendix A of the RFC, and the last column ours.
-_OPERATORS = {
-    "": _Operator("", ",", False, "", False, "/?#"),
-    "+": _Operator("", ",", False, "", True, "?#"),
-    "#": _Operator("#", ",", False, "", True, ""),
-    ".": _Operator(".", ".", False, "", False, "/?#"),
-    "/": _Operator("/", "/", False, "", False, "?#"),
-    ";": _Operator(";", ";", True, "", False, "/?#"),
-    "?": _Operator("?", "&", True, "=", False, "#"),
-    "&": _Operator("&", "&", True, "=", False, "#"),
-}
-
-
-class _Variable(NamedTuple):
-    name: str
-    explode: bool
-    prefix: int  # the most characters it shows, or 0 for all
-
-
-class _Expression(NamedTuple):
-    operator: _Operator
-    variables: tuple[_Variable, ...]
 
 
 class _Capture(NamedTuple):
     """At least one character, none of them in `ends`: a value, or all of a named expression."""
 
-    operator: _Operator
-    variables: tuple[_Variable, ...]
+    operator: Operator
+    variables: tuple[Variable, ...]
     ends: str
 
     def characters(self) -> str:
+        """Give the class of these characters, in the language of `re`."""
         return rf"[^{re.escape(self.ends)}\\\x00-\x1f\x7f]"
 
 
@@ -93,7 +63,7 @@ class _Optional(NamedTuple):
 
 
 _Piece = str | _Capture | _Optional
-_Found = list[tuple[_Variable, Matched]]
+_Found = list[tuple[Variable, Matched]]
 
 
 class UriTemplate:
@@ -105,22 +75,23 @@ class UriTemplate:
 
     In a match, `{a}` and `{+a}` hold at least one character. The other expressions may be absent,
     and then so are their variables in the result. An exploded variable is a list, or a dict where
-    every part reads `key=value`. Where several readings fit, an earlier variable takes the most.
-    A value of `{+a}` may begin with `/`: it stays below a directory only if joined as a string.
+    every part reads `key=value`. Where several readings fit, an earlier variable takes the most,
+    short of leaving out the expression right after it. A value of `{+a}` may begin with `/`: it is
+    a path below something only for code that treats it as one.
     """
 
     __slots__ = ("_captures", "_groups", "_parts", "specificity", "text", "variables")
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._parts = _parse(text)
-        every = [v.name for e in self._parts if isinstance(e, _Expression) for v in e.variables]
+        self._parts = parse(text)
+        every = [v.name for e in self._parts if isinstance(e, Expression) for v in e.variables]
         self.variables = tuple(dict.fromkeys(every))
         # The least is the most specific: of equals the one with fewer `{+a}`, then by its text.
         self.specificity = (
             -sum(len(part) for part in self._parts if isinstance(part, str)),
             len(self.variables),
-            sum(e.operator.reserved for e in self._parts if isinstance(e, _Expression)),
+            sum(e.operator.reserved for e in self._parts if isinstance(e, Expression)),
             text,
         )
         pieces = _pieces(self._parts)
@@ -133,7 +104,7 @@ class UriTemplate:
     def expand(self, values: Mapping[str, Value]) -> str:
         """Give the URI for these values. None, an absent name, `[]` and `{}` are undefined."""
         return "".join(
-            part if isinstance(part, str) else _expand(part, values) for part in self._parts
+            part if isinstance(part, str) else expand(part, values) for part in self._parts
         )
 
     def match(self, uri: str) -> dict[str, Matched] | None:
@@ -143,7 +114,9 @@ class UriTemplate:
         try:
             if not uri.isascii():
                 uri = _NOT_ASCII.sub(lambda found: quote(found[0]), uri)
-            if "%" in uri and _BARE_PERCENT.search(uri):
+                if len(uri) > MAX_URI:
+                    return None
+            if "%" in uri and BARE_PERCENT.search(uri):
                 return None
             groups = self._groups(uri)
             if groups is None:
@@ -158,88 +131,7 @@ class UriTemplate:
         return values if len(values) == len(found) else _agreed(found)
 
 
-def _parse(text: str) -> list[str | _Expression]:
-    """Cut a template into literals, encoded as the RFC asks, and expressions."""
-    parts: list[str | _Expression] = []
-    for token in _TOKEN.finditer(text):
-        inside, literal = token.groups()
-        if inside is not None:
-            parts.append(_expression(text, token.start(1), inside))
-        elif literal is None:
-            raise _error(text, token.start(), f"a {token[0]!r} without its pair")
-        else:
-            wrong = _NO_LITERAL.search(literal)
-            if wrong:
-                at = token.start() + wrong.start()
-                raise _error(text, at, f"{wrong[0]!r} cannot stand in a URI; percent-encode it")
-            parts.append(quote(literal, safe=_RESERVED + "%"))
-    return parts
-
-
-def _expression(text: str, at: int, inside: str) -> _Expression:
-    symbol = inside[:1] if inside[:1] in _OPERATORS else ""
-    at += len(symbol)
-    variables = []
-    for spec in inside[len(symbol) :].split(","):
-        read = _VARIABLE.fullmatch(spec)
-        if read is None:
-            raise _error(text, at, f"{spec!r} is not a variable" if spec else "no variable")
-        variables.append(_Variable(read[1], read[2] is not None, int(read[3] or 0)))
-        at += len(spec) + 1
-    return _Expression(_OPERATORS[symbol], tuple(variables))
-
-
-def _error(text: str, at: int, reason: str) -> TemplateError:
-    return TemplateError(f"{reason}, at offset {at} of the URI template {text!r}")
-
-
-def _expand(expression: _Expression, values: Mapping[str, Value]) -> str:
-    operator, variables = expression
-    shown = [text for v in variables for text in _shown(operator, v, values.get(v.name))]
-    return operator.first + operator.separator.join(shown) if shown else ""
-
-
-def _shown(operator: _Operator, variable: _Variable, value: Value) -> list[str]:
-    """Give what one variable adds to its expression: the terms to be joined, or none."""
-    if value is None or value == [] or value == {}:
-        return []
-    name, explode, prefix = variable
-    if not isinstance(value, list | dict):
-        text = _encoded(operator, _text(value)[: prefix or None])
-    elif prefix:
-        raise TypeError(f"{name!r} is shown by its prefix, so it cannot be a list or a dict")
-    elif isinstance(value, dict):
-        pairs = [(_encoded(operator, k), _encoded(operator, v)) for k, v in value.items()]
-        if explode and operator.named:
-            return [_named(operator, *pair) for pair in pairs]
-        if explode:
-            return ["=".join(pair) for pair in pairs]
-        text = ",".join(",".join(pair) for pair in pairs)
-    else:
-        items = [_encoded(operator, item) for item in value]
-        if explode:
-            return [_named(operator, name, item) for item in items] if operator.named else items
-        text = ",".join(items)
-    return [_named(operator, name, text) if operator.named else text]
-
-
-def _text(value: str | float) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _named(operator: _Operator, name: str, text: str) -> str:
-    return f"{name}={text}" if text else name + operator.if_empty
-
-
-def _encoded(operator: _Operator, text: str) -> str:
-    if operator.reserved:
-        return quote(_BARE_PERCENT.sub("%25", text), safe=_RESERVED + "%")
-    return quote(text, safe="")
-
-
-def _pieces(parts: list[str | _Expression]) -> list[_Piece]:
+def _pieces(parts: list[Part]) -> list[_Piece]:
     """Lay the template out as what a URI of it holds, from left to right."""
     pieces: list[_Piece] = []
     in_query = False
@@ -259,7 +151,7 @@ def _pieces(parts: list[str | _Expression]) -> list[_Piece]:
     return pieces
 
 
-def _values(expression: _Expression, start: int, in_query: bool) -> Iterator[_Piece]:
+def _values(expression: Expression, start: int, in_query: bool) -> Iterator[_Piece]:
     """Give the pieces, from index `start` on, of an expression whose values stand without names."""
     operator, variables = expression
     lead, ends = operator.first, operator.ends
@@ -324,39 +216,49 @@ def _following(pieces: list[_Piece], index: int) -> str | None:
 
 
 def _align(pieces: list[_Piece], uri: str) -> list[str | None] | None:
-    """Read a URI that could be cut in several ways.
+    """Read a URI that could be cut in several ways: mark from the end, walk from the start."""
+    marks = _marks(pieces, uri)
+    return _walk(pieces, uri, marks) if marks[0] >> len(uri) else None
 
-    From the last piece to the first, mark each place from which the rest can be read. Then walk
-    forward from mark to mark: no step is ever taken back.
+
+def _marks(pieces: list[_Piece], uri: str) -> list[int]:
+    """Give for each piece the places from which it and all after it can be read.
+
+    A set of places is one integer. Its lowest bit is the end of the URI, so a shift to the left is
+    a step towards the start, for all places at once.
     """
-    marks = [bytearray(len(uri) + 1) for _ in range(len(pieces) + 1)]
-    marks[-1][-1] = 1
-    triplets = [triplet.start() for triplet in re.finditer("%", uri)]
+    octets = uri.encode()
+    percent = _places(octets, "%")
+    cuts = ~(percent >> 1 | percent >> 2)  # no variable ends inside a triplet
+    marks = [0] * len(pieces) + [1]
     for index in reversed(range(len(pieces))):
-        _mark(pieces[index], uri, marks, index)
-        for at in triplets:
-            marks[index][at + 1 : at + 3] = b"\0\0"
-    return _walk(pieces, uri, marks) if marks[0][0] else None
+        piece, mark = pieces[index], marks[index + 1]
+        if isinstance(piece, str):
+            for character in reversed(piece):
+                mark = mark << 1 & _places(octets, re.escape(character))
+        elif isinstance(piece, _Capture):
+            inside = _places(octets, piece.characters())
+            last = mark << 1 & inside
+            # The carry of the addition runs from each last character to where its stretch begins.
+            mark = ((last + inside) ^ inside | last) & inside
+        else:
+            mark |= marks[piece.end]
+        marks[index] = mark & cuts
+    return marks
 
 
-def _mark(piece: _Piece, uri: str, marks: list[bytearray], index: int) -> None:
-    here, after = marks[index], marks[index + 1]
-    if isinstance(piece, str):
-        at = uri.find(piece)
-        while at >= 0:
-            here[at] = after[at + len(piece)]
-            at = uri.find(piece, at + 1)
-    elif isinstance(piece, _Capture):
-        for run in re.finditer(piece.characters() + "+", uri):
-            start = run.start()
-            last = after.rfind(1, start + 1, run.end() + 1)
-            if last > 0:
-                here[start:last] = b"\1" * (last - start)
-    else:
-        here[:] = bytes(map(max, after, marks[piece.end]))
+def _places(octets: bytes, pattern: str) -> int:
+    return int(octets.translate(_digits(pattern)) + b"0", 2)
 
 
-def _walk(pieces: list[_Piece], uri: str, marks: list[bytearray]) -> list[str | None]:
+@cache
+def _digits(pattern: str) -> bytes:
+    """Give the table that turns characters of the pattern into 1 and the others into 0."""
+    return bytes(b"01"[re.match(pattern, chr(code)) is not None] for code in range(256))
+
+
+def _walk(pieces: list[_Piece], uri: str, marks: list[int]) -> list[str | None]:
+    """Go from mark to mark, which all lead to the end: no step is ever taken back."""
     taken: dict[int, str] = {}
     at = index = 0
     while index < len(pieces):
@@ -366,16 +268,24 @@ def _walk(pieces: list[_Piece], uri: str, marks: list[bytearray]) -> list[str | 
             at += len(piece)
         elif isinstance(piece, _Capture):
             run = re.compile(piece.characters() + "+").match(uri, at)
-            bounds = (at + 1, run.end() + 1 if run else at)
-            end = marks[index].rfind(1, *bounds)
-            if isinstance(pieces[index], _Optional):
+            reach = (len(uri), at, run.end() if run else at)
+            end = at
+            if index < len(pieces) and isinstance(pieces[index], _Optional):
                 # Rather less of this and something of the expression after it.
-                end = max(marks[index + 1].rfind(1, *bounds), 0) or end
+                end = _farthest(marks[index + 1], *reach)
+            if end == at:
+                end = _farthest(marks[index], *reach)
             taken[index - 1] = uri[at:end]
             at = end
-        elif not marks[index][at]:
+        elif not marks[index] >> (len(uri) - at) & 1:
             index = piece.end
     return [taken.get(i) for i, piece in enumerate(pieces) if isinstance(piece, _Capture)]
+
+
+def _farthest(places: int, size: int, start: int, stop: int) -> int:
+    """Give the last of the places after `start` up to `stop`, or `start` where there is none."""
+    within = places >> (size - stop) & ((1 << (stop - start)) - 1)
+    return stop + 1 - (within & -within).bit_length() if within else start
 
 
 def _read(capture: _Capture, text: str) -> _Found:
@@ -394,7 +304,7 @@ def _read(capture: _Capture, text: str) -> _Found:
     return [(variable, [_decoded(operator, item) for item in items])]
 
 
-def _parameters(operator: _Operator, variables: tuple[_Variable, ...], text: str) -> _Found:
+def _parameters(operator: Operator, variables: tuple[Variable, ...], text: str) -> _Found:
     given: dict[str, list[str]] = {variable.name: [] for variable in variables}
     others: list[tuple[str, str, str]] = []
     for parameter in text.split(operator.separator):
@@ -420,21 +330,21 @@ def _parameters(operator: _Operator, variables: tuple[_Variable, ...], text: str
     return found
 
 
-def _scalar(operator: _Operator, variable: _Variable, text: str) -> str:
+def _scalar(operator: Operator, variable: Variable, text: str) -> str:
     value = _decoded(operator, text)
     if variable.prefix and len(value) > variable.prefix:
         raise _Refused
     return value
 
 
-def _pairs(operator: _Operator, items: list[tuple[str, str, str]]) -> dict[str, str]:
+def _pairs(operator: Operator, items: list[tuple[str, str, str]]) -> dict[str, str]:
     pairs = {_decoded(operator, key): _decoded(operator, value) for key, _, value in items}
     if len(pairs) < len(items):
         raise _Refused
     return pairs
 
 
-def _decoded(operator: _Operator, text: str) -> str:
+def _decoded(operator: Operator, text: str) -> str:
     """Decode once, strictly; what is encoded twice stays encoded once."""
     value = unquote(text, errors="strict") if "%" in text else text
     if (_UNSAFE_PATH if operator.reserved else _UNSAFE).search(value):
@@ -444,12 +354,11 @@ def _decoded(operator: _Operator, text: str) -> str:
 
 def _agreed(found: _Found) -> dict[str, Matched] | None:
     """Give the values of variables that stand more than once, if all their places agree."""
-    found = sorted(found, key=lambda pair: pair[0].prefix or MAX_URI)
+    found = sorted(found, key=lambda pair: pair[0].prefix or MAX_URI + 1)
     values = {variable.name: value for variable, value in found}
     for variable, value in found:
         whole = values[variable.name]
-        if (
-            whole[: variable.prefix] if isinstance(whole, str) and variable.prefix else whole
-        ) != value:
+        shown = whole[: variable.prefix] if variable.prefix and isinstance(whole, str) else whole
+        if shown != value:
             return None
     return values

@@ -13,6 +13,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
@@ -103,8 +104,9 @@ class ProcessTransport:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            missing = self._cwd if self._cwd and not Path(self._cwd).exists() else self.command[0]
-            raise ConnectionLost(f"cannot start `{self.name}`: {missing} was not found") from error
+            raise ConnectionLost(
+                f"cannot start `{self.name}`: {error.filename} was not found"
+            ) from error
         except OSError as error:
             raise ConnectionLost(f"cannot start `{self.name}`: {error}") from error
         self._process = child
@@ -173,12 +175,11 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
         self.pid = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)
-        self._transport = transport
-        self.pid = transport.get_pid()
-        writer = transport.get_pipe_transport(0)
-        assert isinstance(writer, asyncio.WriteTransport)
-        self.stream.outbox.attach(writer)
+        # Loops other than asyncio's have transports of their own classes, with these methods.
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self.pid = self._transport.get_pid()
+        writer = self._transport.get_pipe_transport(0)
+        self.stream.outbox.attach(cast("asyncio.WriteTransport", writer))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
@@ -236,11 +237,13 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
 
     def read(self, on: bool) -> None:
         pipe = None if self._transport is None else self._transport.get_pipe_transport(1)
-        if isinstance(pipe, asyncio.ReadTransport) and not pipe.is_closing():
-            if on:
-                pipe.resume_reading()
-            else:
-                pipe.pause_reading()
+        if pipe is None or pipe.is_closing():
+            return
+        reader = cast("asyncio.ReadTransport", pipe)
+        if on:
+            reader.resume_reading()
+        else:
+            reader.pause_reading()
 
     def close_input(self) -> None:
         pipe = None if self._transport is None else self._transport.get_pipe_transport(0)

@@ -156,9 +156,7 @@ def _is_selectable(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
-def _read_file(
-    descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop
-) -> None:
+def _read_file(descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop) -> None:
     """Read what the loop cannot wait for."""
     try:
         while data := os.read(descriptor, _READ_SIZE):

@@ -56,9 +56,7 @@ class Outbox:
 
     def empty(self) -> bool:
         """Whether everything was handed to the system."""
-        return self._writer is None or not (
-            self._messages or self._writer.get_write_buffer_size()
-        )
+        return self._writer is None or not (self._messages or self._writer.get_write_buffer_size())
 
 
 class StreamProtocol(asyncio.Protocol):

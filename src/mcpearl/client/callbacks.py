@@ -1,0 +1,145 @@
+"""What a client does when a server asks: the application's functions, and answers made of what they give.
+
+The same functions serve both eras: a legacy server's requests and the questions inside a modern
+server's results.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mcpearl.protocol.errors import McpError, RequestTimeout
+from mcpearl.runtime.threads import ThreadPool
+from mcpearl.types.base import Result
+from mcpearl.types.capabilities import (
+    ClientCapabilities,
+    ElicitationCapability,
+    RootsCapability,
+    SamplingCapability,
+)
+from mcpearl.types.content import TextContent
+from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult, schema_defaults
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcpearl.types.roots import ListRootsResult, Root
+from mcpearl.types.sampling import CreateMessageRequestParams, CreateMessageResult
+
+SamplingCallback = Callable[[CreateMessageRequestParams], Any]
+ElicitationCallback = Callable[[ElicitRequestParams], Any]
+RootLike = Root | str | Path
+Roots = Iterable[RootLike] | Callable[[], Any]
+
+
+class Callbacks:
+    """The functions an application gave its client; a capability is declared for each."""
+
+    def __init__(
+        self,
+        sampling: SamplingCallback | None,
+        elicitation: ElicitationCallback | None,
+        roots: Roots | None,
+        timeout: float,
+    ) -> None:
+        self._sampling = sampling
+        self._elicitation = elicitation
+        self._roots = roots
+        self._timeout = timeout
+        self._pool = ThreadPool(8, name="mcpearl-callback")
+
+    def capabilities(self) -> ClientCapabilities:
+        """Say what these functions make the client able to do."""
+        return ClientCapabilities(
+            sampling=SamplingCapability(tools={}, context={}) if self._sampling else None,
+            elicitation=ElicitationCapability(form={}, url={}) if self._elicitation else None,
+            roots=RootsCapability(list_changed=True) if self._roots is not None else None,
+        )
+
+    async def answer(self, method: str, params: Any) -> Result:
+        """Answer one question of a server; what a callback raises becomes the error it gets."""
+        try:
+            async with asyncio.timeout(self._timeout) as limit:
+                return await self._answer(method, params)
+        except McpError:
+            raise
+        except TimeoutError as error:
+            if limit.expired():
+                raise RequestTimeout(f"callback for {method}", self._timeout) from None
+            raise _failed(method, error) from error
+        except Exception as error:
+            raise _failed(method, error) from error
+
+    async def _answer(self, method: str, params: Any) -> Result:
+        match method:
+            case "sampling/createMessage" if self._sampling is not None:
+                return _sampled(await self._call(self._sampling, params))
+            case "elicitation/create" if self._elicitation is not None:
+                return _elicited(await self._call(self._elicitation, params), params)
+            case "roots/list" if self._roots is not None:
+                roots = self._roots
+                given = await self._call(roots) if callable(roots) else roots
+                return ListRootsResult(roots=[_root(root) for root in given])
+        raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+
+    async def _call(self, function: Callable[..., Any], *given: Any) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*given)
+        # It may wait for a person; the loop must not.
+        value = await self._pool.run(lambda: function(*given))
+        return await value if inspect.isawaitable(value) else value
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._pool.close()
+
+
+def _failed(method: str, error: BaseException) -> McpError:
+    return McpError(
+        INTERNAL_ERROR, f"The client's callback for `{method}` raised {type(error).__name__}"
+    )
+
+
+def _sampled(value: Any) -> CreateMessageResult:
+    if isinstance(value, CreateMessageResult):
+        return value
+    if isinstance(value, str):
+        return CreateMessageResult(
+            role="assistant",
+            content=TextContent(text=value),
+            model="unknown",
+            stop_reason="endTurn",
+        )
+    raise TypeError(f"a sampling callback returns text or a CreateMessageResult, not {value!r}")
+
+
+def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
+    """Read what an elicitation callback gave: a result, the form's content, or yes and no."""
+    if isinstance(value, ElicitResult):
+        result = value
+    elif isinstance(value, dict):
+        result = ElicitResult(action="accept", content=value)
+    elif isinstance(value, msgspec.Struct):
+        result = ElicitResult(action="accept", content=msgspec.to_builtins(value))
+    elif value is True:
+        result = ElicitResult(action="accept", content={})
+    elif value is False or value is None:
+        return ElicitResult(action="decline" if value is False else "cancel")
+    else:
+        raise TypeError(f"an elicitation callback returns a dict, a bool or None, not {value!r}")
+    if result.action == "accept" and params.requested_schema is not None:
+        content = {**schema_defaults(params.requested_schema), **(result.content or {})}
+        missing = [n for n in params.requested_schema.required or () if n not in content]
+        if missing:
+            raise McpError(INVALID_PARAMS, f"the form was accepted without {', '.join(missing)}")
+        return ElicitResult(action="accept", content=content)
+    return result
+
+
+def _root(root: RootLike) -> Root:
+    if isinstance(root, Root):
+        return root
+    if isinstance(root, Path):
+        return Root(uri=root.resolve().as_uri(), name=root.name)
+    return Root(uri=root) if "://" in root else _root(Path(root))

@@ -1,0 +1,295 @@
+"""One server of a client: requests go out, answers, notices and questions come in.
+
+It owns what lives as long as the connection: the protocol end, the requests that wait, the questions
+being answered. Every request it sends ends in exactly one way, whatever the server does.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from mcpearl.client.callbacks import Callbacks
+from mcpearl.protocol.client_end import ClientEnd
+from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
+from mcpearl.protocol.events import Answer, Call, Cancel, Event, Ignored, Many, Notice, Reply
+from mcpearl.protocol.framing import Frame
+from mcpearl.protocol.lifecycle import Step
+from mcpearl.protocol.pending import Entry
+from mcpearl.runtime.ordered import OrderedCalls
+from mcpearl.runtime.tasks import spawn
+from mcpearl.runtime.timers import DeadlineTimer
+from mcpearl.transports.transport import Transport
+from mcpearl.types.base import SUBSCRIPTION_ID_KEY, Result
+from mcpearl.types.input_required import InputRequiredResult
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+from mcpearl.types.progress import ProgressNotificationParams
+
+logger = logging.getLogger("mcpearl.client")
+
+R = TypeVar("R", bound=Result)
+ProgressCallback = Callable[[ProgressNotificationParams], Any]
+MAX_WAITING_NOTICES = 10_000
+
+
+class ClientConnection:
+    """A `Receiver` for the messages of one server."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        end: ClientEnd,
+        callbacks: Callbacks,
+        on_notice: Callable[[Notice], Any],
+    ) -> None:
+        self.transport = transport
+        self.end = end
+        self.loop = asyncio.get_running_loop()
+        self.lost_reason: ConnectionLost | None = None
+        self._callbacks = callbacks
+        self._on_notice = on_notice
+        self._timer = DeadlineTimer(self.loop, self._expire)
+        self._progress: dict[int, OrderedCalls] = {}  # by request, for those who want to know
+        self._progress_callbacks: dict[int, ProgressCallback] = {}
+        self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
+        self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
+
+    # Asking
+
+    async def request(
+        self,
+        method: str,
+        params: msgspec.Struct,
+        kind: type[R],
+        *,
+        timeout: float,
+        max_timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> R | InputRequiredResult:
+        """Send a request and wait for its one outcome."""
+        if self.lost_reason is not None:
+            raise self._not_sent()
+        future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
+        entry, message = self.end.request(
+            method,
+            params,
+            future,
+            self.loop.time(),
+            timeout,
+            max_timeout,
+            progress=on_progress is not None,
+            meta=meta,
+        )
+        if on_progress is not None:
+            self._progress_callbacks[entry.id] = on_progress
+        raw = await self._outcome(entry, message, future)
+        return self.end.decode_result(method, kind, raw)  # type: ignore[return-value]
+
+    async def initialize(self, timeout: float, version: Any) -> msgspec.Raw:
+        """Send `initialize` and wait for the raw answer."""
+        future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
+        entry, message = self.end.initialize(future, self.loop.time(), timeout, version)
+        return await self._outcome(entry, message, future)
+
+    async def _outcome(
+        self, entry: Entry, message: bytes, future: "asyncio.Future[msgspec.Raw]"
+    ) -> msgspec.Raw:
+        self._timer.at_latest(entry.deadline)
+        self.transport.send(message)
+        if len(self.end.pending) == 1:
+            self.transport.flush()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if entry.id in self.end.pending:
+                self._tell(self.end.abandon(entry, "the caller gave up"))
+            raise
+        finally:
+            if entry.id in self._progress_callbacks:
+                await self._progress_done(entry.id)
+
+    async def _progress_done(self, id: int) -> None:
+        """Let the callbacks of a request finish before its caller goes on."""
+        del self._progress_callbacks[id]
+        feed = self._progress.pop(id, None)
+        if feed is not None:
+            await feed.drained()
+
+    def notify(self, method: str, params: msgspec.Struct | None = None) -> None:
+        """Send a notification."""
+        self._tell(self.end.notify(method, params))
+
+    def _tell(self, message: bytes) -> None:
+        self.transport.send(message)
+
+    def listen(
+        self, params: msgspec.Struct, on_notice: Callable[[Notice], None]
+    ) -> tuple[Entry, "asyncio.Future[msgspec.Raw]"]:
+        """Open a modern subscription; the future ends with it."""
+        if self.lost_reason is not None:
+            raise self._not_sent()
+        future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
+        entry, message = self.end.listen(params, future)
+        self._listeners[entry.id] = on_notice
+        self.transport.send(message)
+        return entry, future
+
+    def unlisten(self, entry: Entry) -> None:
+        """End a modern subscription from this side."""
+        self._listeners.pop(entry.id, None)
+        if entry.id in self.end.pending:
+            self._tell(self.end.abandon(entry, "no longer interested"))
+            if not entry.waiter.done():
+                entry.waiter.cancel()
+
+    def _not_sent(self) -> ConnectionLost:
+        lost = self.lost_reason
+        assert lost is not None
+        return ConnectionLost(
+            f"not sent: {lost.reason}", exit_code=lost.exit_code, stderr=lost.stderr
+        )
+
+    def _expire(self, now: float) -> float | None:
+        for entry in self.end.pending.expire(now):
+            seconds = entry.timeout
+            self._tell(self.end.abandon(entry, f"no answer within {seconds:g} s"))
+            _reject(entry, RequestTimeout(entry.method, seconds, hard=entry.hard))
+        return self.end.pending.next_deadline()
+
+    # Receiving
+
+    def received(self, frames: list[Frame]) -> None:
+        """Take messages as they come."""
+        for frame in frames:
+            if isinstance(frame, bytes):
+                self._handle(self.end.receive(frame))
+            else:
+                logger.warning("the server sent what is no message: %s", frame.reason)
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Answer(entry, result, error):
+                if error is not None:
+                    _reject(entry, McpError.of(error))
+                elif not entry.waiter.done():
+                    entry.waiter.set_result(result)
+            case Notice():
+                self._notice(event)
+            case Call():
+                event.outlet = self.transport
+                event.work = spawn(self.loop, self._answer(event))
+            case Reply(message):
+                self._tell(message)
+            case Cancel(call):
+                if call.work is not None:
+                    call.work.cancel()
+            case Many(events):
+                for each in events:
+                    self._handle(each)
+            case Ignored(reason):
+                logger.debug("ignored: %s", reason)
+            case _:
+                pass
+
+    def _notice(self, notice: Notice) -> None:
+        if notice.method == "notifications/progress":
+            self._progressed(notice.params)
+            return
+        if notice.params.meta is not None:
+            listener = self._listeners.get(notice.params.meta.get(SUBSCRIPTION_ID_KEY))
+            if listener is not None:
+                listener(notice)
+        if notice.method == "notifications/subscriptions/acknowledged":
+            return  # part of opening a subscription, and its alone
+        self._notices.put(self._on_notice, notice)
+
+    def _progressed(self, params: ProgressNotificationParams) -> None:
+        entry = self.end.pending.progress(params.progress_token, self.loop.time())
+        callback = None if entry is None else self._progress_callbacks.get(entry.id)
+        if entry is None or callback is None:
+            return
+        feed = self._progress.get(entry.id)
+        if feed is None:
+            feed = self._progress[entry.id] = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
+        feed.put(callback, params)
+
+    def _hold(self, full: bool) -> None:
+        if full:
+            self.transport.pause()
+        else:
+            self.transport.resume()
+
+    async def _answer(self, call: Call) -> None:
+        """Answer a question of a legacy server."""
+        message: bytes | None
+        try:
+            result = await self._callbacks.answer(call.method, call.params)
+            message = self.end.result(call, result)
+        except McpError as error:
+            message = self.end.fail(call, error)
+        except McpearlError as error:
+            message = self.end.fail(call, McpError(INTERNAL_ERROR, str(error)))
+        except asyncio.CancelledError:
+            self.end.drop(call)
+            raise
+        if message is not None:
+            self._tell(message)
+            self.transport.flush()
+
+    def writable(self, flowing: bool) -> None:
+        """Requests are bounded by `Limits.max_pending`; there is nothing else to hold back."""
+
+    # Ending
+
+    def ended(self) -> None:
+        """Treat a server that says no more as gone: it cannot answer."""
+        self.lost(ConnectionLost("the server closed its side of the connection"))
+
+    def lost(self, reason: Exception | None) -> None:
+        """Fail everything that waits, at once."""
+        if self.lost_reason is not None:
+            return
+        if isinstance(reason, ConnectionLost):
+            self.lost_reason = reason
+        else:
+            said = f": {reason}" if reason is not None else ""
+            self.lost_reason = ConnectionLost(f"the connection is closed{said}")
+        step = Step.LOSE if reason is not None else Step.CLOSED
+        if self.end.lifecycle.can(step):
+            self.end.lifecycle.take(step)
+        self._timer.cancel()
+        lost = self.lost_reason
+        for entry in self.end.pending.clear():
+            _reject(
+                entry,
+                ConnectionLost(
+                    lost.reason,
+                    maybe_executed=True,
+                    exit_code=lost.exit_code,
+                    stderr=lost.stderr,
+                ),
+            )
+        for call in list(self.end.in_flight.values()):
+            self.end.drop(call)
+            if call.work is not None:
+                call.work.cancel()
+
+    async def close(self) -> None:
+        """End the connection from this side."""
+        if self.end.lifecycle.can(Step.CLOSE):
+            self.end.lifecycle.take(Step.CLOSE)
+        try:
+            await self.transport.close()
+        finally:
+            self.lost(None)
+            self._notices.close()
+            for feed in self._progress.values():
+                feed.close()
+
+
+def _reject(entry: Entry, error: Exception) -> None:
+    if not entry.waiter.done():
+        entry.waiter.set_exception(error)

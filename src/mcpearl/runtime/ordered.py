@@ -1,0 +1,84 @@
+"""Calling an application's callbacks one after the other, in the order things happened.
+
+A callback that raises is logged and forgotten; one that takes long makes the others wait, and when
+too many wait whoever feeds them is told to hold on.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+logger = logging.getLogger("mcpearl.callbacks")
+
+
+class OrderedCalls:
+    """A queue of callbacks with one worker that exists only while there is work."""
+
+    def __init__(self, limit: int, full: Callable[[bool], None]) -> None:
+        self._limit = limit
+        self._full = full  # called with True at the limit and False when half is done
+        self._held = False
+        self._waiting: deque[tuple[Callable[[Any], Any], Any]] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, callback: Callable[[Any], Any], value: Any) -> None:
+        """Call `callback(value)` after everything put before."""
+        if self._worker is None:
+            pending = _call(callback, value)
+            if pending is None:
+                return
+            self._worker = asyncio.get_running_loop().create_task(self._work(pending))
+            return
+        self._waiting.append((callback, value))
+        if len(self._waiting) >= self._limit and not self._held:
+            self._held = True
+            self._full(True)
+
+    async def _work(self, pending: Any) -> None:
+        try:
+            await _finish(pending)
+            while self._waiting:
+                callback, value = self._waiting.popleft()
+                pending = _call(callback, value)
+                if pending is not None:
+                    await _finish(pending)
+                if self._held and len(self._waiting) <= self._limit // 2:
+                    self._held = False
+                    self._full(False)
+        finally:
+            self._worker = None
+
+    async def drained(self) -> None:
+        """Wait until nothing is left to call."""
+        worker = self._worker
+        if worker is not None:
+            await asyncio.wait([worker])
+
+    def close(self) -> None:
+        """Call nothing more."""
+        self._waiting.clear()
+        if self._worker is not None:
+            self._worker.cancel()
+
+
+def _call(callback: Callable[[Any], Any], value: Any) -> Any:
+    """Call; give back what has to be awaited, if anything."""
+    try:
+        result = callback(value)
+    except Exception:
+        logger.exception("the callback %s raised", getattr(callback, "__name__", callback))
+        return None
+    return result if inspect.isawaitable(result) else None
+
+
+async def _finish(pending: Any) -> None:
+    try:
+        await pending
+    except Exception:
+        logger.exception("a callback raised")

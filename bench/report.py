@@ -109,6 +109,14 @@ def as_markdown(table: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [table[0], rule, *table[1:]])
 
 
+def noise(results: Results) -> list[str]:
+    """What should be measured again on a quieter machine."""
+    return [
+        f"{metric(name).title}, {COLUMNS[peer]}: the best round is {spread:.1f} {TIMES} the worst"
+        for name, peer, spread in results.noisy()
+    ]
+
+
 def print_report(results: Results) -> None:
     """The tables on the terminal."""
     found = verdicts(results)
@@ -118,6 +126,8 @@ def print_report(results: Results) -> None:
         print()
         print(as_text(target_table(found)))
         print(f"\n{sum(verdict.met for verdict in found)} of {len(found)} targets met")
+    for what in noise(results):
+        print(f"noisy: {what}")
     for what in results.missing:
         print(f"not measured: {what}")
     for what in results.wrong:
@@ -152,6 +162,14 @@ def versions() -> dict[str, str]:
     }
 
 
+def _noise_section(results: Results) -> list[str]:
+    lines = noise(results)
+    if not lines:
+        return []
+    head = "The machine was busy: these figures, and ratios made of them, are not to be relied on."
+    return ["## Noise\n", f"{head}\n", "\n".join(f"- {line}" for line in lines) + "\n"]
+
+
 def write_report(results: Results, folder: Path, command: str) -> None:
     """README.md, results.json and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,6 +181,7 @@ def write_report(results: Results, folder: Path, command: str) -> None:
         "machine": where,
         "versions": which,
         "figures": results.figures,
+        "rounds": results.rounds,
         "targets": [
             {
                 "metric": verdict.target.metric,
@@ -189,6 +208,7 @@ def write_report(results: Results, folder: Path, command: str) -> None:
         *(f"![{alt}]({name})\n" for name, alt in plots.draw(results, folder, COLUMNS)),
         "## Targets\n",
         as_markdown(target_table(found)) + "\n",
+        *_noise_section(results),
         *(f"Not measured: {what}.\n" for what in results.missing),
     ]
     (folder / "README.md").write_text("\n".join(parts))

@@ -243,5 +243,4 @@ def run(results: Results, *, quick: bool) -> None:
             say(f"stdio: calls of {peer.title}, round {number} of {rounds}")
             with _noting(results, commands, peer):
                 for metric, figure in measure_calls(peer, command, quick).items():
-                    best = max(figure, results.get(metric, peer.name) or 0.0)
-                    results.add(metric, peer.name, best)
+                    results.add_round(metric, peer.name, figure)

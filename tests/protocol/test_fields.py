@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from mcpearl.protocol.fields import BLOCKS, MEMBERS, REWRITES, VERSIONS, narrow
+from mcpearl.protocol.fields import BLOCKS, MEMBERS, REWRITES, narrow
+from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types import (
     Annotations,
     AudioContent,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mcp_types import methods as oracle
 
-from mcpearl.protocol.fields import VERSIONS
+from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import Result
 from mcpearl.types.methods import NOTIFICATIONS, REQUESTS, Method
 

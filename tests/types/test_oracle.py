@@ -22,12 +22,13 @@ from pydantic import BaseModel, TypeAdapter
 from typing_extensions import TypeAliasType
 
 from mcpearl import types as t
-from mcpearl.protocol.fields import VERSIONS, narrow
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.methods import NOTIFICATIONS, REQUESTS
 
 MODERN = "2026-07-28"
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,

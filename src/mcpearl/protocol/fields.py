@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import (
     Annotations,
     CacheableResult,
@@ -44,8 +45,6 @@ from mcpearl.types.resources import Resource, ResourceContents, ResourceTemplate
 from mcpearl.types.roots import ListRootsResult, Root
 from mcpearl.types.sampling import CreateMessageRequestParams, CreateMessageResult, SamplingMessage
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, Tool
-
-VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 
 T = TypeVar("T")
 

@@ -12,13 +12,14 @@ import collections
 import collections.abc
 import enum
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import msgspec
+import msgspec.inspect
 
 __all__ = [
     "Adapted",
@@ -29,6 +30,7 @@ __all__ = [
     "decode_hook",
     "described",
     "encode_hook",
+    "is_path",
     "merged",
     "union_of",
 ]
@@ -96,7 +98,7 @@ def decode_hook(kind: type, value: Any) -> Any:
     """`dec_hook` of every decoder made in this layer."""
     if issubclass(kind, Adapted):
         return kind.decode(value)
-    if issubclass(kind, PurePath):
+    if is_path(kind):
         if isinstance(value, str):
             return kind(value)
         raise ValueError("Expected `str`")
@@ -105,11 +107,17 @@ def decode_hook(kind: type, value: Any) -> Any:
 
 def encode_hook(value: Any) -> Any:
     """`enc_hook` of every encoder made in this layer."""
-    if isinstance(value, PurePath):
+    if is_path(type(value)):
         return str(value)
     if isinstance(value, collections.deque):
         return list(value)
     raise TypeError(f"{type(value).__qualname__} has no JSON form")
+
+
+def is_path(kind: type) -> bool:
+    """Whether it is one of `pathlib`'s classes, which whoever has one has imported."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and issubclass(kind, pathlib.PurePath)
 
 
 def adapt(annotation: Any) -> Any:
@@ -293,11 +301,25 @@ def _literal(annotation: Any) -> Any:
 
 def _union(members: tuple[Any, ...]) -> Any:
     union = union_of(members)
-    if _decodes(union):
+    if _decodes(union) and not _overlap(union):
         return union
     named = [member for member in get_args(union) if member is not type(None)]
     choice = type("Choice", (Choice,), {"members": tuple(named)})
     return choice if len(named) == len(get_args(union)) else choice | None
+
+
+def _overlap(union: Any) -> bool:
+    """Whether two members are of one kind; msgspec would hold a value against both at once."""
+    node = msgspec.inspect.type_info(union)
+    members = node.types if isinstance(node, msgspec.inspect.UnionType) else ()
+    kinds = [type(_bare(member)) for member in members]
+    # Structs are told apart by their tags.
+    kinds = [kind for kind in kinds if kind is not msgspec.inspect.StructType]
+    return len(kinds) != len(set(kinds))
+
+
+def _bare(node: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    return _bare(node.type) if isinstance(node, msgspec.inspect.Metadata) else node
 
 
 def union_of(members: tuple[Any, ...]) -> Any:

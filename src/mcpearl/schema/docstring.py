@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 __all__ = ["Docstring", "parse_docstring"]
 
 
-@dataclass(slots=True)
-class Docstring:
+class Docstring(msgspec.Struct):
     """A docstring taken apart."""
 
     summary: str = ""
-    parameters: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, str] = {}
     returns: str | None = None
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
 from msgspec import inspect as mi
 
-from mcpearl.schema.adapt import Choice, Constructed, OneOf, encode_hook
+from mcpearl.schema.adapt import Choice, Constructed, OneOf, encode_hook, is_path
 
 __all__ = ["NoJsonForm", "Publisher", "default_of"]
 
@@ -117,7 +116,7 @@ class Publisher:
                 return _enumerated(value for value, _ in cls.options)
             if issubclass(cls, Constructed):
                 return self.schema(cls.source)
-            if issubclass(cls, PurePath):
+            if is_path(cls):
                 return {"type": "string", "format": "path"}
         raise NoJsonForm(cls)
 

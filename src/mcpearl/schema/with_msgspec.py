@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -164,6 +163,6 @@ def _struct(
 def _default(default: Any) -> Any:
     """A default no call can change for the next: what is mutable is copied for each call."""
     mutable = isinstance(default, list | dict | set | bytearray | msgspec.Struct)
-    if mutable or dataclasses.is_dataclass(default):
+    if mutable or hasattr(default, "__dataclass_fields__"):
         return msgspec.field(default_factory=lambda: copy.deepcopy(default))
     return msgspec.field(default=default)

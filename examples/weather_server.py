@@ -1,0 +1,65 @@
+"""A small weather server: tools, resources, a prompt. `python examples/weather_server.py`."""
+
+import sys
+from dataclasses import dataclass
+
+from mcpearl import Context, Server
+
+app = Server("weather", version="1.0.0", instructions="Forecasts by city.")
+SKIES = {"Oslo": "snow", "Lisbon": "sun", "Hanoi": "rain"}
+
+
+@dataclass
+class Forecast:
+    """The weather of some days in one place."""
+
+    city: str
+    days: list[str]
+
+
+@app.tool
+async def forecast(city: str, days: int = 3, *, ctx: Context) -> Forecast:
+    """What the weather will be.
+
+    Args:
+        city: Where.
+        days: How many days ahead.
+    """
+    for day in range(days):
+        await ctx.progress(day + 1, days)
+    return Forecast(city, [SKIES.get(city, "clouds")] * days)
+
+
+@app.tool
+def cities() -> list[str]:
+    """Cities there is a forecast for."""
+    return sorted(SKIES)
+
+
+@app.resource("weather://{city}/now", mime_type="application/json")
+def now(city: str) -> dict[str, str]:
+    """The weather at this moment."""
+    return {"city": city, "sky": SKIES.get(city, "clouds")}
+
+
+@app.prompt
+def brief(city: str, tone: str = "short") -> str:
+    """Ask for a weather briefing."""
+    return f"Give me a {tone} weather briefing for {city}."
+
+
+@app.complete("brief", "city")
+def complete_city(typed: str) -> list[str]:
+    """Suggest the cities that begin with what was typed."""
+    return [city for city in sorted(SKIES) if city.startswith(typed)]
+
+
+if __name__ == "__main__":
+    print(
+        "weather 1.0.0 serves 2 tools, 1 resource template and 1 prompt on stdio (both eras).\n"
+        "It reads JSON-RPC messages, one per line, from standard input; end with Ctrl-D.\n"
+        "Connect a client:  python examples/weather_client.py\n"
+        'or from code:      async with Client("examples/weather_server.py") as client: ...',
+        file=sys.stderr,
+    )
+    app.run()

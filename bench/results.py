@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-
 MOST_SPREAD = 1.5  # best over worst round, beyond which a figure says more of the machine
 
 

@@ -84,7 +84,7 @@ def test_a_property_or_a_value_named_like_the_keyword():
         {"pattern": "("},
         {"$ref": "#/$defs/missing"},
         {"properties": {"a": {"$ref": "#nowhere"}}},
-        {"enum": [object()]},
+        {"enum": [object]},
         {1: 2},
         [],
         "x",

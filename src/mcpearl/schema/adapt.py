@@ -21,6 +21,8 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import msgspec
 import msgspec.inspect
 
+from mcpearl.schema.inside import inside
+
 __all__ = [
     "Adapted",
     "Choice",
@@ -94,7 +96,7 @@ class Constructed(Adapted):
         return cls.construct(_convert(value, cls.source))
 
 
-def decode_hook(kind: type, value: Any) -> Any:
+def decode_hook(kind: type[Any], value: Any) -> Any:
     """`dec_hook` of every decoder made in this layer."""
     if issubclass(kind, Adapted):
         return kind.decode(value)
@@ -114,7 +116,7 @@ def encode_hook(value: Any) -> Any:
     raise TypeError(f"{type(value).__qualname__} has no JSON form")
 
 
-def is_path(kind: type) -> bool:
+def is_path(kind: type[Any]) -> bool:
     """Whether it is one of `pathlib`'s classes, which whoever has one has imported."""
     pathlib = sys.modules.get("pathlib")
     return pathlib is not None and issubclass(kind, pathlib.PurePath)
@@ -286,6 +288,7 @@ def _class(annotation: type) -> Any:
         return _constructed(annotation, _CONSTRUCTED[annotation])
     if issubclass(annotation, enum.Enum) and not _decodes(annotation):
         return _one_of(annotation.__name__, [(member.value, member) for member in annotation])
+    _check_record(annotation)
     return annotation
 
 
@@ -301,25 +304,74 @@ def _literal(annotation: Any) -> Any:
 
 def _union(members: tuple[Any, ...]) -> Any:
     union = union_of(members)
-    if _decodes(union) and not _overlap(union):
+    members = get_args(union) or (union,)
+    if not _crashes(members) and not _overlap(members) and _decodes(union):
         return union
-    named = [member for member in get_args(union) if member is not type(None)]
-    choice = type("Choice", (Choice,), {"members": tuple(named)})
-    return choice if len(named) == len(get_args(union)) else choice | None
+    named = tuple(member for member in members if member is not type(None))
+    choice = type("Choice", (Choice,), {"members": named})
+    return choice if len(named) == len(members) else choice | None
 
 
-def _overlap(union: Any) -> bool:
-    """Whether two members are of one kind; msgspec would hold a value against both at once."""
-    node = msgspec.inspect.type_info(union)
-    members = node.types if isinstance(node, msgspec.inspect.UnionType) else ()
-    kinds = [type(_bare(member)) for member in members]
+def _overlap(members: tuple[Any, ...]) -> bool:
+    """Whether a value may be for more than one member, where msgspec holds it against one only."""
+    nodes = [_bare(msgspec.inspect.type_info(member)) for member in members]
     # Structs are told apart by their tags.
-    kinds = [kind for kind in kinds if kind is not msgspec.inspect.StructType]
-    return len(kinds) != len(set(kinds))
+    kinds = [type(node) for node in nodes if not isinstance(node, msgspec.inspect.StructType)]
+    if len(kinds) != len(set(kinds)):
+        return True
+    numbers = [node for node in nodes if isinstance(node, _NUMBERS)]
+    return len(numbers) > 1 and any(map(_narrowed, numbers))
+
+
+_NUMBERS = (
+    msgspec.inspect.IntType,
+    msgspec.inspect.FloatType,
+    msgspec.inspect.DecimalType,
+    msgspec.inspect.LiteralType,
+    msgspec.inspect.EnumType,
+)
+
+
+def _narrowed(node: msgspec.inspect.Type) -> bool:
+    if isinstance(node, msgspec.inspect.LiteralType | msgspec.inspect.EnumType):
+        return True
+    return any(getattr(node, name, None) is not None for name in _CONSTRAINTS)
 
 
 def _bare(node: msgspec.inspect.Type) -> msgspec.inspect.Type:
     return _bare(node.type) if isinstance(node, msgspec.inspect.Metadata) else node
+
+
+def _crashes(members: tuple[Any, ...]) -> bool:
+    """Whether a decoder of this union would corrupt memory.
+
+    msgspec (seen in 0.22) frees the parts of such a decoder as what they are not: a pattern beside
+    a container, and any constraint beside a tuple of fixed length.
+    """
+    said = {
+        name
+        for member in members
+        for meta in getattr(member, "__metadata__", ())
+        if isinstance(meta, msgspec.Meta)
+        for name in _CONSTRAINTS & described(meta).keys()
+    }
+    bare = [get_args(each)[0] if get_origin(each) is Annotated else each for each in members]
+    containers = [each for each in bare if (get_origin(each) or each) in _CONTAINERS]
+    fixed = [each for each in containers if get_origin(each) is tuple and ... not in get_args(each)]
+    return bool((containers and "pattern" in said) or (fixed and said))
+
+
+_CONTAINERS = {list, tuple, set, frozenset, dict, *_ABSTRACT}
+
+
+def _check_record(record: type) -> None:
+    """Unions inside of a record are msgspec's to decode; refuse those it must not be given."""
+    for part in inside(record):
+        if get_origin(part) in (Union, types.UnionType) and _crashes(get_args(part)):
+            raise TypeError(
+                f"`{part}` combines a constraint with a container; put the constraint on a "
+                "parameter, or use two fields"
+            )
 
 
 def union_of(members: tuple[Any, ...]) -> Any:

@@ -17,9 +17,9 @@ import msgspec
 
 from mcpearl.schema.adapt import adapt, decode_hook, encode_hook
 from mcpearl.schema.errors import OutputError
+from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import MISSING
 from mcpearl.schema.publish import Publisher
-from mcpearl.schema.pydantic_use import uses_pydantic
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import describe
 

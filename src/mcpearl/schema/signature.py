@@ -15,8 +15,8 @@ import msgspec
 
 from mcpearl.schema.docstring import parse_docstring
 from mcpearl.schema.errors import ArgumentsError, SignatureError
+from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import Parameter, Subject, inspect_callable
-from mcpearl.schema.pydantic_use import uses_pydantic
 from mcpearl.schema.with_msgspec import Arguments, MsgspecArguments
 
 if TYPE_CHECKING:

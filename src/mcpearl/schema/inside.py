@@ -1,0 +1,49 @@
+"""What an annotation is made of, down to the fields of records, without any library's help."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from collections.abc import Iterator
+from typing import Any, get_args
+
+__all__ = ["inside", "uses_pydantic"]
+
+
+def inside(annotation: Any) -> Iterator[Any]:
+    """The annotation and everything it is made of: arguments, metadata, fields of records."""
+    seen: dict[int, Any] = {}
+    waiting = [annotation]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        # Kept, so that no other part can come to have the same identity.
+        seen[id(part)] = part
+        yield part
+        waiting += get_args(part)
+        waiting += getattr(part, "__metadata__", ())
+        if isinstance(part, type):
+            waiting += _fields(part)
+
+
+def uses_pydantic(annotation: Any) -> bool:
+    """Whether a pydantic model, type or `Field` stands anywhere inside."""
+    # Whoever uses it has imported it, so there is no need to.
+    return "pydantic" in sys.modules and any(map(_is_pydantic, inside(annotation)))
+
+
+def _is_pydantic(part: Any) -> bool:
+    if hasattr(part, "__get_pydantic_core_schema__"):
+        return True
+    return type(part).__module__.partition(".")[0] == "pydantic"
+
+
+def _fields(cls: type) -> list[Any]:
+    """Annotations of a dataclass, TypedDict, NamedTuple or struct."""
+    if not getattr(cls, "__annotations__", None) or cls.__module__ in ("builtins", "typing"):
+        return []
+    try:
+        return list(typing.get_type_hints(cls, include_extras=True).values())
+    except (NameError, TypeError):
+        return []

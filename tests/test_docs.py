@@ -1,0 +1,70 @@
+"""Every Python snippet of the documentation runs, and the examples do what they say."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "docs" / name for name in ("server.md", "client.md", "schema.md")]
+
+
+def snippets(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [pytest.param(code, id=f"{page.stem}-{n}") for page in PAGES for n, code in enumerate(snippets(page))],
+)
+def test_snippet(code: str):
+    names = {"__name__": "snippet"}
+    exec(compile(code, "snippet", "exec"), names)
+    if "main" in names:
+        asyncio.run(names["main"]())
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
+    server, client = snippets(ROOT / "README.md")
+    assert len(server.strip().splitlines()) <= 16
+    assert len(client.strip().splitlines()) <= 12
+    (tmp_path / "server.py").write_text(server)
+    (tmp_path / "client.py").write_text(client)
+    printed = run("client.py", cwd=tmp_path)
+    assert "forecast - What the weather will be." in printed
+    assert "sun in Oslo" in printed
+
+
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        ("weather_client.py", '{"city":"Lisbon","sky":"sun"}'),
+        ("asking.py", "modern: {'result': 'Booked B-1001.'}"),
+        ("handler.py", "Olá Ada"),
+        ("weather_server.py", ""),
+    ],
+)
+def test_example(example: str, says: str):
+    assert says in run(Path("examples") / example)
+
+
+def test_every_example_is_run():
+    tried = {"weather_client.py", "asking.py", "handler.py", "weather_server.py"}
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried

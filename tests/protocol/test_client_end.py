@@ -314,7 +314,6 @@ def test_a_server_may_need_input_first() -> None:
     [
         {"resultType": "input_required"},
         {"resultType": "unheard of"},
-        {"resultType": "unheard of", "content": [], "tools": []},
         {"resultType": 7, "content": []},
         {"resultType": "complete"},
         {},
@@ -328,12 +327,13 @@ def test_a_server_may_need_input_first() -> None:
 )
 def test_a_result_that_is_none_is_told_apart(kind: Any, result: Any) -> None:
     for end in (a_modern_client(), a_client_session()):
-        if result == {"resultType": "unheard of", "content": [], "tools": []} and (
-            end.presentation is None or kind is ElicitResult
-        ):
-            continue
         with pytest.raises(InvalidResult, match="tools/call"):
             read(end, kind, result)
+
+
+def test_a_result_type_nobody_knows_is_invalid_even_if_the_rest_fits() -> None:
+    with pytest.raises(InvalidResult, match="unheard of"):
+        read(a_modern_client(), CallToolResult, {"resultType": "unheard of", "content": []})
 
 
 def test_in_a_legacy_session_there_are_no_result_types() -> None:

@@ -114,9 +114,7 @@ def test_capabilities_of_the_client_are_kept() -> None:
 
 
 def initialized(version: str) -> InitializeResult:
-    return InitializeResult(
-        protocol_version=version, capabilities=EVERYTHING, server_info=SERVER
-    )
+    return InitializeResult(protocol_version=version, capabilities=EVERYTHING, server_info=SERVER)
 
 
 def test_a_client_introduces_itself() -> None:

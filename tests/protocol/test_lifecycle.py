@@ -345,9 +345,7 @@ class AnyConversation(RuleBasedStateMachine):
             assert end.lifecycle.phase in TRANSITIONS
 
 
-AnyConversation.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None
-)
+AnyConversation.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestAnyConversation = AnyConversation.TestCase
 
 

@@ -91,6 +91,14 @@ def test_a_missing_member_is_named(method: str, key: str) -> None:
         assert not end.in_flight
 
 
+@pytest.mark.parametrize("key", [CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY])
+def test_one_modern_member_is_enough_to_be_modern(key: str) -> None:
+    for end in (a_server(), a_session()):
+        error = error_of(end.receive(request(1, "tools/list", {"_meta": {key: {}}})), 1)
+        assert error["code"] == -32602
+        assert error["data"] == {"key": PROTOCOL_VERSION_KEY}
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -82,7 +82,9 @@ def test_a_truncated_state_is_noticed() -> None:
         refusal(sealer, token[:length])
 
 
-@pytest.mark.parametrize("token", ["", "=", "AAAA", "not base64 at all", "🔑", "\udcff", "a" * 5000])
+@pytest.mark.parametrize(
+    "token", ["", "=", "AAAA", "not base64 at all", "🔑", "\udcff", "a" * 5000]
+)
 def test_what_is_no_state_is_refused(token: str) -> None:
     assert "is not one this server made" in refusal(Sealer([KEY]), token)
 
@@ -128,7 +130,9 @@ def test_how_arguments_are_spelled_does_not_matter(arguments: bytes) -> None:
 
 
 def test_no_arguments_and_empty_ones_are_the_same() -> None:
-    assert binding("a", "m", "n", None) == binding("a", "m", "n", b"") == binding("a", "m", "n", b"{}")
+    assert (
+        binding("a", "m", "n", None) == binding("a", "m", "n", b"") == binding("a", "m", "n", b"{}")
+    )
 
 
 def test_parts_of_a_binding_do_not_run_together() -> None:

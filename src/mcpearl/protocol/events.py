@@ -62,28 +62,19 @@ class Batch:
         return b"[%b]" % b",".join(self.parts)
 
 
-class Call:
+class Call(Struct, eq=False):
     """A request that was admitted and waits to be answered, exactly once."""
 
-    __slots__ = ("batch", "caller", "id", "method", "outlet", "params", "progress_token", "work")
-
-    def __init__(
-        self,
-        id: RequestId,
-        method: str,
-        params: Any,
-        caller: Caller,
-        progress_token: RequestId | None = None,
-        batch: Batch | None = None,
-    ) -> None:
-        self.id = id
-        self.method = method
-        self.params = params
-        self.caller = caller
-        self.progress_token = progress_token
-        self.batch = batch
-        self.outlet: Any = None  # the Outlet, attached by the connection that received it
-        self.work: Any = None  # whatever runs it, attached by whoever runs it
+    id: RequestId
+    method: str
+    params: Any
+    caller: Caller
+    progress_token: RequestId | None = None
+    batch: Batch | None = None
+    outlet: Any = None
+    """The `Outlet`, attached by the connection that received it."""
+    work: Any = None
+    """Whatever runs it, attached by whoever runs it."""
 
 
 class Notice(Struct, gc=False):

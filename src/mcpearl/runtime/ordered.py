@@ -34,6 +34,9 @@ class OrderedCalls:
             if pending is None:
                 return
             self._worker = asyncio.get_running_loop().create_task(self._work(pending))
+            if inspect.iscoroutine(pending):
+                # A worker cancelled before it began would leave it behind.
+                self._worker.add_done_callback(lambda _: pending.close())
             return
         self._waiting.append((callback, value))
         if len(self._waiting) >= self._limit and not self._held:
@@ -54,17 +57,22 @@ class OrderedCalls:
         finally:
             self._worker = None
 
-    async def drained(self) -> None:
-        """Wait until nothing is left to call."""
+    async def drained(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left to call; False when that takes longer than `timeout`."""
         worker = self._worker
-        if worker is not None:
-            await asyncio.wait([worker])
+        if worker is None:
+            return True
+        done, _ = await asyncio.wait([worker], timeout=timeout)
+        return bool(done)
 
     def close(self) -> None:
         """Call nothing more."""
         self._waiting.clear()
         if self._worker is not None:
             self._worker.cancel()
+        if self._held:
+            self._held = False
+            self._full(False)
 
 
 def _call(callback: Callable[[Any], Any], value: Any) -> Any:
@@ -80,5 +88,10 @@ def _call(callback: Callable[[Any], Any], value: Any) -> Any:
 async def _finish(pending: Any) -> None:
     try:
         await pending
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        logger.warning("a callback was cancelled")  # by the application, which is its own affair
     except Exception:
         logger.exception("a callback raised")

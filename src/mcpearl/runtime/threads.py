@@ -8,11 +8,12 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from mcpearl.protocol.errors import LimitReached
 
+_IDLE = 30.0  # seconds after which a thread without work ends
 _Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any]]
 
 
@@ -43,15 +44,29 @@ class ThreadPool:
         self._jobs.put((future, contextvars.copy_context(), function))
         with self._lock:
             self._idle -= 1
-            if self._idle < 0 and self._threads < self.size:
-                self._threads += 1
-                self._idle += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            if self._idle < 0 and self._threads < self.size and not self._add_thread():
+                future.cancel()  # so that nobody runs it later
+                raise LimitReached("the system has no thread left to run this in")
         return await future
+
+    def _add_thread(self) -> bool:
+        """Start a thread; False when there is none and there can be none."""
+        try:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        except RuntimeError:  # the system has none left, but one of ours may become free
+            return self._threads > 0
+        self._threads += 1
+        self._idle += 1
+        return True
 
     def _work(self) -> None:
         while True:
-            job = self._jobs.get()
+            try:
+                job = self._jobs.get(timeout=_IDLE)
+            except Empty:
+                if self._may_end():
+                    return
+                continue
             if job is None:
                 return
             future, context, function = job
@@ -61,9 +76,22 @@ class ThreadPool:
             with self._lock:
                 self._idle += 1
 
+    def _may_end(self) -> bool:
+        """Whether this thread has waited long enough and no job is on its way to it."""
+        with self._lock:
+            if self._idle <= 0:
+                return False
+            self._idle -= 1
+            self._threads -= 1
+            return True
+
     def close(self) -> None:
-        """Let idle threads end; busy ones end with their job."""
-        for _ in range(self._threads):
+        """Let idle threads end at once; busy ones end some time after their job."""
+        with self._lock:
+            idle = max(self._idle, 0)
+            self._idle -= idle
+            self._threads -= idle
+        for _ in range(idle):
             self._jobs.put(None)
 
 
@@ -77,6 +105,8 @@ def _run(
         result = context.run(function)
     except StopIteration as stop:  # which a future cannot carry
         error = RuntimeError(f"the handler raised StopIteration: {stop}")
+    except (KeyboardInterrupt, GeneratorExit) as raised:  # which would end the loop, or nothing
+        error = RuntimeError(f"the handler raised {type(raised).__name__}")
     except BaseException as raised:  # SystemExit too: it is the handler's affair
         error = raised
     try:

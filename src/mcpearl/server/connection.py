@@ -39,6 +39,7 @@ from mcpearl.protocol.modern import subscription_meta
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime.tasks import spawn
 from mcpearl.runtime.timers import DeadlineTimer
+from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import LEVELS, Context
 from mcpearl.server.failures import answer_to
 from mcpearl.server.subscriptions import Subscriber, followed, granted
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 logger = logging.getLogger("mcpearl.server")
+STALL = 5.0  # seconds without any call ending after which a full connection reads on
+UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 
 
 class ServerConnection:
@@ -69,25 +72,34 @@ class ServerConnection:
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._subscriber: Subscriber | None = None  # the legacy session's
         self._listeners: dict[int | str, Subscriber] = {}  # by id of their listen request
-        self._flowing: asyncio.Event | None = None  # cleared while the client does not read
-        self._paused = False
+        self._flowing: asyncio.Event | None = None  # there while the client does not read
+        self._largest = server.limits.max_outgoing
+        self._soft_limit = server.limits.max_in_flight
+        self._ceiling = self._soft_limit  # calls in hand at which it is full
+        self._full: asyncio.TimerHandle | None = None  # there while full; runs when it stalls
+        self._held: list[Frame] = []  # read, but not looked at, because it is full
+        self._reading = True
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
-        self._soft_limit = server.limits.max_in_flight
 
     # Receiving
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come; each is dealt with, or started, before the next."""
-        receive, refuse = self.end.receive, self.end.refuse_frame
-        for frame in frames:
+        if self._full is not None:
+            self._held += frames
+            return
+        receive, refuse, in_flight = self.end.receive, self.end.refuse_frame, self.end.in_flight
+        for taken, frame in enumerate(frames, 1):
             event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
             if isinstance(event, Call):
                 self._start(event)
+                if len(in_flight) >= self._ceiling and self._is_full():
+                    self._held = frames[taken:]
+                    self._hold()
+                    return
             else:
                 self._handle(event)
-        if len(self.end.in_flight) >= self._soft_limit and not self._paused:
-            self._pause()
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -122,90 +134,159 @@ class ServerConnection:
             self.end.pending.progress(notice.params.progress_token, self.loop.time())
         self.server.noticed(notice, self)
 
-    def _pause(self) -> None:
-        # While a handler waits for this client's answer, not reading would be waiting for ever.
-        if not self.end.pending:
-            self._paused = True
-            self.transport.pause()
+    # How much is taken on
 
-    def _resume(self) -> None:
-        if self._paused and (self.end.pending or len(self.end.in_flight) <= self._soft_limit // 2):
-            self._paused = False
-            self.transport.resume()
+    def _busy(self) -> int:
+        """How many calls are being worked on. Listening is no work."""
+        return len(self.end.in_flight) - len(self._listeners)
+
+    def _is_full(self) -> bool:
+        # While a handler waits for this client's answer, not reading would be waiting for ever.
+        return not self.end.pending and self._busy() >= self._ceiling
+
+    def _hold(self) -> None:
+        """Read no further until enough calls have ended, or none does for too long."""
+        self._full = self.loop.call_later(STALL, self._stalled, self._busy())
+        self._regulate()
+
+    def _stalled(self, busy: int) -> None:
+        """Take some more on: what the calls in hand wait for may be a cancellation to be read."""
+        if self._busy() < busy:
+            self._hold()
+        else:
+            self._ceiling = busy + self._soft_limit
+            self.loop.call_later(STALL, self._lower)
+            self._go_on()
+
+    def _lower(self) -> None:
+        self._ceiling = self._soft_limit
+
+    def _make_room(self) -> None:
+        if self._full is not None and (self.end.pending or self._busy() <= self._soft_limit // 2):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at what was held, then read again unless that was enough already."""
+        if self._full is not None:
+            self._full.cancel()
+            self._full = None
+        held, self._held = self._held, []
+        self.received(held)
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read while there is room for calls and the client takes what it is sent."""
+        reading = self._full is None and self._flowing is None
+        if reading is not self._reading:
+            self._reading = reading
+            if reading:
+                self.transport.resume()
+            else:
+                self.transport.pause()
 
     # Running calls
 
     def _start(self, call: Call) -> None:
         call.outlet = self.transport
-        if call.method == "subscriptions/listen":
-            self._listen(call)
+        if self._drained is not None:
+            self._answer(call, _shutting_down())
+        elif call.method == "subscriptions/listen":
+            call.work = spawn(self.loop, self._listen(call))
         else:
             call.work = spawn(self.loop, self._run(call))
 
     async def _run(self, call: Call) -> None:
         ctx = Context(call, self, self.server)
         answer: Result | McpError
+        raised: BaseException | None = None
         try:
             answer = await self.server.perform(call, ctx)
         except asyncio.CancelledError as error:
             if not self.end.is_open(call):
                 self._done()
                 raise
-            answer = self._interrupted(call, ctx, error)
+            raised = error
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
-            answer = answer_to(call, error, mask=self.server.mask_errors)
+            raised = error
+        if ctx.rounds is not None and ctx.rounds.suspended:
+            # Whatever the handler made of being stopped: it asked, and has not been answered yet.
+            answer = self._asking(call, ctx)
+        elif raised is not None:
+            answer = self._failed(call, raised)
+        if self._flowing is not None:
+            await self._until_read(call)
         self._answer(call, answer)
 
-    def _interrupted(self, call: Call, ctx: Context, error: BaseException) -> Result | McpError:
-        """Answer a call whose handler was cancelled while the client still waits."""
+    async def _until_read(self, call: Call) -> None:
+        """Keep an answer back while the client does not read, instead of piling it up."""
         try:
-            asked = ctx.suspended()
-        except LimitReached as reached:
-            return answer_to(call, reached, mask=False)
-        if asked is not None:
-            return asked
-        if self._drained is not None:
-            return McpError(INTERNAL_ERROR, "The server is shutting down")
+            await self.drained()
+        except asyncio.CancelledError:
+            if not self.end.is_open(call):
+                self._done()
+                raise
+
+    def _failed(self, call: Call, error: BaseException) -> Result | McpError:
+        if self._drained is not None and isinstance(error, asyncio.CancelledError):
+            return _shutting_down()
         return answer_to(call, error, mask=self.server.mask_errors)
+
+    def _asking(self, call: Call, ctx: Context) -> Result | McpError:
+        try:
+            return ctx.input_required()
+        except Exception as error:
+            return answer_to(call, error, mask=self.server.mask_errors)
 
     def _answer(self, call: Call, answer: Result | McpError) -> None:
         try:
-            if isinstance(answer, McpError):
-                message = self.end.fail(call, answer)
-            else:
-                message = self.end.result(call, answer)
+            message = self._encode(call, answer)
         except Exception as error:
             # The result cannot be encoded: that, too, costs only this call.
-            logger.error("%s: result cannot be encoded", call.method, exc_info=error)
-            failure = McpError(INTERNAL_ERROR, f"The result has no JSON form: {error}")
-            message = self.end.fail(call, failure)
+            no_form = OutputError(f"The result has no JSON form: {error}")
+            message = self._encode(call, answer_to(call, no_form, mask=False))
         if message is not None:
             call.outlet.send(message)
             if not self.end.in_flight:
                 self.transport.flush()
-        if self._paused or self._drained is not None:
+        if self._full is not None or self._drained is not None:
             self._done()
+
+    def _encode(self, call: Call, answer: Result | McpError) -> bytes | None:
+        if isinstance(answer, Result):
+            message = self.end.result(call, answer)
+            if message is not None and len(message) > self._largest and call.batch is None:
+                return codec.encode_error(call.id, self._too_large(len(message)))
+            return message
+        if isinstance(answer, McpError):
+            return self.end.fail(call, answer)
+        raise TypeError(f"the handler returned a {type(answer).__name__}, not a `Result`")
+
+    def _too_large(self, size: int) -> McpError:
+        reason = f"The answer has {size} bytes, over the {self._largest} of `Limits.max_outgoing`"
+        return McpError(INTERNAL_ERROR, reason)
 
     def _done(self) -> None:
         """Look after a call ended: there may be room again, or nothing left to wait for."""
-        if self._paused:
-            self._resume()
+        self._make_room()
         if self._drained is not None and not self._busy():
             self._drained.set()
-
-    def _busy(self) -> bool:
-        return len(self.end.in_flight) > len(self._listeners)
 
     def _cancel(self, call: Call, reason: str | None) -> None:
         logger.debug("%s cancelled by the client: %s", call.method, reason)
         listener = self._listeners.pop(call.id, None)
         if listener is not None:
             self.server.subscriptions.leave(listener)
-        if call.work is not None:
-            call.work.cancel()
+        self._abort(call)
         self._done()
+
+    def _abort(self, call: Call) -> None:
+        """Stop a handler; the server stays up until it has ended."""
+        if call.work is not None and not call.work.done():
+            call.work.cancel()
+            self.server.unwinding.add(call.work)
+            call.work.add_done_callback(self.server.unwinding.discard)
 
     # Subscriptions
 
@@ -215,17 +296,15 @@ class ServerConnection:
             self._subscriber = Subscriber(self.transport)
         return self._subscriber
 
-    def _listen(self, call: Call) -> None:
+    async def _listen(self, call: Call) -> None:
         """Open a modern subscription: acknowledge first, then let it hear."""
-        honoured = granted(call.params.notifications, self.end.offer.has)
         subscriber = Subscriber(call.outlet, call)
         try:
-            for uri in honoured.resource_subscriptions or ():
-                self.server.subscriptions.subscribe(
-                    subscriber, uri, self.server.limits.max_subscriptions
-                )
+            honoured = granted(call.params.notifications, self.end.offer.has)
+            if honoured.resource_subscriptions is not None:
+                uris = await self._agreed(call, honoured.resource_subscriptions)
+                honoured.resource_subscriptions = uris
         except LimitReached as error:
-            self.server.subscriptions.leave(subscriber)
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
             return
         acknowledged = SubscriptionsAcknowledgedNotificationParams(
@@ -236,9 +315,41 @@ class ServerConnection:
                 "notifications/subscriptions/acknowledged", encode(acknowledged)
             )
         )
+        for uri in honoured.resource_subscriptions or ():
+            self.server.subscriptions.subscribe(subscriber, uri)
         for kind in followed(honoured):
             self.server.subscriptions.follow(subscriber, kind)
         self._listeners[call.id] = subscriber
+        self._done()
+
+    async def _agreed(self, call: Call, uris: list[str]) -> list[str]:
+        """The resources the handler lets this caller follow."""
+        self.reserve(len(uris))
+        ctx = Context(call, self, self.server)
+        agreed = []
+        for uri in dict.fromkeys(uris):
+            try:
+                await self.server.handler.subscribe(uri, ctx)
+            except McpError as error:
+                logger.debug("no subscription to %s: %s", uri, error)
+            except Exception as error:
+                logger.error("subscribing to %s raised", uri, exc_info=error)
+            else:
+                agreed.append(uri)
+        self.reserve(len(agreed))  # others may have come in between
+        return agreed
+
+    def reserve(self, count: int) -> None:
+        """Refuse more subscriptions than one client may have."""
+        limit = self.server.limits.max_subscriptions
+        held = sum(len(listener.uris) for listener in self._listeners.values())
+        if self._subscriber is not None:
+            held += len(self._subscriber.uris)
+        if held + count > limit:
+            raise LimitReached(
+                f"{held} resources are subscribed to already, and the limit is {limit}: "
+                "see `Limits.max_subscriptions`"
+            )
 
     def _end_listeners(self) -> None:
         """End every modern subscription in order, with its result."""
@@ -257,7 +368,8 @@ class ServerConnection:
         entry, message = self.end.ask(method, params, future, self.loop.time(), timeout)
         self._timer.at_latest(entry.deadline)
         call.outlet.send(message)
-        self._resume()
+        if self._full is not None:
+            self.loop.call_soon(self._make_room)
         try:
             raw = await future
         except asyncio.CancelledError:
@@ -294,19 +406,17 @@ class ServerConnection:
         """Give others a turn, and wait while the client does not read."""
         if self._flowing is None:
             await asyncio.sleep(0)
-        else:
+        while self._flowing is not None:
             await self._flowing.wait()
 
     def writable(self, flowing: bool) -> None:
         """Note whether the client reads."""
-        if flowing:
-            if self._flowing is not None:
-                self._flowing.set()
-                self._flowing = None
-            self.transport.resume()
-        else:
-            self._flowing = asyncio.Event()
-            self.transport.pause()
+        if not flowing:
+            self._flowing = self._flowing or asyncio.Event()
+        elif self._flowing is not None:
+            self._flowing.set()
+            self._flowing = None
+        self._regulate()
 
     # Ending
 
@@ -319,6 +429,8 @@ class ServerConnection:
         """Release everything the client held: nobody is there to answer."""
         if self.closed.is_set():
             return
+        if isinstance(reason, LimitReached):
+            logger.warning("a client was dropped: %s", reason)
         self.closed.set()
         if self.end.lifecycle.can(Step.CLOSED):
             self.end.lifecycle.take(Step.CLOSED)
@@ -329,12 +441,16 @@ class ServerConnection:
                     ConnectionLost("the client is gone", maybe_executed=True)
                 )
         self._release()
+        self._held.clear()
+        if self._full is not None:
+            self._full.cancel()
+            self._full = None
         for call in list(self.end.in_flight.values()):
             self.end.drop(call)
-            if call.work is not None:
-                call.work.cancel()
+            self._abort(call)
         if self._flowing is not None:
             self._flowing.set()
+            self._flowing = None
         self._done()
         self.server.connections.discard(self)
 
@@ -349,7 +465,7 @@ class ServerConnection:
         """Let calls finish within `grace` seconds, cancel the rest, then close."""
         if self.closed.is_set():
             return
-        self._drained = asyncio.Event()
+        self._drained = self._drained or asyncio.Event()
         if self.end.lifecycle.phase is Phase.READY:
             self.end.lifecycle.take(Step.CLOSE)
         self._end_listeners()
@@ -366,7 +482,11 @@ class ServerConnection:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=1.0)
+            await asyncio.wait(tasks, timeout=UNWINDING)
+
+
+def _shutting_down() -> McpError:
+    return McpError(INTERNAL_ERROR, "The server is shutting down")
 
 
 def _settle(answer: Answer) -> None:

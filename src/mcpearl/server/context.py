@@ -8,7 +8,8 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -59,14 +60,14 @@ class Context:
     ...     return "done"
     """
 
-    __slots__ = ("_call", "_progress", "_rounds", "_state", "connection", "server")
+    __slots__ = ("_call", "_progress", "_state", "connection", "rounds", "server")
 
     def __init__(self, call: Call, connection: "ServerConnection", server: "Server") -> None:
         self._call = call
         self.connection = connection
         self.server = server
         self._progress: float | None = None  # the last value reported; it only grows
-        self._rounds: Rounds | None = None
+        self.rounds: Rounds | None = None  # of asking a modern client, once there are any
         self._state: dict[str, Any] | None = None
 
     # Who and what
@@ -133,8 +134,11 @@ class Context:
         self, progress: float, total: float | None, message: str | None
     ) -> None:
         token = self._call.progress_token
-        if token is not None and (self._progress is None or progress > self._progress):
+        last = -inf if self._progress is None else self._progress
+        if token is not None and last < progress < inf:
             self._progress = progress
+            if total is not None and not isfinite(total):
+                total = None
             params = ProgressNotificationParams(
                 progress_token=token, progress=progress, total=total, message=message
             )
@@ -150,6 +154,10 @@ class Context:
         if not self.connection.wants_log(self._call.caller, level):
             await asyncio.sleep(0)
             return
+        try:
+            msgspec.json.encode(data)
+        except (TypeError, ValueError, RecursionError):
+            data = ascii(data)  # what has no JSON form can still be told
         params = LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         await self._notify("notifications/message", params)
 
@@ -281,11 +289,11 @@ class Context:
         return await self.connection.ask(self._call, method, params, kind)
 
     def _open_rounds(self) -> "Rounds":
-        if self._rounds is None:
+        if self.rounds is None:
             from mcpearl.server.rounds import Rounds
 
-            self._rounds = Rounds(self._call, self.server.sealer, time.time())
-        return self._rounds
+            self.rounds = Rounds(self._call, self.server.sealer, time.time())
+        return self.rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do something once per call, however many rounds the call takes; give what it returned.
@@ -314,29 +322,50 @@ class Context:
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait for an ask from a plain function: `answer = ctx.wait(ctx.elicit(…))`."""
+        if threading.get_ident() == self.connection.thread:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise RuntimeError("`ctx.wait` is for plain functions; `await` it in an async one")
 
         async def awaited() -> T:
-            return await awaitable
+            # Nobody shall wait in a thread for a call that has ended.
+            task, work = asyncio.current_task(), self._call.work
+            assert task is not None
+            end = _canceller(task)
+            work.add_done_callback(end)
+            try:
+                return await awaitable
+            finally:
+                work.remove_done_callback(end)
 
-        return asyncio.run_coroutine_threadsafe(awaited(), self.connection.loop).result()
+        return self._on_loop(awaited())
 
-    def _deliver(self, work: Any) -> Awaitable[None]:
+    def _deliver(self, work: Coroutine[Any, Any, None]) -> Awaitable[None]:
         if threading.get_ident() == self.connection.thread:
-            awaitable: Awaitable[None] = work
-            return awaitable
-        self.wait(work)
+            return work
+        self._on_loop(work)
         return _Done()
+
+    def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.connection.loop).result()
 
     def begin(self) -> None:
         """Take up an earlier round, if this is not the first; refuses a state that is not its own."""
-        if getattr(self._call.params, "request_state", None) is not None:
+        state = getattr(self._call.params, "request_state", None)
+        if state is not None and self._call.caller.version.modern:
             self._open_rounds()
 
-    def suspended(self) -> Result | None:
-        """The result that asks the client, when the handler ended because it had to ask."""
-        if self._rounds is None or not self._rounds.suspended:
-            return None
-        return self._rounds.required(time.time())
+    def input_required(self) -> Result:
+        """The result that asks the client for what the handler wanted to know."""
+        assert self.rounds is not None
+        return self.rounds.required(time.time())
+
+
+def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:
+    def cancel(_: object) -> None:
+        task.cancel()
+
+    return cancel
 
 
 class _Done:

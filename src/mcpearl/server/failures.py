@@ -13,6 +13,7 @@ from mcpearl.protocol.errors import (
     ResourceNotFound,
     ToolError,
     UrlElicitationRequired,
+    brief,
 )
 from mcpearl.protocol.events import Call
 from mcpearl.schema.errors import ArgumentsError, OutputError
@@ -21,10 +22,13 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
+_LONGEST = 4096  # characters of an exception's text that are told
 
 
 def answer_to(call: Call, error: BaseException, *, mask: bool) -> CallToolResult | McpError:
     """Give the answer to a call whose handler raised `error`."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]  # a task group has no more to say than the task that failed
     version = call.caller.version
     is_tool = call.method == "tools/call"
     if isinstance(error, ResourceNotFound):
@@ -53,10 +57,16 @@ def answer_to(call: Call, error: BaseException, *, mask: bool) -> CallToolResult
 def _said(error: BaseException, mask: bool) -> str:
     if mask:
         return ""
-    return f": {type(error).__name__}: {error}" if str(error) else f": {type(error).__name__}"
+    kind = type(error).__name__
+    try:
+        text = brief(str(error), _LONGEST)
+    except Exception:  # of the exception's own `__str__`
+        return f": {kind}"
+    return f": {kind}: {text}" if text else f": {kind}"
 
 
 def _failed(text: str) -> CallToolResult:
+    text = text.encode(errors="replace").decode()  # a lone surrogate has no JSON form
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
 

@@ -60,14 +60,21 @@ class Form:
         if result.action != "accept":
             return Elicited(result.action, None)
         content = result.content or {}
-        if self._kind is None:
-            return Elicited("accept", content)
         try:
+            if self._kind is None:
+                _check(content, self.requested_schema)
+                return Elicited("accept", content)
             return Elicited("accept", _to_type(content, self._kind))
         except ValueError as error:
             raise McpError(
                 INVALID_PARAMS, f"The client's answer does not fit the form: {error}"
             ) from None
+
+
+def _check(content: dict[str, Any], schema: RequestedSchema) -> None:
+    from mcpearl.schema.given import compile_schema
+
+    compile_schema(msgspec.to_builtins(schema), where="form").check(content)
 
 
 def _from_type(kind: Any) -> RequestedSchema:

@@ -5,14 +5,22 @@ What a generator yields leaves as progress while it runs, and all of it together
 
 import functools
 import inspect
+from collections import abc
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
+
+
+_STREAMS = (
+    *(abc.AsyncGenerator, abc.AsyncIterator, abc.AsyncIterable),
+    *(abc.Generator, abc.Iterator, abc.Iterable),
+)
 
 
 def wants_context(name: str, annotation: Any) -> bool:
@@ -31,23 +39,35 @@ def compile_handler(function: Callable[..., Any], where: str, name: str | None) 
 class HandlerFunction:
     """A function with its compiled signature and the way it has to be run."""
 
-    __slots__ = ("_pool", "name", "run", "signature")
+    __slots__ = ("_joins", "_pool", "name", "returns", "run", "signature")
 
     def __init__(self, function: Callable[..., Any], signature: Signature, pool: "ThreadPool"):
         self.signature = signature
         self.name = signature.name
         self._pool = pool
         target = _underlying(function)
+        #: The annotation of what `run` gives.
+        self.returns = signature.returns
+        self._joins = True  # whether parts that are text become one text
         #: `await run(arguments, ctx)` gives what the function returns.
         self.run: Callable[[Any, Context], Awaitable[Any]]
         if inspect.isasyncgenfunction(target):
             self.run = self._run_stream
+            self._note_parts()
         elif inspect.iscoroutinefunction(target):
             self.run = self._run_async if signature.injected else self._run_async_bare
         elif inspect.isgeneratorfunction(target):
             self.run = self._run_generator
+            self._note_parts()
         else:
             self.run = self._run_thread
+
+    def _note_parts(self) -> None:
+        """From what a generator is annotated to yield to what all of it together is."""
+        annotation = self.signature.returns
+        part = get_args(annotation)[0] if get_origin(annotation) in _STREAMS else Any
+        self._joins = part is str or part is Any
+        self.returns = part if self._joins else list[part]  # type: ignore[valid-type]
 
     def _injected(self, ctx: Context) -> dict[str, Any] | None:
         names = self.signature.injected
@@ -69,10 +89,11 @@ class HandlerFunction:
 
     async def _run_stream(self, arguments: Any, ctx: Context) -> Any:
         parts: list[Any] = []
-        async for part in self.signature.call(arguments, self._injected(ctx)):
-            parts.append(part)
-            await ctx.progress(len(parts), message=_shown(part))
-        return _whole(parts)
+        async with aclosing(self.signature.call(arguments, self._injected(ctx))) as stream:
+            async for part in stream:
+                parts.append(part)
+                await ctx.progress(len(parts), message=_shown(part))
+        return "".join(parts) if self._joins and _is_text(parts) else parts
 
     async def _run_generator(self, arguments: Any, ctx: Context) -> Any:
         generator = self.signature.call(arguments, self._injected(ctx))
@@ -81,7 +102,7 @@ class HandlerFunction:
         while (part := await self._pool.run(lambda: next(generator, end))) is not end:
             parts.append(part)
             await ctx.progress(len(parts), message=_shown(part))
-        return _whole(parts)
+        return "".join(parts) if self._joins and _is_text(parts) else parts
 
 
 def _underlying(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,5 +119,5 @@ def _shown(part: Any) -> str | None:
     return part if isinstance(part, str) else None
 
 
-def _whole(parts: list[Any]) -> Any:
-    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts
+def _is_text(parts: list[Any]) -> bool:
+    return all(isinstance(part, str) for part in parts)

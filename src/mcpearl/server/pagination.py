@@ -4,9 +4,11 @@ Entries carry a growing number, so a cursor stays right when entries come and go
 is the same in every worker of the same server.
 """
 
+import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from mcpearl.protocol.errors import McpError
@@ -22,10 +24,10 @@ class Listing(Generic[T]):
     def __init__(self, kind: str, scope: str, page_size: int) -> None:
         self.kind = kind
         self.page_size = page_size
-        self._secret = f"{scope}/{kind}".encode()
-        self._entries: dict[str, T] = {}
-        self._numbers: dict[str, int] = {}
+        self._secret = blake2b(f"{scope}/{kind}".encode()).digest()
+        self._entries: dict[str, tuple[int, T]] = {}  # with their numbers, which grow
         self._next = 1
+        self._adding = threading.Lock()  # a plain function may add from its thread
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -35,36 +37,41 @@ class Listing(Generic[T]):
 
     def get(self, key: str) -> T | None:
         """Find an entry."""
-        return self._entries.get(key)
+        numbered = self._entries.get(key)
+        return None if numbered is None else numbered[1]
+
+    @property
+    def ever_used(self) -> bool:
+        """Whether there is, or was, an entry."""
+        return self._next > 1
 
     def add(self, key: str, entry: T) -> None:
         """Add an entry at the end, or replace the one that has its key, in place."""
-        if key not in self._entries:
-            self._numbers[key] = self._next
-            self._next += 1
-        self._entries[key] = entry
+        with self._adding:
+            replaced = self._entries.get(key)
+            if replaced is None:
+                number, self._next = self._next, self._next + 1
+            else:
+                number = replaced[0]
+            self._entries[key] = number, entry
 
     def remove(self, key: str) -> bool:
         """Take an entry out; False when there was none."""
-        if self._entries.pop(key, None) is None:
-            return False
-        del self._numbers[key]
-        return True
+        return self._entries.pop(key, None) is not None
 
     def values(self) -> list[T]:
         """All entries, in order."""
-        return list(self._entries.values())
+        return [entry for _, entry in list(self._entries.values())]
 
     def page(self, cursor: str | None) -> tuple[list[T], str | None]:
         """Give one page, and the cursor of the page after it if there is one."""
-        entries = list(self._entries.values())
+        numbered = list(self._entries.values())
         start = 0
-        numbers = list(self._numbers.values())
         if cursor is not None:
-            start = bisect_right(numbers, self._open(cursor))
+            start = bisect_right(numbered, self._open(cursor), key=itemgetter(0))
         end = start + self.page_size
-        following = self._seal(numbers[end - 1]) if end < len(entries) else None
-        return entries[start:end], following
+        following = self._seal(numbered[end - 1][0]) if end < len(numbered) else None
+        return [entry for _, entry in numbered[start:end]], following
 
     def _seal(self, number: int) -> str:
         position = str(number).encode()
@@ -73,9 +80,9 @@ class Listing(Generic[T]):
     def _open(self, cursor: str) -> int:
         try:
             raw = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
-            check, position = raw[:_CHECK_BYTES], raw[_CHECK_BYTES:]
-            if check == self._check(position):
-                return int(position)
+            number = int(raw[_CHECK_BYTES:])
+            if self._seal(number) == cursor:
+                return number
         except ValueError:
             pass
         shown = cursor if len(cursor) <= 64 else cursor[:64] + "…"
@@ -86,4 +93,4 @@ class Listing(Generic[T]):
         )
 
     def _check(self, position: bytes) -> bytes:
-        return blake2b(position, key=self._secret[:64], digest_size=_CHECK_BYTES).digest()
+        return blake2b(position, key=self._secret, digest_size=_CHECK_BYTES).digest()

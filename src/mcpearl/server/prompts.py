@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from mcpearl.protocol.errors import McpError
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
@@ -98,16 +100,26 @@ async def run_completer(
         found = await completer(*given)
     else:
         found = await pool.run(lambda: completer(*given))
+        if inspect.isawaitable(found):
+            found = await found
     return _completed(found)
 
 
 def _completed(found: Any) -> CompleteResult:
     if isinstance(found, CompleteResult):
-        return found
+        return replace(found, completion=_within_bound(found.completion))
     if isinstance(found, Completion):
-        return CompleteResult(completion=found)
+        return CompleteResult(completion=_within_bound(found))
+    if isinstance(found, str):
+        found = [found]
     values = [str(value) for value in found or ()]
     shown = values[:MAX_COMPLETIONS]
     return CompleteResult(
         completion=Completion(values=shown, total=len(values), has_more=len(values) > len(shown))
     )
+
+
+def _within_bound(completion: Completion) -> Completion:
+    if len(completion.values) <= MAX_COMPLETIONS:
+        return completion
+    return replace(completion, values=completion.values[:MAX_COMPLETIONS], has_more=True)

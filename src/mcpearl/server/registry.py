@@ -113,13 +113,16 @@ class Registry(Handler):
         )
 
     def capabilities(self) -> ServerCapabilities:
-        """Say what the registered entries add up to."""
+        """Say what the registered entries add up to.
+
+        What there was once stays: a list that became empty is still one a client may ask for.
+        """
         changed = ListChangedCapability(list_changed=True)
         resources = ResourcesCapability(list_changed=True, subscribe=True)
         return ServerCapabilities(
-            tools=changed if len(self.tools) else None,
-            prompts=changed if len(self.prompts) else None,
-            resources=resources if len(self.resources) or len(self.templates) else None,
+            tools=changed if self.tools.ever_used else None,
+            prompts=changed if self.prompts.ever_used else None,
+            resources=resources if self.resources.ever_used or self.templates.ever_used else None,
             completions={} if self._completers else None,
             logging={},
         )

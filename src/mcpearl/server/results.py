@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from mcpearl.schema.adapt import encode_hook
 from mcpearl.schema.errors import OutputError
@@ -27,7 +27,15 @@ from mcpearl.types.resources import ReadResourceResult, ResourceContents
 from mcpearl.types.tools import CallToolResult
 
 CONTENT_TYPES = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
-_to_json = msgspec.json.Encoder(enc_hook=encode_hook).encode
+
+
+def _plain(value: Any) -> Any:
+    """Give what the encoder does not know in a form it does: pydantic's models know theirs."""
+    dump = getattr(value, "model_dump", None)
+    return encode_hook(value) if dump is None else dump(mode="json", by_alias=True)
+
+
+_to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def is_content(annotation: Any) -> bool:
@@ -73,7 +81,13 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
         )
     if value is None:
         return CallToolResult(content=[])
-    return CallToolResult(content=content_blocks(value, name), structured_content=_as_data(value))
+    if isinstance(value, dict):
+        # Objects go out as data too, annotated or not: any version can carry them.
+        data = to_json(value, name)
+        return CallToolResult(
+            content=[TextContent(text=data.decode())], structured_content=Raw(data)
+        )
+    return CallToolResult(content=content_blocks(value, name))
 
 
 def _text_of(value: Any, structured: bytes, wrapped: bool) -> str:
@@ -81,11 +95,6 @@ def _text_of(value: Any, structured: bytes, wrapped: bool) -> str:
         return value
     text = structured[10:-1] if wrapped else structured  # inside {"result":…}
     return text.decode()
-
-
-def _as_data(value: Any) -> Any:
-    """What of an unannotated value goes out as data too: objects, which any version can carry."""
-    return value if isinstance(value, dict) else UNSET
 
 
 def content_blocks(value: Any, name: str) -> list[ContentBlock]:

@@ -89,6 +89,8 @@ class Rounds:
             return _read(key, answer, kind)
         if self._call.method not in ROUND_METHODS:
             raise McpError(INVALID_PARAMS, f"`{self._call.method}` cannot ask the client for input")
+        if self.suspended:
+            raise asyncio.CancelledError  # a handler that goes on although its round is over
         self._asks[key] = request
         loop = asyncio.get_running_loop()
         never: asyncio.Future[None] = loop.create_future()

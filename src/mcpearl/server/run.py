@@ -1,9 +1,13 @@
 """Serving until the end: the event loop, signals, and the wires by name."""
 
 import asyncio
+import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from mcpearl.server.connection import UNWINDING
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -13,16 +17,46 @@ WIRES = ("stdio",)
 
 def run(server: "Server", transport: str, **options: Any) -> None:
     """Serve on a loop of its own."""
+    _complete_descriptors()
     _run_loop(serve(server, transport, **options))
 
 
+def _complete_descriptors() -> None:
+    """Open what was closed of 0, 1 and 2, lest the loop's own descriptors take their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+
+
 def _run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Do what `asyncio.run` does, except waiting for ever for tasks that do not end."""
+    loop = _new_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main)
+    finally:
+        try:
+            loop.run_until_complete(_end_tasks())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _end_tasks() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=UNWINDING)
 
 
 async def serve(server: "Server", transport: str, **options: Any) -> None:
@@ -39,30 +73,45 @@ async def _serve_stdio(server: "Server") -> None:
 
     transport = StdioTransport(server.limits)
     connection = await server.connect(transport)
-    stop = _stop_signals()
-    ended = asyncio.ensure_future(connection.closed.wait())
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((ended, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not ended.done():
-        await connection.drain(server.grace)
-        await ended
+    try:
+        with _stop_signals() as stop:
+            ended = asyncio.ensure_future(connection.closed.wait())
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait((ended, stopped), return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not ended.done():
+                await connection.drain(server.grace)
+                await ended
+    finally:
+        await transport.close()
 
 
-def _stop_signals() -> asyncio.Event:
-    """Set an event on the first SIGTERM or SIGINT; a second one ends the process at once."""
+@contextmanager
+def _stop_signals() -> Iterator[asyncio.Event]:
+    """Set an event on the first SIGTERM or SIGINT; a second one ends the process at once.
+
+    The handlers are the interpreter's, not the loop's: they run even when a handler blocks the loop.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    asked = False
 
-    def handle(number: int) -> None:
-        if stop.is_set():
+    def handle(number: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        stop.set()
+        asked = True
+        loop.call_soon_threadsafe(stop.set)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        try:
-            loop.add_signal_handler(number, handle, number)
-        except (NotImplementedError, RuntimeError, ValueError):
-            pass  # not the main thread, or no signals here: the embedding program decides
-    return stop
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, handle)
+    except ValueError:
+        pass  # not the main thread: the embedding program decides
+    try:
+        yield stop
+    finally:
+        for changed, handler in before.items():
+            signal.signal(changed, handler)

@@ -1,6 +1,7 @@
 """The server people write: identity, registration, and everything its connections share."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -14,7 +15,7 @@ from mcpearl.protocol.seal import Sealer
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.threads import ThreadPool
-from mcpearl.server.connection import ServerConnection
+from mcpearl.server.connection import UNWINDING, ServerConnection
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler, perform
 from mcpearl.server.prompts import Completer, PromptEntry
@@ -27,6 +28,7 @@ from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Re
 from mcpearl.types.resources import ReadResourceResult
 from mcpearl.types.tools import ToolAnnotations
 
+logger = logging.getLogger("mcpearl.server")
 F = TypeVar("F", bound=Callable[..., Any])
 Next = Callable[[], Awaitable[Result]]
 Middleware = Callable[[Context, Next], Awaitable[Result]]
@@ -75,6 +77,7 @@ class Server:
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None
         self.connections: set[ServerConnection] = set()
+        self.unwinding: set[asyncio.Task[None]] = set()  # cancelled calls that have not ended yet
         self.subscriptions = Subscriptions()
         self._pool = ThreadPool(threads)
         self._tool_timeout = tool_timeout
@@ -314,12 +317,17 @@ class Server:
         return await layer(0)
 
     async def _handle(self, call: Call, ctx: Context) -> Result:
-        result = await perform(self.handler, call.method, call.params, ctx)
         connection = ctx.connection
+        if (
+            call.method == "resources/subscribe"
+            and call.params.uri not in connection.subscriber().uris
+        ):
+            connection.reserve(1)
+        result = await perform(self.handler, call.method, call.params, ctx)
+        if not connection.end.is_open(call):
+            return result  # cancelled, or the client is gone: nobody is there to be told
         if call.method == "resources/subscribe":
-            self.subscriptions.subscribe(
-                connection.subscriber(), call.params.uri, self.limits.max_subscriptions
-            )
+            self.subscriptions.subscribe(connection.subscriber(), call.params.uri)
         elif call.method == "resources/unsubscribe":
             self.subscriptions.unsubscribe(connection.subscriber(), call.params.uri)
         return result
@@ -377,17 +385,33 @@ class Server:
     async def _leave(self) -> None:
         self._running -= 1
         if self._running == 0 and self._stack is not None:
+            await self._unwind()
+        if self._running == 0 and self._stack is not None:
             stack, self._stack = self._stack, None
+            for coalescer in self._coalescers.values():
+                coalescer.flush()
             self._loop = None
             self._thread = None
             self.lifespan_value = None
             await stack.aclose()
 
+    async def _unwind(self) -> None:
+        """Let cancelled handlers end while what the lifespan gave them is still there."""
+        ending = self.unwinding - {asyncio.current_task()}
+        if ending:
+            _, stuck = await asyncio.wait(ending, timeout=UNWINDING)
+            if stuck:
+                logger.warning("%d handlers go on although they were cancelled", len(stuck))
+
     async def connect(self, transport: Transport, principal: Any = None) -> ServerConnection:
         """Serve one client on an open transport. The server must be `running`."""
         connection = ServerConnection(self, transport, principal)
         self.connections.add(connection)
-        await transport.open(connection)
+        try:
+            await transport.open(connection)
+        except BaseException:
+            self.connections.discard(connection)
+            raise
         return connection
 
     def run(self, transport: str = "stdio", **options: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from msgspec import Struct
 
 from mcpearl.protocol import codec
-from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.events import Call, Outlet
 from mcpearl.protocol.modern import subscription_meta
 from mcpearl.types.base import encode
@@ -62,10 +61,8 @@ class Subscriptions:
         self._by_uri: dict[str, dict[Subscriber, None]] = {}
         self._by_kind: dict[str, dict[Subscriber, None]] = {kind: {} for kind in LIST_CHANGED}
 
-    def subscribe(self, subscriber: Subscriber, uri: str, limit: int) -> None:
+    def subscribe(self, subscriber: Subscriber, uri: str) -> None:
         """Note interest in one resource."""
-        if len(subscriber.uris) >= limit and uri not in subscriber.uris:
-            raise LimitReached(f"{limit} resources are subscribed to already, which is the limit")
         subscriber.uris.add(uri)
         self._by_uri.setdefault(uri, {})[subscriber] = None
 

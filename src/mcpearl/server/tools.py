@@ -14,7 +14,7 @@ from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
 from mcpearl.server.functions import HandlerFunction, compile_handler
-from mcpearl.server.results import is_content, tool_result
+from mcpearl.server.results import is_content, to_json, tool_result
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
 from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations
@@ -64,7 +64,7 @@ class ToolEntry:
             self._given_output = _given(output_schema, f"output schema of tool `{name}`")
         else:
             self._output = compile_output(
-                signature.returns, where="tool", name=name, is_content=is_content
+                self._function.returns, where="tool", name=name, is_content=is_content
             )
             output_schema = None if self._output is None else self._output.schema
         if isinstance(annotations, dict):
@@ -114,7 +114,7 @@ class ToolEntry:
         """Check a value against a schema given by hand and send it as data and as text."""
         assert self._given_output is not None
         result = tool_result(value, None, self.definition.name)
-        result.structured_content = value
+        result.structured_content = Raw(to_json(value, self.definition.name))
         return self._checked(result)
 
     def _checked(self, result: Result) -> Result:
@@ -127,7 +127,7 @@ class ToolEntry:
             )
         if self._given_output is not None:
             try:
-                self._given_output.check(msgspec.to_builtins(result.structured_content))
+                self._given_output.check_json(to_json(result.structured_content, name))
             except ValueError as error:
                 raise OutputError(
                     f"tool `{name}` returned what its output schema forbids: {error}"

@@ -6,6 +6,8 @@ The same bytes travel as on any other wire, so everything above is exercised ali
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.transport import Receiver
 
+_HIGH = 1024 * 1024  # bytes left unread at which the sender is told to wait
+
 
 class MemoryTransport:
     """One side of a pair made with `memory_pair`."""
@@ -14,6 +16,8 @@ class MemoryTransport:
         self._peer: MemoryTransport | None = None
         self._receiver: Receiver | None = None
         self._unread: list[Frame] = []  # sent by the peer, not taken yet
+        self._unread_bytes = 0
+        self._told_to_wait = False  # this side, because the peer leaves too much unread
         self._delivering = False
         self._paused = False
         self._closed = False
@@ -29,8 +33,12 @@ class MemoryTransport:
         if peer is None or self._closed:
             return
         peer._unread.append(message)
+        peer._unread_bytes += len(message)
         if not peer._delivering:
             peer._deliver()
+        if peer._unread_bytes > _HIGH and not self._told_to_wait and self._receiver is not None:
+            self._told_to_wait = True
+            self._receiver.writable(False)
 
     def flush(self) -> None:
         """Nothing waits here."""
@@ -43,9 +51,15 @@ class MemoryTransport:
         try:
             while self._unread and not self._paused:
                 frames, self._unread = self._unread, []
+                self._unread_bytes = 0
                 self._receiver.received(frames)
         finally:
             self._delivering = False
+        peer = self._peer
+        if peer is not None and peer._told_to_wait and self._unread_bytes <= _HIGH // 2:
+            peer._told_to_wait = False
+            if peer._receiver is not None:
+                peer._receiver.writable(True)
 
     def pause(self) -> None:
         """Leave further messages with the sender."""

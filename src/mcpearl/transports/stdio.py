@@ -2,20 +2,23 @@
 
 The real descriptors are taken away from everyone else first: whatever user code prints, or a library
 or child process writes to descriptor 1, goes to stderr, and nobody else can read the protocol's
-input. Input that is no pipe or socket (a file) is read by a thread.
+input. Input that is no pipe or socket (a file, a terminal) is read by a thread.
 """
 
 import asyncio
 import os
+import socket
 import stat
 import sys
 import threading
+from typing import BinaryIO
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.stream import StreamProtocol
 from mcpearl.transports.transport import Receiver
 
 _READ_SIZE = 256 * 1024
+_PATIENCE = 2.0  # seconds a client may take nothing of what is left, at the end
 
 
 class StdioTransport:
@@ -26,28 +29,41 @@ class StdioTransport:
         self._protocol: StreamProtocol | None = None
         self._reader: asyncio.ReadTransport | None = None
         self._writer: asyncio.WriteTransport | None = None
-        self._saved: tuple[int, int] | None = None  # what descriptors 0 and 1 were
+        self._saved: tuple[_Saved, _Saved] | None = None  # what descriptors 0 and 1 were
 
     async def open(self, receiver: Receiver) -> None:
         """Take the standard streams over and begin to read."""
         loop = asyncio.get_running_loop()
-        self._saved = source, sink = _take_over()
+        self._saved = _take_over()
+        source, sink = (saved.descriptor for saved in self._saved)
         protocol = self._protocol = StreamProtocol(receiver, self._limits)
-        output = os.fdopen(os.dup(sink), "wb", 0)
+        if _is_one_socket(source, sink):
+            await self._open_socket(sink, protocol, loop)
+            return
+        output = os.fdopen(os.dup(sink), "wb")
         if _is_selectable(sink):
             writer, _ = await loop.connect_write_pipe(lambda: _OutputProtocol(protocol), output)
             self._writer = writer
         else:
-            self._writer = writer = _FileWriter(output)
+            self._writer = writer = _FileWriter(output, protocol)
         protocol.outbox.attach(writer)
         if _is_selectable(source):
             self._reader, _ = await loop.connect_read_pipe(
-                lambda: protocol, os.fdopen(os.dup(source), "rb", 0)
+                lambda: _InputProtocol(protocol), os.fdopen(os.dup(source), "rb", 0)
             )
         else:
-            threading.Thread(
-                target=_read_file, args=(os.dup(source), protocol, loop), daemon=True
-            ).start()
+            self._reader = _FileReader(os.dup(source), protocol, loop)
+
+    async def _open_socket(
+        self, descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Read and write one socket, as inetd and socat hand it over."""
+        stream = socket.socket(fileno=os.dup(descriptor))
+        is_unix = stream.family == socket.AF_UNIX
+        connect = loop.create_unix_connection if is_unix else loop.create_connection
+        transport, _ = await connect(lambda: protocol, sock=stream)
+        self._reader = self._writer = transport
+        protocol.outbox.attach(transport)
 
     def send(self, message: bytes) -> None:
         """Take one message for the client."""
@@ -75,11 +91,7 @@ class StdioTransport:
         if protocol is None:
             return
         self._protocol = None
-        protocol.outbox.flush()
-        for _ in range(200):  # 2 s for a reader that is slow; one that is gone ends it by itself
-            if protocol.finished or protocol.outbox.empty():
-                break
-            await asyncio.sleep(0.01)
+        await _flush(protocol)
         if self._reader is not None:
             self._reader.close()
         if self._writer is not None:
@@ -87,6 +99,35 @@ class StdioTransport:
         if self._saved is not None:
             _give_back(*self._saved)
         protocol.finish(None)
+
+
+async def _flush(protocol: StreamProtocol) -> None:
+    """Wait while the client takes what is left; a client that is gone ends it by itself."""
+    clock = asyncio.get_running_loop().time
+    outbox = protocol.outbox
+    outbox.flush()
+    left, since = outbox.waiting, clock()
+    while not (protocol.finished or outbox.empty()) and clock() < since + _PATIENCE:
+        await asyncio.sleep(0.01)
+        if outbox.waiting < left:
+            left, since = outbox.waiting, clock()
+
+
+class _InputProtocol(asyncio.Protocol):
+    """The read pipe. Its end is not the end of the connection: there may be answers to write."""
+
+    def __init__(self, protocol: StreamProtocol) -> None:
+        self._protocol = protocol
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> bool:
+        return self._protocol.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._protocol.finish(exc)
 
 
 class _OutputProtocol(asyncio.BaseProtocol):
@@ -109,12 +150,17 @@ class _OutputProtocol(asyncio.BaseProtocol):
 class _FileWriter(asyncio.WriteTransport):
     """Standard output redirected to a file: writing never waits."""
 
-    def __init__(self, output: object) -> None:
+    def __init__(self, output: BinaryIO, protocol: StreamProtocol) -> None:
         super().__init__()
         self._output = output
+        self._protocol = protocol
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
-        self._output.write(data)  # type: ignore[attr-defined]
+        try:
+            self._output.write(data)
+            self._output.flush()
+        except OSError as error:  # the disk is full, say
+            self._protocol.finish(error)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -123,46 +169,116 @@ class _FileWriter(asyncio.WriteTransport):
         return 0
 
     def is_closing(self) -> bool:
-        return bool(self._output.closed)  # type: ignore[attr-defined]
+        return self._output.closed
 
     def close(self) -> None:
-        self._output.close()  # type: ignore[attr-defined]
+        try:
+            self._output.close()
+        except OSError as error:
+            self._protocol.finish(error)
 
 
-def _take_over() -> tuple[int, int]:
+class _FileReader(asyncio.ReadTransport):
+    """Standard input the loop cannot wait for, read by a thread, one piece at a time."""
+
+    def __init__(
+        self, descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._protocol = protocol
+        self._loop = loop
+        self._closing = False
+        self._paused = False
+        self._turn = threading.Event()  # the thread may read the next piece
+        self._turn.set()
+        threading.Thread(target=self._work, name="mcpearl-stdin", daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            while self._turn.wait() and not self._closing:
+                self._turn.clear()
+                data = os.read(self._descriptor, _READ_SIZE)
+                self._loop.call_soon_threadsafe(self._take, data)
+                if not data:
+                    break
+        except (OSError, RuntimeError):
+            pass  # unreadable, or the loop is gone
+        finally:
+            os.close(self._descriptor)
+
+    def _take(self, data: bytes) -> None:
+        if self._closing:
+            return
+        if not data:
+            self._protocol.eof_received()
+            return
+        self._protocol.data_received(data)
+        if not self._paused:
+            self._turn.set()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._turn.set()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        self._closing = True
+        self._turn.set()
+
+
+class _Saved:
+    """A standard descriptor put aside, to be given back as it was."""
+
+    __slots__ = ("_blocking", "_number", "descriptor")
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._blocking = os.get_blocking(number)
+        self.descriptor = os.dup(number)
+
+    def give_back(self) -> None:
+        os.dup2(self.descriptor, self._number)
+        os.close(self.descriptor)
+        # The loop's setting is that of the open file, which others may share.
+        os.set_blocking(self._number, self._blocking)
+
+
+def _take_over() -> tuple[_Saved, _Saved]:
     """Move descriptors 0 and 1 away; leave an empty input and stderr in their places."""
-    sys.stdout.flush()
-    source, sink = os.dup(0), os.dup(1)
+    saved = _Saved(0), _Saved(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return source, sink
+    _flush_printed()  # what was printed before and is still in Python's buffer, too
+    return saved
 
 
-def _give_back(source: int, sink: int) -> None:
+def _give_back(source: _Saved, sink: _Saved) -> None:
+    _flush_printed()
+    source.give_back()
+    sink.give_back()
+
+
+def _flush_printed() -> None:
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):
-        pass
-    os.dup2(source, 0)
-    os.dup2(sink, 1)
-    os.close(source)
-    os.close(sink)
+    except (OSError, ValueError, AttributeError):
+        pass  # user code closed it, or there is none
+
+
+def _is_one_socket(source: int, sink: int) -> bool:
+    one, other = os.fstat(source), os.fstat(sink)
+    return stat.S_ISSOCK(one.st_mode) and os.path.samestat(one, other)
 
 
 def _is_selectable(descriptor: int) -> bool:
+    # Not a terminal: it is one file for both directions, and watching the output would read it.
     mode = os.fstat(descriptor).st_mode
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
-
-
-def _read_file(descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop) -> None:
-    """Read what the loop cannot wait for."""
-    try:
-        while data := os.read(descriptor, _READ_SIZE):
-            loop.call_soon_threadsafe(protocol.data_received, data)
-        loop.call_soon_threadsafe(protocol.eof_received)
-    except (OSError, RuntimeError):
-        pass
-    finally:
-        os.close(descriptor)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -11,6 +11,8 @@ from mcpearl.protocol.framing import Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import Receiver
 
+_MUCH = 1024 * 1024  # bytes worth a write of their own, and left unread, worth waiting for
+
 
 class Outbox:
     """What waits to be written to one write transport of the loop."""
@@ -20,19 +22,23 @@ class Outbox:
         self._framer = framer
         self._limit = limit
         self._messages: list[bytes] = []
+        self._size = 0  # of these messages
         self._writer: asyncio.WriteTransport | None = None
         self._scheduled = False
 
     def attach(self, writer: asyncio.WriteTransport) -> None:
         """Begin to write."""
         self._writer = writer
-        writer.set_write_buffer_limits(high=1024 * 1024)
+        writer.set_write_buffer_limits(high=_MUCH)
         self.flush()
 
     def put(self, message: bytes) -> None:
         """Take one message."""
         self._messages.append(message)
-        if not self._scheduled:
+        self._size += len(message)
+        if self._size > _MUCH:
+            self.flush()  # so that what follows in this turn knows whether the peer keeps up
+        elif not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn_ends)
 
@@ -47,6 +53,7 @@ class Outbox:
             return
         data = b"".join(map(self._framer.frame, self._messages))
         self._messages.clear()
+        self._size = 0
         writer.write(data)
 
     @property
@@ -54,9 +61,14 @@ class Outbox:
         """Whether the peer has left more unread than it may."""
         return self._writer is not None and self._writer.get_write_buffer_size() > self._limit
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes the system has not taken yet."""
+        return 0 if self._writer is None else self._writer.get_write_buffer_size()
+
     def empty(self) -> bool:
         """Whether everything was handed to the system."""
-        return self._writer is None or not (self._messages or self._writer.get_write_buffer_size())
+        return self._writer is None or not (self._messages or self.waiting)
 
 
 class StreamProtocol(asyncio.Protocol):

@@ -1,0 +1,174 @@
+"""The thread pool: bounded, never in the way of the end, deaf to what jobs raise."""
+
+import asyncio
+import contextvars
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import mcpearl.runtime.threads
+from mcpearl import LimitReached
+from mcpearl.runtime.threads import ThreadPool
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_results_and_exceptions_come_back() -> None:
+    pool = ThreadPool(2)
+    assert await pool.run(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        await pool.run(lambda: 1 / 0)
+    assert await pool.run(threading.get_ident) != threading.get_ident()
+
+
+@pytest.mark.parametrize(
+    ("raised", "arrives"),
+    [
+        (SystemExit(1), SystemExit),
+        (KeyboardInterrupt(), RuntimeError),
+        (GeneratorExit(), RuntimeError),
+        (StopIteration(1), RuntimeError),
+        (asyncio.CancelledError(), asyncio.CancelledError),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+async def test_what_would_end_a_loop_does_not(raised: BaseException, arrives: Any) -> None:
+    pool = ThreadPool(1)
+
+    def fails() -> None:
+        raise raised
+
+    with pytest.raises(arrives):
+        await pool.run(fails)
+    assert await pool.run(lambda: "and on") == "and on"
+
+
+async def test_never_more_threads_than_allowed() -> None:
+    pool = ThreadPool(3)
+    names: set[int] = set()
+
+    def work() -> None:
+        names.add(threading.get_ident())
+        time.sleep(0.002)
+
+    await asyncio.gather(*(pool.run(work) for _ in range(100)))
+    assert len(names) == 3
+
+
+async def test_threads_are_started_as_needed_only() -> None:
+    pool = ThreadPool(10)
+    for _ in range(20):
+        await pool.run(lambda: None)
+        await asyncio.sleep(0.001)
+    assert pool._threads <= 2
+
+
+async def test_a_full_backlog_is_refused() -> None:
+    pool = ThreadPool(1, backlog=1)
+    let_go = threading.Event()
+    first = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+    await until(lambda: pool._jobs.qsize() == 0 and pool._threads == 1)
+    second = asyncio.create_task(pool.run(lambda: 2))
+    await asyncio.sleep(0)
+    with pytest.raises(LimitReached, match="raise `threads`"):
+        await pool.run(lambda: 3)
+    let_go.set()
+    assert await first
+    assert await second == 2
+
+
+async def test_a_cancelled_job_that_waits_never_runs() -> None:
+    pool = ThreadPool(1)
+    let_go, ran = threading.Event(), []
+    first = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(pool.run(lambda: ran.append(1)))
+    await asyncio.sleep(0.01)
+    second.cancel()
+    await asyncio.wait([second])
+    let_go.set()
+    await first
+    assert await pool.run(lambda: "next") == "next"
+    assert ran == []
+
+
+async def test_context_variables_are_those_of_the_caller() -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    pool = ThreadPool(1)
+    variable.set("mine")
+    assert await pool.run(variable.get) == "mine"
+    assert await pool.run(lambda: variable.set("theirs")) is not None
+    assert await pool.run(variable.get) == "mine"
+
+
+async def test_idle_threads_end_and_others_take_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcpearl.runtime.threads, "_IDLE", 0.02)
+    pool = ThreadPool(4)
+    for _ in range(3):
+        await asyncio.gather(*(pool.run(lambda: time.sleep(0.01)) for _ in range(8)))
+        await until(lambda: pool._threads == 0)
+        assert pool._idle == 0
+
+
+async def test_a_closed_pool_lets_its_threads_go_and_still_works() -> None:
+    pool = ThreadPool(4)
+    never = threading.Event()
+    stuck = asyncio.create_task(pool.run(lambda: never.wait(60)))
+    await asyncio.gather(*(pool.run(lambda: time.sleep(0.01)) for _ in range(6)))
+    await until(lambda: pool._idle == 3)
+    for _ in range(3):
+        pool.close()
+        assert pool._threads <= 2
+        assert await asyncio.wait_for(pool.run(lambda: "still"), 5) == "still"
+        await until(lambda: pool._idle == pool._threads - 1)
+    never.set()
+    await stuck
+
+
+async def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool, ran = ThreadPool(2), []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        with pytest.raises(LimitReached, match="no thread left"):
+            await pool.run(lambda: ran.append(1))
+    assert await pool.run(lambda: "now") == "now"
+    let_go = threading.Event()
+    busy = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+    await asyncio.sleep(0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuses)
+        waits = asyncio.create_task(pool.run(lambda: "later"))
+        await asyncio.sleep(0)
+    let_go.set()
+    await busy
+    assert await asyncio.wait_for(waits, 5) == "later"
+    assert ran == [], "what was refused is not done later"
+
+
+def test_a_loop_that_is_gone_is_not_missed() -> None:
+    pool = ThreadPool(1)
+    let_go = threading.Event()
+
+    async def leave() -> None:
+        task = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(leave())
+    let_go.set()
+
+    async def again() -> str:
+        return str(await pool.run(lambda: "on another loop"))
+
+    assert asyncio.run(again()) == "on another loop"

@@ -1,0 +1,55 @@
+"""One timer for many deadlines."""
+
+import asyncio
+
+from mcpearl.runtime.timers import DeadlineTimer
+
+
+class Deadlines:
+    """Deadlines that note when they are over."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.waiting: list[float] = []
+        self.over: list[float] = []
+        self.timer = DeadlineTimer(self.loop, self.expire)
+
+    def add(self, seconds: float) -> None:
+        deadline = self.loop.time() + seconds
+        self.waiting = sorted([*self.waiting, deadline])
+        self.timer.at_latest(deadline)
+
+    def expire(self, now: float) -> float | None:
+        self.over += [deadline for deadline in self.waiting if deadline <= now]
+        self.waiting = [deadline for deadline in self.waiting if deadline > now]
+        return self.waiting[0] if self.waiting else None
+
+
+async def test_deadlines_are_met_in_order_whatever_the_order_of_adding() -> None:
+    deadlines = Deadlines()
+    for seconds in (0.05, 0.01, 0.03):
+        deadlines.add(seconds)
+    async with asyncio.timeout(5):
+        while deadlines.waiting:
+            await asyncio.sleep(0.01)
+    assert deadlines.over == sorted(deadlines.over)
+    assert len(deadlines.over) == 3
+
+
+async def test_it_runs_again_after_it_was_idle() -> None:
+    deadlines = Deadlines()
+    for _ in range(2):
+        deadlines.add(0.01)
+        async with asyncio.timeout(5):
+            while deadlines.waiting:
+                await asyncio.sleep(0.005)
+    assert len(deadlines.over) == 2
+
+
+async def test_cancelled_it_never_runs_again() -> None:
+    deadlines = Deadlines()
+    deadlines.add(0.01)
+    deadlines.timer.cancel()
+    deadlines.add(0.01)
+    await asyncio.sleep(0.05)
+    assert deadlines.over == []

@@ -1,0 +1,107 @@
+"""Completion: suggestions for arguments of prompts and templates, at most a hundred at a time."""
+
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, Context, Server
+from mcpearl.types import Completion
+from tests.server.wire import ERAS, MODERN, wire
+
+CITIES = ["Oslo", "Osaka", "Ottawa"]
+
+
+class Cities:
+    async def __call__(self, typed: str) -> list[str]:
+        return [city for city in CITIES if city.startswith(typed)]
+
+
+def suggesting(completer: Any) -> Server:
+    app = Server("completion")
+    app.add_prompt(lambda city, country: "x", name="brief")
+    app.add_resource("weather://{city}", lambda city: "x", name="weather")
+    app.complete("brief", "city")(completer)
+    app.complete("weather://{city}", "city")(completer)
+    return app
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("reference", ["brief", "weather://{city}"])
+async def test_suggestions(reference: str, version: str) -> None:
+    app = suggesting(lambda typed: [city for city in CITIES if city.startswith(typed)])
+    async with Client(app, protocol=version) as client:
+        found = await client.complete(reference, "city", "Os")
+    assert found == Completion(values=["Oslo", "Osaka"], total=2, has_more=False)
+
+
+async def test_completers_may_be_of_any_kind() -> None:
+    async def with_others(typed: str, others: dict[str, str]) -> list[str]:
+        return [f"{typed}/{others['country']}"]
+
+    def with_context(typed: str, others: dict[str, str], ctx: Context) -> list[str]:
+        return [ctx.method]
+
+    for completer, expected in (
+        (with_others, ["O/no"]),
+        (with_context, ["completion/complete"]),
+        (Cities(), CITIES),
+        (lambda typed: None, []),
+        (lambda typed: "one", ["one"]),
+        (lambda typed: (n for n in range(2)), ["0", "1"]),
+    ):
+        async with Client(suggesting(completer)) as client:
+            found = await client.complete("brief", "city", "O", {"country": "no"})
+        assert found.values == expected
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_never_more_than_a_hundred(by_hand: bool) -> None:
+    values = [str(number) for number in range(250)]
+    given: Any = Completion(values=values, total=1000) if by_hand else values
+    async with Client(suggesting(lambda typed: given)) as client:
+        found = await client.complete("brief", "city", "")
+    assert found.values == values[:100]
+    assert found.total == (1000 if by_hand else 250)
+    assert found.has_more
+
+
+async def test_an_argument_nobody_knows_has_no_suggestions() -> None:
+    async with Client(suggesting(lambda typed: CITIES)) as client:
+        assert (await client.complete("brief", "country", "")).values == []
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_what_is_not_there(version: str) -> None:
+    argument = {"name": "city", "value": ""}
+    async with wire(suggesting(lambda typed: CITIES), version) as client:
+        prompt = {"ref": {"type": "ref/prompt", "name": "nothing"}, "argument": argument}
+        error = (await client.ask("completion/complete", prompt))["error"]
+        assert (error["code"], error["data"]) == (-32602, {"name": "nothing"})
+        resource = {"ref": {"type": "ref/resource", "uri": "x://y"}, "argument": argument}
+        error = (await client.ask("completion/complete", resource))["error"]
+        assert error["code"] == (-32602 if version == MODERN else -32002)
+        other = {"ref": {"type": "ref/tool", "name": "x"}, "argument": argument}
+        assert (await client.ask("completion/complete", other))["error"]["code"] == -32602
+
+
+async def test_a_completer_that_raises() -> None:
+    def fails(typed: str) -> list[str]:
+        raise ValueError("the reason")
+
+    async with wire(suggesting(fails)) as client:
+        params = {
+            "ref": {"type": "ref/prompt", "name": "brief"},
+            "argument": {"name": "city", "value": ""},
+        }
+        assert (await client.ask("completion/complete", params))["error"]["code"] == -32603
+
+
+async def test_without_completers_there_is_no_completion() -> None:
+    app = Server("completion")
+    app.add_prompt(lambda city: "x", name="brief")
+    async with wire(app) as client:
+        params = {
+            "ref": {"type": "ref/prompt", "name": "brief"},
+            "argument": {"name": "city", "value": ""},
+        }
+        assert (await client.ask("completion/complete", params))["error"]["code"] == -32601

@@ -1,0 +1,214 @@
+"""The lifespan: entered once by the first who serves, left by the last, and its failures told."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mcpearl import Client, Context, Server
+from tests.server.wire import ERAS, text_of, wire
+
+
+class Database:
+    def __init__(self) -> None:
+        self.trace: list[str] = []
+        self.open = False
+
+    @asynccontextmanager
+    async def lifespan(self, app: Server) -> AsyncIterator["Database"]:
+        await asyncio.sleep(0.01)
+        self.trace.append(f"open for {app.name}")
+        self.open = True
+        try:
+            yield self
+        finally:
+            self.open = False
+            self.trace.append("close")
+
+
+def server(database: Database) -> Server:
+    app = Server("living", lifespan=database.lifespan)
+
+    @app.tool
+    async def look(ctx: Context) -> bool:
+        return ctx.lifespan is database and database.open
+
+    return app
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_its_value_is_in_the_context(version: str) -> None:
+    database = Database()
+    async with wire(server(database), version) as client:
+        assert text_of(await client.call("look")) == "true"
+    assert database.trace == ["open for living", "close"]
+
+
+async def test_many_who_serve_share_it() -> None:
+    database = Database()
+    app = server(database)
+
+    async def serve() -> None:
+        async with Client(app) as client:
+            assert (await client.call_tool("look")).structured_content == {"result": True}
+            await asyncio.sleep(0.02)
+
+    await asyncio.gather(*(serve() for _ in range(20)))
+    assert database.trace == ["open for living", "close"]
+
+
+async def test_it_is_entered_again_after_the_last_has_left() -> None:
+    database = Database()
+    app = server(database)
+    for _ in range(2):
+        async with app.running(), app.running():
+            assert app.lifespan_value is database
+        assert app.lifespan_value is None
+    assert database.trace == ["open for living", "close"] * 2
+
+
+def test_one_server_on_two_loops_in_turn() -> None:
+    database = Database()
+    app = server(database)
+
+    async def once() -> None:
+        async with wire(app) as client:
+            await client.call("look")
+
+    asyncio.run(once())
+    asyncio.run(once())
+    assert database.trace == ["open for living", "close"] * 2
+
+
+def test_one_server_on_two_loops_at_once_is_refused() -> None:
+    app = server(Database())
+
+    async def elsewhere() -> None:
+        async with app.running():
+            pytest.fail("never reached")
+
+    async def hold() -> None:
+        async with app.running():
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, elsewhere())
+            async with wire(app) as client:
+                assert text_of(await client.call("look")) == "true"
+
+    asyncio.run(hold())
+
+
+async def test_a_handler_may_be_a_client_of_its_own_server() -> None:
+    app = server(Database())
+
+    @app.tool
+    async def look_again() -> str:
+        async with Client(app) as client:
+            return str((await client.call_tool("look")).structured_content)
+
+    async with wire(app) as client:
+        assert text_of(await client.call("look_again")) == "{'result': True}"
+
+
+async def test_a_start_that_fails_is_told_and_may_be_tried_again() -> None:
+    tries: list[int] = []
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[str]:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("no database")
+        yield "up"
+
+    app = Server("living", lifespan=lifespan)
+    with pytest.raises(ConnectionError, match="no database"):
+        async with app.running():
+            pytest.fail("never reached")
+    async with app.running():
+        assert app.lifespan_value == "up"
+
+
+async def test_handlers_end_before_the_lifespan_does() -> None:
+    """What a handler does in its `finally` still has what the lifespan gave it."""
+    database = Database()
+    app = server(database)
+    open_at_the_end: list[bool] = []
+
+    @app.tool
+    async def wait() -> str:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.01)
+            open_at_the_end.append(database.open)
+        return "never"
+
+    async with wire(app) as client:
+        client.request("tools/call", {"name": "wait", "arguments": {}})
+        await asyncio.sleep(0.01)
+    assert open_at_the_end == [True]
+
+
+async def test_a_handler_that_does_not_end_does_not_keep_the_lifespan() -> None:
+    database = Database()
+    app = server(database)
+    let_go = asyncio.Event()
+
+    @app.tool
+    async def stubborn() -> str:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                pass
+        return "at last"
+
+    async with wire(app) as client:
+        client.request("tools/call", {"name": "stubborn", "arguments": {}})
+        await asyncio.sleep(0.01)
+    assert database.trace == ["open for living", "close"]
+    let_go.set()
+
+
+def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        "from contextlib import asynccontextmanager\n"
+        "from mcpearl import Server\n"
+        "@asynccontextmanager\n"
+        "async def lifespan(app):\n"
+        "    raise ConnectionError('no database')\n"
+        "    yield\n"
+        "Server('broken', lifespan=lifespan).run()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, capture_output=True, check=False
+    )
+    assert done.returncode == 1
+    assert b"no database" in done.stderr
+    assert done.stdout == b""
+
+
+def test_a_process_leaves_its_lifespan_at_the_end(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import sys\n"
+        "from contextlib import asynccontextmanager\n"
+        "from mcpearl import Server\n"
+        "@asynccontextmanager\n"
+        "async def lifespan(app):\n"
+        "    print('up', file=sys.stderr)\n"
+        "    yield\n"
+        "    print('down', file=sys.stderr)\n"
+        "Server('fine', lifespan=lifespan).run()\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], input=b"", capture_output=True, check=True)
+    assert done.stderr.split() == [b"up", b"down"]
+
+
+async def test_unknown_wires_are_named() -> None:
+    with pytest.raises(ValueError, match="carrier pigeon"):
+        await Server("x").serve("carrier pigeon")

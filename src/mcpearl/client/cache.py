@@ -20,7 +20,8 @@ _STALE = {
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 
-Key = tuple[str, str, str]  # method, what was asked for, whose answer it is
+Key = tuple[str, str, str, str]  # server, method, what was asked for, whose answer it is
+_LONGEST = 10 * 365 * 86_400_000  # milliseconds; a server may say any number
 
 
 class _Kept(Struct):
@@ -39,14 +40,15 @@ class ResponseCache:
         self._clock = clock
         self._entries: OrderedDict[Key, _Kept] = OrderedDict()
         self.hits = 0
+        self.changes = 0  # how often something was said to be stale
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, method: str, asked: str, owner: str) -> CacheableResult | None:
+    def get(self, server: str, method: str, asked: str, owner: str) -> CacheableResult | None:
         """Give a result that is still fresh, for this owner or for everyone."""
         for whose in (owner, ""):
-            key = (method, asked, whose)
+            key = (server, method, asked, whose)
             kept = self._entries.get(key)
             if kept is None:
                 continue
@@ -58,26 +60,32 @@ class ResponseCache:
             return kept.result
         return None
 
-    def put(self, method: str, asked: str, owner: str, result: CacheableResult) -> None:
+    def put(
+        self, server: str, method: str, asked: str, owner: str, result: CacheableResult
+    ) -> None:
         """Keep a result as long as it says, if it says so."""
         if result.ttl_ms is None or result.ttl_ms <= 0:
             return
         whose = "" if result.cache_scope == "public" else owner
-        self._entries[method, asked, whose] = _Kept(result, self._clock() + result.ttl_ms / 1000)
+        expires = self._clock() + min(result.ttl_ms, _LONGEST) / 1000
+        key = (server, method, asked, whose)
+        self._entries[key] = _Kept(result, expires)
+        self._entries.move_to_end(key)
         while len(self._entries) > self._max:
             self._entries.popitem(last=False)
 
-    def changed(self, notification: str, uri: str | None = None) -> None:
-        """Drop what a notification says is no longer so."""
+    def changed(self, server: str, notification: str, uri: str | None = None) -> None:
+        """Drop what a notification of a server says is no longer so."""
         if notification == "notifications/resources/updated":
-            self._drop(lambda key: key[0] == "resources/read" and key[1] == uri)
+            self._drop(lambda key: key[:3] == (server, "resources/read", uri))
         elif notification in _STALE:
-            self._drop(lambda key: key[0] in _STALE[notification])
+            self._drop(lambda key: key[0] == server and key[1] in _STALE[notification])
 
-    def clear(self, method: str | None = None) -> None:
-        """Drop everything, or everything of one method."""
-        self._drop(lambda key: method is None or key[0] == method)
+    def clear(self, method: str | None = None, server: str | None = None) -> None:
+        """Drop everything, or everything of one method, of one server."""
+        self._drop(lambda key: method in (None, key[1]) and server in (None, key[0]))
 
     def _drop(self, is_stale: Callable[[Key], Any]) -> None:
+        self.changes += 1
         for key in [key for key in self._entries if is_stale(key)]:
             del self._entries[key]

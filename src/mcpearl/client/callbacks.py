@@ -6,6 +6,7 @@ server's results.
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,12 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOU
 from mcpearl.types.roots import ListRootsResult, Root
 from mcpearl.types.sampling import CreateMessageRequestParams, CreateMessageResult
 
+logger = logging.getLogger("mcpearl.callbacks")
+
 SamplingCallback = Callable[[CreateMessageRequestParams], Any]
 ElicitationCallback = Callable[[ElicitRequestParams], Any]
 RootLike = Root | str | Path
-Roots = Iterable[RootLike] | Callable[[], Any]
+Roots = RootLike | Iterable[RootLike] | Callable[[], Any]
 
 
 class Callbacks:
@@ -45,7 +48,7 @@ class Callbacks:
     ) -> None:
         self._sampling = sampling
         self._elicitation = elicitation
-        self._roots = roots
+        self._roots = roots if roots is None or callable(roots) else _listed(roots)
         self._timeout = timeout
         self._pool = ThreadPool(8, name="mcpearl-callback")
 
@@ -68,6 +71,11 @@ class Callbacks:
             if limit.expired():
                 raise RequestTimeout(f"callback for {method}", self._timeout) from None
             raise _failed(method, error) from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _failed(method, error) from error  # something inside the callback was cancelled
         except Exception as error:
             raise _failed(method, error) from error
 
@@ -96,6 +104,7 @@ class Callbacks:
 
 
 def _failed(method: str, error: BaseException) -> McpError:
+    logger.error("the callback for %s raised", method, exc_info=error)
     return McpError(
         INTERNAL_ERROR, f"The client's callback for `{method}` raised {type(error).__name__}"
     )
@@ -123,7 +132,7 @@ def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
     elif isinstance(value, msgspec.Struct):
         result = ElicitResult(action="accept", content=msgspec.to_builtins(value))
     elif value is True:
-        result = ElicitResult(action="accept", content={})
+        result = ElicitResult(action="accept")
     elif value is False or value is None:
         return ElicitResult(action="decline" if value is False else "cancel")
     else:
@@ -135,6 +144,11 @@ def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
             raise McpError(INVALID_PARAMS, f"the form was accepted without {', '.join(missing)}")
         return ElicitResult(action="accept", content=content)
     return result
+
+
+def _listed(roots: RootLike | Iterable[RootLike]) -> list[RootLike]:
+    # A string is a sequence too, but nobody means its letters.
+    return [roots] if isinstance(roots, (str, Path, Root)) else list(roots)
 
 
 def _root(root: RootLike) -> Root:

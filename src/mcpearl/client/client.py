@@ -1,6 +1,7 @@
 """The client people write with: connect to any server, call it, and be called back."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -20,7 +21,7 @@ from mcpearl.client.callbacks import (
     Roots,
     SamplingCallback,
 )
-from mcpearl.client.connection import ClientConnection, ProgressCallback
+from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
 from mcpearl.client.handshake import Handshake, Introduction
 from mcpearl.client.outputs import OutputChecks
 from mcpearl.client.subscriptions import Subscription, not_modern
@@ -29,6 +30,7 @@ from mcpearl.protocol.capabilities import SERVER_NEEDS
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.errors import (
     CapabilityMissing,
+    ConnectionLost,
     InvalidResult,
     McpearlError,
     McpError,
@@ -85,6 +87,8 @@ from mcpearl.types.resources import (
 from mcpearl.types.subscriptions import SubscriptionFilter
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
+logger = logging.getLogger("mcpearl.client")
+
 R = TypeVar("R", bound=Result)
 C = TypeVar("C", bound=CacheableResult)
 P = TypeVar("P", bound=PaginatedResult)
@@ -130,7 +134,7 @@ class Client:
     ) -> None:
         options = ProcessOptions(env, inherit_env, cwd, on_stderr)
         self._route = find_route(target, options)
-        known_as = None if self._route.server is not None else self._route.name
+        known_as = self._route.identity if self._route.restartable else None
         self._handshake = Handshake(known_as, protocol, connect_timeout, log_level)
         self._callbacks = Callbacks(sampling, elicitation, roots, callback_timeout)
         self._on_log = on_log
@@ -145,6 +149,7 @@ class Client:
         self._cache = cache if cache is not None else ResponseCache()
         self._owner = uuid.uuid4().hex  # whose private results are whose, in a shared cache
         self._outputs = OutputChecks() if validate_output else None
+        self._learning: asyncio.Lock | None = None  # held by the one call that lists the tools
         self._connection: ClientConnection | None = None
         self._introduction: Introduction | None = None
         self._offered: frozenset[str] = frozenset()
@@ -155,16 +160,24 @@ class Client:
 
     async def connect(self) -> None:
         """Reach the server and agree on a version. `async with` does this and `close`."""
-        if self._connection is not None:
+        if self._stack is not None:
             raise RuntimeError(f"the client of {self._route.name} is connected already")
-        stack = AsyncExitStack()
+        self._stack = stack = AsyncExitStack()
         try:
-            await self._open(stack)
+            try:
+                await self._open(stack)
+            except ConnectionLost:
+                if not (self._route.restartable and self._handshake.ended_by_probe):
+                    raise
+                await stack.aclose()
+                await self._open(stack)
         except BaseException:
             self._connection = None
-            await stack.aclose()
+            try:
+                await stack.aclose()
+            finally:
+                self._stack = None
             raise
-        self._stack = stack
 
     async def _open(self, stack: AsyncExitStack) -> None:
         end = ClientEnd(self._info, self._callbacks.capabilities(), self._limits)
@@ -182,21 +195,23 @@ class Client:
         self._introduction = await self._handshake.perform(connection)
         self._offered = paths_of(self._introduction.capabilities)
         self._connection = connection
+        self._learning = asyncio.Lock()
         if self._log_level is not None and self.era == "legacy" and "logging" in self._offered:
             await self.set_log_level(self._log_level)
 
     async def close(self) -> None:
         """End the connection and everything it holds. Idempotent."""
-        stack, self._stack = self._stack, None
-        if stack is None:
+        stack = self._stack
+        if stack is None or self._connection is None:
             return
         for subscription in self._followed.values():
             subscription.close()
         self._followed.clear()
+        self._connection = None
         try:
             await stack.aclose()
         finally:
-            self._connection = None
+            self._stack = None
             self._callbacks.close()
 
     async def __aenter__(self) -> "Client":
@@ -293,11 +308,22 @@ class Client:
 
     async def _check_output(self, name: str, result: CallToolResult) -> None:
         assert self._outputs is not None
+        assert self._learning is not None
         if not self._outputs.knows(name):
+            async with self._learning:
+                if not self._outputs.knows(name):
+                    await self._learn_outputs(name)
+        self._outputs.check(name, result)
+
+    async def _learn_outputs(self, name: str) -> None:
+        """List the tools for what they promise. A list that fails costs the check, not the call."""
+        assert self._outputs is not None
+        try:
             async for _ in self.tools():  # `list_tools` learns what it sees
                 pass
-            self._outputs.settle(name)
-        self._outputs.check(name, result)
+        except McpearlError as error:
+            logger.warning("the result of tool %s is not checked: %s", name, error)
+        self._outputs.settle(name)
 
     # Resources
 
@@ -328,9 +354,11 @@ class Client:
         meta: dict[str, Any] | None = None,
     ) -> ReadResourceResult:
         """Read a resource."""
+        self._need("resources/read")
         kept = self._kept("resources/read", uri, ReadResourceResult)
         if kept is not None:
             return kept
+        asked_at = self._cache.changes
         rounds: list[int] = []
         result = await self._ask_in_rounds(
             "resources/read",
@@ -342,18 +370,28 @@ class Client:
             rounds,
         )
         if not rounds:  # what depends on a person's answers is nobody else's
-            self._keep("resources/read", uri, result)
+            self._keep("resources/read", uri, result, asked_at)
         return result
 
     async def subscribe(self, uri: str) -> None:
         """Ask to be told when a resource changes: `on_notification` gets it, caches drop it."""
+        self._need("resources/subscribe")
         if self.era == "legacy":
             params = SubscribeRequestParams(uri=uri)
             await self._ask("resources/subscribe", params, EmptyResult)
-        elif uri not in self._followed:
-            subscription = self.listen(resources=[uri])
+            return
+        before = self._followed.get(uri)
+        if before is not None and not before.ended:
+            return
+        wanted = SubscriptionFilter(resource_subscriptions=[uri])
+        subscription = Subscription(self._live(), wanted, self._timeout, kept=False)
+        self._followed[uri] = subscription
+        try:
             await subscription.open()
-            self._followed[uri] = subscription
+        except BaseException:
+            if self._followed.get(uri) is subscription:
+                del self._followed[uri]
+            raise
 
     async def unsubscribe(self, uri: str) -> None:
         """No longer be told."""
@@ -440,7 +478,10 @@ class Client:
             await self._ask("ping", RequestParams(), EmptyResult, timeout)
         else:
             await self._live().request(
-                "server/discover", RequestParams(), Result, timeout=timeout or self._timeout
+                "server/discover",
+                RequestParams(),
+                Result,
+                timeout=self._timeout if timeout is None else timeout,
             )
 
     async def set_log_level(self, level: LoggingLevel) -> None:
@@ -500,9 +541,11 @@ class Client:
             )
             if not isinstance(result, InputRequiredResult):
                 return result
+            if number == self._max_rounds:
+                break  # nobody is asked what would never be sent
             if rounds is not None:
                 rounds.append(number)
-            if result.input_requests is None:
+            if not result.input_requests:
                 await asyncio.sleep(min(0.05 * 2**number, 5.0))  # asked to come again, not to spin
             params = replace(
                 params,
@@ -517,66 +560,73 @@ class Client:
         requests = asked.input_requests
         if requests is None:
             return None
-        answers = await asyncio.gather(
-            *(
+        work = {
+            key: asyncio.ensure_future(
                 self._callbacks.answer(
                     str(request.__struct_config__.tag), request.params or RequestParams()
                 )
-                for request in requests.values()
             )
-        )
-        return {key: to_builtins(answer) for key, answer in zip(requests, answers, strict=True)}
+            for key, request in requests.items()
+        }
+        try:
+            await asyncio.gather(*work.values())
+        finally:
+            for task in work.values():
+                task.cancel()  # when one fails, the others ask for nothing any more
+        return {key: to_builtins(task.result()) for key, task in work.items()}
 
     async def _page(self, method: str, cursor: str | None, kind: type[P]) -> P:
+        self._need(method)
         asked = "" if cursor is None else f"cursor:{cursor}"
         kept = self._kept(method, asked, kind)
         if kept is not None:
             return kept
+        asked_at = self._cache.changes
         try:
             result = await self._ask(method, PaginatedRequestParams(cursor=cursor), kind)
         except McpError:
             if cursor is not None:
-                self._cache.clear(method)  # the list behind the cursor is no longer the same
+                # The list behind the cursor is no longer the same.
+                self._cache.clear(method, self._route.identity)
             raise
-        self._keep(method, asked, result)
+        self._keep(method, asked, result, asked_at)
         return result
 
     def _kept(self, method: str, asked: str, kind: type[C]) -> C | None:
         if not len(self._cache):
             return None
-        return cast("C | None", self._cache.get(method, self._scoped(asked), self._owner))
+        server = self._route.identity
+        return cast("C | None", self._cache.get(server, method, asked, self._owner))
 
-    def _keep(self, method: str, asked: str, result: CacheableResult) -> None:
-        if result.ttl_ms is not None:
-            self._cache.put(method, self._scoped(asked), self._owner, result)
-
-    def _scoped(self, asked: str) -> str:
-        return f"{self._route.name}\n{asked}"
+    def _keep(self, method: str, asked: str, result: CacheableResult, asked_at: int) -> None:
+        # What was told to be stale while it was on its way may be just that.
+        if result.ttl_ms is not None and asked_at == self._cache.changes:
+            self._cache.put(self._route.identity, method, asked, self._owner, result)
 
     def _need(self, method: str) -> None:
         """Refuse a method the server did not announce, before anything is sent."""
+        self._live()
         needed = SERVER_NEEDS.get(method)
         if needed is None or needed in self._offered:
             return
         if needed == "completions" and self.protocol_version == "2024-11-05":
             return  # there was no such capability to announce
-        self._live()
         raise CapabilityMissing(
             f"the server did not announce the capability `{needed}`, which `{method}` needs"
         )
 
     # Being told
 
-    def _noticed(self, notice: Notice) -> Awaitable[Any] | None:
+    def _noticed(self, notice: Notice) -> Told | None:
+        """Act on a notification at once; give the callback that shall hear of it in its turn."""
         params = notice.params
-        uri = getattr(params, "uri", None)
-        self._cache.changed(notice.method, None if uri is None else self._scoped(uri))
+        self._cache.changed(self._route.identity, notice.method, getattr(params, "uri", None))
         if notice.method == "notifications/tools/list_changed" and self._outputs is not None:
             self._outputs.forget()
         if notice.method == "notifications/message" and self._on_log is not None:
-            return cast("Awaitable[Any] | None", self._on_log(params))
+            return self._on_log, params
         if self._on_notification is not None:
-            return cast("Awaitable[Any] | None", self._on_notification(notice))
+            return self._on_notification, notice
         return None
 
 
@@ -584,15 +634,17 @@ async def _walk(
     list_page: Callable[[str | None], Awaitable[P]], items: Callable[[P], list[T]]
 ) -> AsyncIterator[T]:
     cursor: str | None = None
+    seen: set[str] = set()
     for _ in range(MAX_PAGES):
         page = await list_page(cursor)
         for item in items(page):
             yield item
         if page.next_cursor is None:
             return
-        if page.next_cursor == cursor:
-            raise InvalidResult("the server gave the same cursor again; the list would never end")
         cursor = page.next_cursor
+        if cursor in seen:
+            raise InvalidResult("the server gave the same cursor again; the list would never end")
+        seen.add(cursor)
     raise InvalidResult(f"the list has more than {MAX_PAGES} pages")
 
 

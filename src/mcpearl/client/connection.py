@@ -31,6 +31,7 @@ logger = logging.getLogger("mcpearl.client")
 
 R = TypeVar("R", bound=Result)
 ProgressCallback = Callable[[ProgressNotificationParams], Any]
+Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and what it is told
 MAX_WAITING_NOTICES = 10_000
 
 
@@ -42,7 +43,7 @@ class ClientConnection:
         transport: Transport,
         end: ClientEnd,
         callbacks: Callbacks,
-        on_notice: Callable[[Notice], Any],
+        on_notice: Callable[[Notice], Told | None],
     ) -> None:
         self.transport = transport
         self.end = end
@@ -55,6 +56,7 @@ class ClientConnection:
         self._progress_callbacks: dict[int, ProgressCallback] = {}
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
+        self._full = 0  # queues of callbacks that can take no more; reading waits for all of them
 
     # Asking
 
@@ -102,21 +104,29 @@ class ClientConnection:
         if len(self.end.pending) == 1:
             self.transport.flush()
         try:
-            return await future
+            raw = await future
+            if entry.id in self._progress:
+                await self._told(entry)
+            return raw
         except asyncio.CancelledError:
             if entry.id in self.end.pending:
-                self._tell(self.end.abandon(entry, "the caller gave up"))
+                self._give_up(entry, "the caller gave up")
             raise
         finally:
-            if entry.id in self._progress_callbacks:
-                await self._progress_done(entry.id)
+            if self._progress_callbacks.pop(entry.id, None) is not None:
+                feed = self._progress.pop(entry.id, None)
+                if feed is not None:
+                    feed.close()
 
-    async def _progress_done(self, id: int) -> None:
-        """Let the callbacks of a request finish before its caller goes on."""
-        del self._progress_callbacks[id]
-        feed = self._progress.pop(id, None)
-        if feed is not None:
-            await feed.drained()
+    async def _told(self, entry: Entry) -> None:
+        """Let the progress callbacks of a request finish before its caller goes on."""
+        if not await self._progress[entry.id].drained(entry.timeout):
+            logger.warning("a progress callback of %s takes longer than the call", entry.method)
+
+    def _give_up(self, entry: Entry, reason: str) -> None:
+        message = self.end.abandon(entry, reason)
+        if entry.method != "initialize":  # the one request that must not be cancelled
+            self._tell(message)
 
     def notify(self, method: str, params: msgspec.Struct | None = None) -> None:
         """Send a notification."""
@@ -155,7 +165,7 @@ class ClientConnection:
     def _expire(self, now: float) -> float | None:
         for entry in self.end.pending.expire(now):
             seconds = entry.timeout
-            self._tell(self.end.abandon(entry, f"no answer within {seconds:g} s"))
+            self._give_up(entry, f"no answer within {seconds:g} s")
             _reject(entry, RequestTimeout(entry.method, seconds, hard=entry.hard))
         return self.end.pending.next_deadline()
 
@@ -183,9 +193,11 @@ class ClientConnection:
                 event.work = spawn(self.loop, self._answer(event))
             case Reply(message):
                 self._tell(message)
-            case Cancel(call):
+            case Cancel(call, _, message):
                 if call.work is not None:
                     call.work.cancel()
+                if message is not None:
+                    self._tell(message)
             case Many(events):
                 for each in events:
                     self._handle(each)
@@ -204,7 +216,9 @@ class ClientConnection:
                 listener(notice)
         if notice.method == "notifications/subscriptions/acknowledged":
             return  # part of opening a subscription, and its alone
-        self._notices.put(self._on_notice, notice)
+        told = self._on_notice(notice)
+        if told is not None:
+            self._notices.put(*told)
 
     def _progressed(self, params: ProgressNotificationParams) -> None:
         entry = self.end.pending.progress(params.progress_token, self.loop.time())
@@ -217,9 +231,10 @@ class ClientConnection:
         feed.put(callback, params)
 
     def _hold(self, full: bool) -> None:
-        if full:
+        self._full += 1 if full else -1
+        if full and self._full == 1:
             self.transport.pause()
-        else:
+        elif not self._full:
             self.transport.resume()
 
     async def _answer(self, call: Call) -> None:
@@ -232,6 +247,10 @@ class ClientConnection:
             message = self.end.fail(call, error)
         except McpearlError as error:
             message = self.end.fail(call, McpError(INTERNAL_ERROR, str(error)))
+        except Exception as error:
+            logger.error("the answer to %s cannot be encoded", call.method, exc_info=error)
+            failure = McpError(INTERNAL_ERROR, f"The client's answer has no JSON form: {error}")
+            message = self.end.fail(call, failure)
         except asyncio.CancelledError:
             self.end.drop(call)
             raise

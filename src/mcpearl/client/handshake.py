@@ -1,8 +1,9 @@
 """Finding out what a server speaks: modern first, then `initialize`, and remembering which it was.
 
 The probe is `server/discover`. A result, or an error only a modern server gives, settles it; any
-other error or silence means the server is of the legacy era. What was found is remembered by target
-for the life of this process and checked again when it turns out wrong.
+other error or silence means the server is of the legacy era, and so does a server process that ends
+over it. What was found is remembered by target for the life of this process and checked again when
+it turns out wrong.
 """
 
 from typing import Any
@@ -10,11 +11,21 @@ from typing import Any
 import msgspec
 
 from mcpearl.client.connection import ClientConnection
-from mcpearl.protocol.errors import InvalidResult, McpError, RequestTimeout
+from mcpearl.protocol.codec import UNREADABLE
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    InvalidResult,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+    brief,
+)
+from mcpearl.protocol.lifecycle import Step
 from mcpearl.protocol.versions import (
     MODERN_VERSIONS,
     NEWEST,
     NEWEST_LEGACY,
+    SUPPORTED,
     VERSIONS,
     Version,
     common,
@@ -34,7 +45,7 @@ _MODERN_ERRORS = (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     HEADER_MISMATCH,
 )
-_PROBE_SHARE = 0.5  # of the time to connect; the rest is for falling back
+_PROBE_SHARE = 0.5  # of the time an answer may take; a legacy server may never give one
 _remembered: dict[str, str] = {}
 _MAX_REMEMBERED = 1000
 
@@ -62,6 +73,8 @@ class Handshake:
         self._protocol = protocol
         self._timeout = timeout
         self._log_level = log_level
+        self.ended_by_probe = False
+        """Whether the server went away over the probe; the next attempt will be without one."""
 
     async def perform(self, connection: ClientConnection) -> Introduction:
         """Agree on a version with the server at the other end."""
@@ -70,14 +83,49 @@ class Handshake:
             if version.modern:
                 return await self._discover(connection, version, self._timeout)
             return await self._initialize(connection, version)
-        if self._name is not None and _remembered.get(self._name) == "legacy":
-            return await self._initialize(connection, NEWEST_LEGACY)
-        introduction = await self._probe(connection)
-        if introduction is None:
-            introduction = await self._initialize(connection, NEWEST_LEGACY)
+        introduction = await self._detect(connection)
         if self._name is not None:
             _remember(self._name, connection.end.version.era)
         return introduction
+
+    async def _detect(self, connection: ClientConnection) -> Introduction:
+        known = self._name is not None and _remembered.get(self._name) == "legacy"
+        sure = False
+        if not known and not self.ended_by_probe:
+            introduction, sure = await self._first_probe(connection)
+            if introduction is not None:
+                return introduction
+        self.ended_by_probe = False
+        try:
+            return await self._initialize(connection, NEWEST_LEGACY)
+        except McpError:
+            if sure:
+                raise
+            # A modern server that was slow to start, or is no longer the one remembered.
+            forget(self._name)
+            introduction = await self._probe_again(connection)
+            if introduction is None:
+                raise
+            return introduction
+
+    async def _first_probe(self, connection: ClientConnection) -> tuple[Introduction | None, bool]:
+        """Give what the probe found, and whether the server was there to be probed."""
+        try:
+            return await self._probe(connection), True
+        except RequestTimeout:
+            connection.end.speak_legacy()
+            return None, False
+        except ConnectionLost:
+            self.ended_by_probe = True
+            raise
+
+    async def _probe_again(self, connection: ClientConnection) -> Introduction | None:
+        connection.end.lifecycle.take(Step.LOSE)
+        connection.end.lifecycle.take(Step.CONNECT)
+        try:
+            return await self._probe(connection)
+        except RequestTimeout:
+            return None
 
     async def _probe(self, connection: ClientConnection) -> Introduction | None:
         """Try the modern way; None when the server does not know it."""
@@ -94,7 +142,7 @@ class Handshake:
                 connection.end.speak_legacy()
                 return None
             return await self._discover(connection, version, self._timeout * _PROBE_SHARE)
-        except (RequestTimeout, InvalidResult):
+        except InvalidResult:
             connection.end.speak_legacy()
             return None
 
@@ -109,9 +157,7 @@ class Handshake:
             raise InvalidResult("`server/discover` was answered `input_required`")
         agreed = common(result.supported_versions, tuple(reversed(MODERN_VERSIONS)))
         if agreed is None:
-            raise InvalidResult(
-                f"the server speaks {result.supported_versions}, none of them modern"
-            )
+            raise _no_modern_version(result.supported_versions)
         connection.end.speak_modern(agreed, self._log_level)
         connection.end.connected()
         return Introduction(result.capabilities, _identity(result), result.instructions)
@@ -120,10 +166,21 @@ class Handshake:
         raw = await connection.initialize(self._timeout, version)
         try:
             result = decode(InitializeResult, raw)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise InvalidResult(f"the answer to `initialize` is not valid: {error}") from None
         connection.transport.send(connection.end.initialized(result))
         return Introduction(result.capabilities, result.server_info, result.instructions)
+
+
+def _no_modern_version(offered: list[str]) -> McpearlError:
+    """Say what is wrong; only a server that also speaks a legacy version is worth going on with."""
+    shown = brief(", ".join(offered))
+    if common(offered) is not None:
+        return InvalidResult(f"the server speaks {shown}, none of them modern")
+    return McpearlError(
+        f"no protocol version in common: the server speaks {shown or 'none'}, "
+        f"this client {', '.join(SUPPORTED)}"
+    )
 
 
 def _offered(data: Any) -> Version | None:

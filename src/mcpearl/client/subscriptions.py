@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcpearl.protocol.errors import LimitReached, McpError
+from mcpearl.protocol.errors import LimitReached, McpError, RequestTimeout
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.pending import Entry
 from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
@@ -28,11 +28,17 @@ class Subscription:
     """
 
     def __init__(
-        self, connection: "ClientConnection", wanted: SubscriptionFilter, timeout: float
+        self,
+        connection: "ClientConnection",
+        wanted: SubscriptionFilter,
+        timeout: float,
+        *,
+        kept: bool = True,
     ) -> None:
         self._connection = connection
         self._wanted = wanted
         self._timeout = timeout
+        self._kept = kept  # whether somebody reads the stream; `on_notification` hears it anyway
         self._entry: Entry | None = None
         self._unread: deque[Notice] = deque()
         self._news = asyncio.Event()
@@ -51,15 +57,27 @@ class Subscription:
                 while self.granted is None and not self._end.done():
                     self._news.clear()
                     await self._news.wait()
+        except TimeoutError:
+            self.close()
+            raise RequestTimeout("subscriptions/listen", self._timeout) from None
         except BaseException:
             self.close()
             raise
         if self.granted is None:
-            self._end.result()  # raises what the server answered instead
+            self.close()
+            if not self._end.cancelled():
+                self._end.result()  # raises what the server answered instead
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._end is not None and self._end.done()
 
     def _noticed(self, notice: Notice) -> None:
         if notice.method == _ACKNOWLEDGED:
             self.granted = notice.params.notifications
+        elif not self._kept:
+            return
         elif len(self._unread) >= MAX_UNREAD:
             self._failure = LimitReached(
                 f"{MAX_UNREAD} notifications were not read; the subscription is closed"
@@ -72,6 +90,7 @@ class Subscription:
     def _ended(self, future: "asyncio.Future[msgspec.Raw]") -> None:
         if not future.cancelled() and self._failure is None:
             self._failure = future.exception()  # type: ignore[assignment]
+        self.close()
         self._news.set()
 
     def close(self) -> None:

@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import Transport
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
 
 Target = "Server | Transport | str | Path | Sequence[str] | Mapping[str, Any]"
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
+_numbers = count(1)
+_numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()
 _LATER = ("http://", "https://", "tcp://", "tls://", "unix://", "ws://", "wss://")
 
 
@@ -26,9 +30,13 @@ class ProcessOptions(NamedTuple):
 
 
 class Route(NamedTuple):
-    """How to reach a server: a name for people and caches, and its transport or itself."""
+    """How to reach a server: a name for people, one for caches, and its transport or itself."""
 
     name: str
+    identity: str
+    """The same for two targets only when they are the same server."""
+    restartable: bool = False
+    """Whether each transport is a new process: what was learned of one holds for the next."""
     transport: Callable[[Limits], Transport] | None = None
     server: "Server | None" = None
 
@@ -36,9 +44,11 @@ class Route(NamedTuple):
 def find_route(target: Any, options: ProcessOptions) -> Route:
     """Find out what a target is; the error lists what it can be."""
     if hasattr(target, "handler") and hasattr(target, "connect"):
-        return Route(f"memory:{target.name}", server=target)
+        number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
+        return Route(f"memory:{target.name}", f"memory:{number}", server=target)
     if hasattr(target, "open") and hasattr(target, "send"):
-        return Route(f"transport:{type(target).__name__}", transport=lambda _: target)
+        name = f"transport:{type(target).__name__}"
+        return Route(name, f"transport:{next(_numbers)}", transport=lambda _: target)
     if isinstance(target, Mapping):
         return _configured(target, options)
     if isinstance(target, (str, Path)):
@@ -63,22 +73,31 @@ def _named(target: str, options: ProcessOptions) -> Route:
         )
     if not Path(target).is_file():
         raise FileNotFoundError(f"cannot connect to {target!r}: there is no such file")
-    return _command([runner, target], options)
+    return _command([runner, str(Path(target).absolute())], options)
 
 
 def _configured(target: Mapping[str, Any], options: ProcessOptions) -> Route:
     """Read the form hosts keep in their configuration: command, args, env, cwd."""
     if "command" not in target:
         raise ValueError(f"a server's configuration needs `command`; this one has {list(target)}")
-    env = {**target.get("env", {}), **(options.env or {})}
+    env = {**(target.get("env") or {}), **(options.env or {})}
     merged = options._replace(env=env, cwd=options.cwd or target.get("cwd"))
-    return _command([target["command"], *target.get("args", ())], merged)
+    return _command([target["command"], *(target.get("args") or ())], merged)
 
 
 def _command(command: list[str], options: ProcessOptions) -> Route:
+    texts: list[Any] = [*command, *(options.env or {}), *(options.env or {}).values()]
+    for text in texts:
+        if not isinstance(text, str) or "\0" in text:
+            raise TypeError(
+                f"cannot start {command!r}: commands, arguments and environment are text, "
+                f"not {text!r}"
+            )
+
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.process import ProcessTransport
 
         return ProcessTransport(command, limits, **options._asdict())
 
-    return Route(" ".join(command), transport=start)
+    identity = repr((command, str(options.cwd or ""), sorted((options.env or {}).items())))
+    return Route(" ".join(command), identity, restartable=True, transport=start)

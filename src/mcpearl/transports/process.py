@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -39,9 +40,9 @@ _LAST_LINES = 20
 _LONGEST_LINE = 4096
 _LAST_WORDS = 0.1  # seconds to wait for output a dying process has already written
 
-# Told "done" it just ends; cut off, it ends the group: politely, then not.
+# Cut off, it ends the group: politely, then not. Its standard input never says anything.
 _GUARD = (
-    "trap '' TERM INT HUP; read word && exit 0; "
+    "trap '' TERM INT HUP; read nothing; "
     'kill -TERM -"$1" 2>/dev/null; sleep 2; kill -KILL -"$1" 2>/dev/null'
 )
 
@@ -77,8 +78,7 @@ class ProcessTransport:
         self._cwd = cwd
         self._on_stderr = on_stderr or (lambda line: logger.info("%s: %s", self.name, line))
         self._grace = grace
-        self._process: _ChildProtocol | None = None
-        self._guard: _Guard | None = None
+        self._child: _Child | None = None
 
     @property
     def name(self) -> str:
@@ -88,17 +88,22 @@ class ProcessTransport:
     @property
     def pid(self) -> int | None:
         """The process id, once started."""
-        return None if self._process is None else self._process.pid
+        return None if self._child is None else self._child.pid or None
 
     async def open(self, receiver: Receiver) -> None:
         """Start the process."""
-        loop = asyncio.get_running_loop()
         stream = StreamProtocol(receiver, self._limits)
-        child = _ChildProtocol(self.name, stream, self._on_stderr)
+        self._child = _Child(self.name, self._start(), stream, self._on_stderr)
+        await self._child.open()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
         try:
-            await loop.subprocess_exec(
-                lambda: child,
-                *self.command,
+            return subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
                 env=self._env,
                 cwd=self._cwd,
                 start_new_session=True,
@@ -109,112 +114,173 @@ class ProcessTransport:
             ) from error
         except OSError as error:
             raise ConnectionLost(f"cannot start `{self.name}`: {error}") from error
-        self._process = child
-        self._guard = _Guard(child.pid)
 
     def send(self, message: bytes) -> None:
         """Take one message for the server."""
-        if self._process is not None:
-            self._process.stream.send(message)
+        if self._child is not None:
+            self._child.stream.send(message)
 
     def flush(self) -> None:
         """Write what was taken."""
-        if self._process is not None:
-            self._process.stream.outbox.flush()
+        if self._child is not None:
+            self._child.stream.outbox.flush()
 
     def pause(self) -> None:
         """Stop reading."""
-        if self._process is not None:
-            self._process.read(False)
+        if self._child is not None:
+            self._child.read(False)
 
     def resume(self) -> None:
         """Read again."""
-        if self._process is not None:
-            self._process.read(True)
+        if self._child is not None:
+            self._child.read(True)
 
     async def close(self) -> None:
         """End the process and everything it started in its group."""
-        child = self._process
+        child = self._child
         if child is None:
             return
-        self._process = None
+        self._child = None
         child.stream.outbox.flush()
         try:
             await self._end(child)
         finally:
-            # Also reached when this is cancelled half-way: then without waiting.
-            _signal_group(child.pid, signal.SIGKILL)
-            if self._guard is not None:
-                self._guard.release()
-            child.stream.finish(None)
+            child.close()  # also reached when this is cancelled half-way: then without waiting
 
-    async def _end(self, child: "_ChildProtocol") -> None:
+    async def _end(self, child: "_Child") -> None:
         child.close_input()
         if await child.exited(self._grace):
             return
-        _signal_group(child.pid, signal.SIGTERM)
+        child.signal(signal.SIGTERM)
         if await child.exited(self._grace):
             return
-        _signal_group(child.pid, signal.SIGKILL)
+        child.signal(signal.SIGKILL)
         await child.exited(self._grace)
 
 
-class _ChildProtocol(asyncio.SubprocessProtocol):
-    """The loop's side of the process: its three pipes and its end."""
+class _Child:
+    """A running process: its three pipes, its guard and its end.
 
-    def __init__(self, name: str, stream: StreamProtocol, on_stderr: Callable[[str], None]) -> None:
-        self._name = name
+    The loop's own subprocesses are not used: on uvloop a child holds a second copy of each pipe and
+    of whatever else is inheritable, so that closing its output could not be seen.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        process: "subprocess.Popen[bytes]",
+        stream: StreamProtocol,
+        on_stderr: Callable[[str], None],
+    ) -> None:
         self.stream = stream
+        self.pid = process.pid  # also of its group; 0 once it has ended
+        self._name = name
+        self._process = process
         self._on_stderr = on_stderr
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._partial = b""
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.SubprocessTransport | None = None
+        self._pipes: dict[int, asyncio.BaseTransport] = {}
+        self._talking = {1, 2}  # the pipes that may still bring something
         self._exit = asyncio.Event()
-        self._open_pipes = {1, 2}
-        self.pid = 0
+        self._closing = False
+        self._watch: int | None = None  # a descriptor that is readable when the process has ended
+        self._guard: _Guard | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Loops other than asyncio's have transports of their own classes, with these methods.
-        self._transport = cast("asyncio.SubprocessTransport", transport)
-        self.pid = self._transport.get_pid()
-        writer = self._transport.get_pipe_transport(0)
-        self.stream.outbox.attach(cast("asyncio.WriteTransport", writer))
+    async def open(self) -> None:
+        self._guard = _Guard(self.pid)
+        self._watch_exit()
+        connecting = self._loop.create_task(self._connect())
+        try:
+            await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            await connecting  # a turn of the loop or two; a pipe is the loop's wholly or not at all
+            raise
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
+    async def _connect(self) -> None:
+        process, loop = self._process, self._loop
+        writer, _ = await loop.connect_write_pipe(lambda: _Pipe(self, 0), process.stdin)
+        self._pipes[0] = writer
+        self.stream.outbox.attach(writer)
+        self._pipes[2], _ = await loop.connect_read_pipe(lambda: _Pipe(self, 2), process.stderr)
+        self._pipes[1], _ = await loop.connect_read_pipe(lambda: _Pipe(self, 1), process.stdout)
+
+    def _watch_exit(self) -> None:
+        try:
+            self._watch = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not this system
+            threading.Thread(target=self._wait, name="mcpearl-process", daemon=True).start()
+        else:
+            self._loop.add_reader(self._watch, self._exited)
+
+    def _wait(self) -> None:
+        self._process.wait()
+        try:
+            self._loop.call_soon_threadsafe(self._exited)
+        except RuntimeError:
+            pass  # the loop is gone
+
+    # What the pipes say
+
+    def data_received(self, fd: int, data: bytes) -> None:
         if fd == 1:
             self.stream.data_received(data)
         else:
             self._stderr(data)
 
-    def pause_writing(self) -> None:
-        self.stream.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.stream.resume_writing()
-
     def _stderr(self, data: bytes) -> None:
         *lines, partial = (self._partial + data).split(b"\n")
-        self._partial = partial[-_LONGEST_LINE:]
+        self._partial = partial[:_LONGEST_LINE]
         for line in lines:
-            text = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")
-            self._lines.append(text)
-            try:
-                self._on_stderr(text)
-            except Exception:
-                logger.exception("the stderr callback raised")
+            self._stderr_line(line)
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        self._open_pipes.discard(fd)
-        if self._exit.is_set() and not self._open_pipes:
+    def _stderr_line(self, line: bytes) -> None:
+        text = line[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")
+        self._lines.append(text)
+        try:
+            self._on_stderr(text)
+        except Exception:
+            logger.exception("the stderr callback raised")
+
+    def pipe_lost(self, fd: int) -> None:
+        self._pipes.pop(fd, None)
+        self._talking.discard(fd)
+        if fd == 2 and self._partial:
+            self._stderr_line(self._partial)
+            self._partial = b""
+        if self._exit.is_set() and not self._talking:
             self._gone()
-        elif fd == 1:
+        elif fd == 1 or (fd == 0 and not self._closing):
             # It cannot answer any more. Most likely it is ending: its exit code says more.
             self._loop.call_later(_LAST_WORDS, self._gone)
 
-    def process_exited(self) -> None:
+    def read(self, on: bool) -> None:
+        pipe = self._pipes.get(1)
+        if pipe is None or pipe.is_closing():
+            return
+        reader = cast("asyncio.ReadTransport", pipe)
+        if on:
+            reader.resume_reading()
+        else:
+            reader.pause_reading()
+
+    # Its end
+
+    def _exited(self) -> None:
+        if self._exit.is_set():
+            return
+        if self._watch is not None:
+            self._loop.remove_reader(self._watch)
+            os.close(self._watch)
+            self._watch = None
+        # What is left of the group goes too, as long as its number cannot belong to others.
+        self.signal(signal.SIGKILL)
+        self.pid = 0
+        self._process.wait()
+        if self._guard is not None:
+            self._guard.release()
         self._exit.set()
-        if self._open_pipes:
+        if self._talking:
             self._loop.call_later(_LAST_WORDS, self._gone)
         else:
             self._gone()
@@ -223,9 +289,10 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
         """Report the end to whoever waits for answers."""
         if self.stream.finished:
             return
-        code = self._transport.get_returncode() if self._transport is not None else None
+        code = self._process.returncode
         if self._partial:
             self._lines.append(self._partial.decode("utf-8", "replace"))
+            self._partial = b""
         self.stream.finish(
             ConnectionLost(
                 f"the server process `{self._name}` {_how_it_ended(code)}",
@@ -235,20 +302,19 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
             )
         )
 
-    def read(self, on: bool) -> None:
-        pipe = None if self._transport is None else self._transport.get_pipe_transport(1)
-        if pipe is None or pipe.is_closing():
-            return
-        reader = cast("asyncio.ReadTransport", pipe)
-        if on:
-            reader.resume_reading()
-        else:
-            reader.pause_reading()
-
     def close_input(self) -> None:
-        pipe = None if self._transport is None else self._transport.get_pipe_transport(0)
+        self._closing = True
+        pipe = self._pipes.get(0)
         if pipe is not None:
             pipe.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process and what it started in its group; nobody, once it has ended."""
+        if self.pid:
+            try:
+                os.killpg(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
 
     async def exited(self, seconds: float) -> bool:
         """Wait for the end of the process; False when it takes longer."""
@@ -258,6 +324,46 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
         except TimeoutError:
             return False
         return True
+
+    def close(self) -> None:
+        """Let go of the process, whatever state it is in."""
+        self._closing = True
+        if not self._exit.is_set():
+            self.signal(signal.SIGKILL)
+            try:
+                self._process.wait(_LAST_WORDS)
+            except subprocess.TimeoutExpired:
+                pass  # stuck in the system; it is reaped when it gets out
+            else:
+                self._exited()
+        files = (self._process.stdin, self._process.stdout, self._process.stderr)
+        for fd, file in enumerate(files):
+            pipe = self._pipes.get(fd)
+            if pipe is not None:
+                pipe.close()
+            elif file is not None:
+                file.close()
+        self.stream.finish(None)
+
+
+class _Pipe(asyncio.Protocol):
+    """One pipe of a child, as the loop sees it."""
+
+    def __init__(self, child: _Child, fd: int) -> None:
+        self._child = child
+        self._fd = fd
+
+    def data_received(self, data: bytes) -> None:
+        self._child.data_received(self._fd, data)
+
+    def pause_writing(self) -> None:
+        self._child.stream.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._child.stream.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._child.pipe_lost(self._fd)
 
 
 class _Guard:
@@ -273,33 +379,19 @@ class _Guard:
         )
 
     def release(self) -> None:
-        """Say that all is well."""
+        """End it: there is nothing left to guard."""
         assert self._shell.stdin is not None
-        try:
-            self._shell.stdin.write(b"done\n")
-            self._shell.stdin.close()
-        except OSError:
-            pass
-        try:
-            self._shell.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            self._shell.kill()
-            self._shell.wait()
+        self._shell.kill()
+        self._shell.wait()
+        self._shell.stdin.close()
 
 
 def _how_it_ended(code: int | None) -> str:
     if code is None:
-        return "closed its output but is still running"
+        return "closed its input or output but is still running"
     if code < 0:
         try:
             return f"was ended by {signal.Signals(-code).name}"
         except ValueError:
             return f"was ended by signal {-code}"
     return f"exited with code {code}"
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -1,0 +1,141 @@
+"""What a client can be pointed at, and what it says to everything else."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, ConnectionLost, Server
+from mcpearl.protocol.limits import Limits
+from mcpearl.transports.memory import memory_pair
+from mcpearl.transports.process import ProcessTransport
+
+SERVER = """
+import os
+from mcpearl import Server
+app = Server("of a file")
+
+@app.tool
+def where() -> str:
+    return os.getcwd()
+
+@app.tool
+def variable(name: str) -> str:
+    return os.environ.get(name, "-")
+
+app.run()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "server.py"
+    path.write_text(SERVER)
+    return path
+
+
+async def ask(client: Client, tool: str, **arguments: Any) -> str:
+    return (await client.call_tool(tool, arguments)).content[0].text
+
+
+async def test_a_file(script: Path) -> None:
+    async with Client(str(script)) as client:
+        assert client.server_info is not None
+        assert client.server_info.name == "of a file"
+    async with Client(script, env={"MODE": "test"}) as client:
+        assert await ask(client, "variable", name="MODE") == "test"
+
+
+async def test_a_file_named_from_here_and_run_elsewhere(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(script.parent)
+    async with Client("server.py", cwd=elsewhere) as client:
+        assert await ask(client, "where") == str(elsewhere)
+
+
+async def test_a_command(script: Path) -> None:
+    async with Client([sys.executable, "-u", str(script)]) as client:
+        assert await ask(client, "variable", name="HOME") != ""
+
+
+async def test_a_hosts_configuration(script: Path, tmp_path: Path) -> None:
+    configuration = {
+        "command": sys.executable,
+        "args": [str(script)],
+        "env": {"A": "config", "B": "config"},
+        "cwd": str(tmp_path),
+    }
+    async with Client(configuration, env={"B": "call"}) as client:
+        assert await ask(client, "variable", name="A") == "config"
+        assert await ask(client, "variable", name="B") == "call"
+        assert await ask(client, "where") == str(tmp_path)
+
+
+async def test_a_configuration_with_nothing_in_its_members(script: Path) -> None:
+    script.chmod(0o755)
+    script.write_text(f"#!{sys.executable}\n{SERVER}")
+    async with Client({"command": str(script), "args": None, "env": None, "cwd": None}) as client:
+        assert client.server_info is not None
+
+
+async def test_a_transport(script: Path) -> None:
+    async with Client(ProcessTransport([sys.executable, str(script)], Limits())) as client:
+        assert client.server_info is not None
+    near, far = memory_pair()
+    app = Server("by hand")
+    async with app.running():
+        await app.connect(far)
+        async with Client(near) as client:
+            assert client.server_info is not None
+            assert client.server_info.name == "by hand"
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "said"),
+    [
+        (None, TypeError, "give a Server"),
+        (42, TypeError, "give a Server"),
+        ([], TypeError, "a command as a list"),
+        ([1, 2], TypeError, "a command as a list"),
+        (b"server.py", TypeError, "give a Server"),
+        (Server, TypeError, "give a Server"),
+        ({}, ValueError, "`command`"),
+        ({"mcpServers": {}}, ValueError, "mcpServers"),
+        ({"command": "x", "args": [1]}, TypeError, "text, not 1"),
+        ({"command": "x", "env": {"PORT": 80}}, TypeError, "text, not 80"),
+        ({"command": None}, TypeError, "text, not None"),
+        (["a\0b"], TypeError, "text"),
+        ("", ValueError, r"\.py"),
+        ("server", ValueError, r"\.py"),
+        ("uvx some-server", ValueError, "command as a list"),
+        ("/nowhere/server.py", FileNotFoundError, "no such file"),
+        (Path("/nowhere/server.py"), FileNotFoundError, "no such file"),
+    ],
+)
+def test_what_cannot_be_a_target_is_refused_at_once(
+    target: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        Client(target)
+
+
+async def test_a_command_that_is_not_there() -> None:
+    with pytest.raises(ConnectionLost, match=r"no-such-command.*was not found") as caught:
+        await Client(["no-such-command", "--now"]).connect()
+    assert not caught.value.maybe_executed
+
+
+async def test_a_folder_that_is_not_there() -> None:
+    with pytest.raises(ConnectionLost, match=r"/nowhere.*was not found"):
+        await Client([sys.executable, "-c", ""], cwd="/nowhere").connect()
+
+
+async def test_a_file_that_may_not_be_run(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    with pytest.raises(ConnectionLost, match="cannot start"):
+        await Client([str(plain)]).connect()

@@ -1,7 +1,6 @@
-"""Starting work, at once where Python can."""
+"""Starting work, at once."""
 
 import asyncio
-import sys
 
 from mcpearl.runtime.tasks import spawn
 
@@ -15,7 +14,7 @@ async def test_work_is_begun_and_finished() -> None:
         trace.append("finished")
 
     task = spawn(asyncio.get_running_loop(), work())
-    assert trace == (["begun"] if sys.version_info >= (3, 12) else [])
+    assert trace == ["begun"]
     await task
     assert trace == ["begun", "finished"]
 
@@ -29,3 +28,42 @@ async def test_work_can_be_cancelled() -> None:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+async def test_the_work_is_the_current_task_from_its_first_step() -> None:
+    seen: list[asyncio.Task[None] | None] = []
+
+    async def work() -> None:
+        seen.append(asyncio.current_task())
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0)
+        seen.append(asyncio.current_task())
+
+    outer = asyncio.current_task()
+    task = spawn(asyncio.get_running_loop(), work())
+    assert asyncio.current_task() is outer
+    await task
+    assert seen == [task, task]
+
+
+async def test_the_loop_schedules_as_before() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def work() -> None:
+        raise ValueError("at once")
+
+    task = spawn(loop, work())
+    assert isinstance(task.exception(), ValueError)
+    called = asyncio.Event()
+    loop.call_soon(called.set)
+    await asyncio.wait_for(called.wait(), 5)
+
+
+async def test_a_timeout_of_the_first_step_ends_the_work() -> None:
+    async def work() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(3600)
+
+    task = spawn(asyncio.get_running_loop(), work())
+    await asyncio.wait([task])
+    assert isinstance(task.exception(), TimeoutError)

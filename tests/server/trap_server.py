@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -14,6 +15,12 @@ from mcpearl import Context, Limits, Server
 QUICK = "--quick" in sys.argv  # little patience at the end
 SMALL = "--small" in sys.argv  # small limits
 mcpearl.server.connection.STALL = 0.5
+
+if "--cramped" in sys.argv:
+    # No room for another thread's stack.
+    threading.stack_size(64 * 1024 * 1024)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 48 * 1024 * 1024,) * 2)
 
 if "--greets" in sys.argv:
     print("Welcome to the server!")

@@ -303,27 +303,23 @@ class Client:
             if raise_on_error:
                 raise ToolError(_text_of(result) or f"tool `{name}` failed")
         elif self._outputs is not None:
-            await self._check_output(name, result)
+            if not self._outputs.knows(name):
+                await self._learn_outputs(self._outputs, name)
+            self._outputs.check(name, result)
         return result
 
-    async def _check_output(self, name: str, result: CallToolResult) -> None:
-        assert self._outputs is not None
-        assert self._learning is not None
-        if not self._outputs.knows(name):
-            async with self._learning:
-                if not self._outputs.knows(name):
-                    await self._learn_outputs(name)
-        self._outputs.check(name, result)
-
-    async def _learn_outputs(self, name: str) -> None:
+    async def _learn_outputs(self, outputs: OutputChecks, name: str) -> None:
         """List the tools for what they promise. A list that fails costs the check, not the call."""
-        assert self._outputs is not None
-        try:
-            async for _ in self.tools():  # `list_tools` learns what it sees
-                pass
-        except McpearlError as error:
-            logger.warning("the result of tool %s is not checked: %s", name, error)
-        self._outputs.settle(name)
+        assert self._learning is not None
+        async with self._learning:
+            if outputs.knows(name):
+                return  # another call has asked meanwhile
+            try:
+                async for _ in self.tools():  # `list_tools` learns what it sees
+                    pass
+            except McpearlError as error:
+                logger.warning("the result of tool %s is not checked: %s", name, error)
+            outputs.settle(name)
 
     # Resources
 
@@ -529,13 +525,14 @@ class Client:
         self._need(method)
         connection = self._live()
         timeout = self._timeout if timeout is None else timeout
+        max_timeout = self._max_timeout if timeout <= self._max_timeout else timeout
         for number in range(self._max_rounds + 1):
             result = await connection.request(
                 method,
                 params,
                 kind,
                 timeout=timeout,
-                max_timeout=max(self._max_timeout, timeout),
+                max_timeout=max_timeout,
                 on_progress=on_progress or self._on_progress,
                 meta=meta,
             )

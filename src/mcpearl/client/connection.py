@@ -164,7 +164,7 @@ class ClientConnection:
 
     def _expire(self, now: float) -> float | None:
         for entry in self.end.pending.expire(now):
-            seconds = entry.timeout
+            seconds = entry.seconds
             self._give_up(entry, f"no answer within {seconds:g} s")
             _reject(entry, RequestTimeout(entry.method, seconds, hard=entry.hard))
         return self.end.pending.next_deadline()
@@ -175,17 +175,18 @@ class ClientConnection:
         """Take messages as they come."""
         for frame in frames:
             if isinstance(frame, bytes):
-                self._handle(self.end.receive(frame))
+                event = self.end.receive(frame)
+                if isinstance(event, Answer):
+                    _settle(event)
+                else:
+                    self._handle(event)
             else:
                 logger.warning("the server sent what is no message: %s", frame.reason)
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Answer(entry, result, error):
-                if error is not None:
-                    _reject(entry, McpError.of(error))
-                elif not entry.waiter.done():
-                    entry.waiter.set_result(result)
+            case Answer():
+                _settle(event)
             case Notice():
                 self._notice(event)
             case Call():
@@ -307,6 +308,13 @@ class ClientConnection:
             self._notices.close()
             for feed in self._progress.values():
                 feed.close()
+
+
+def _settle(answer: Answer) -> None:
+    if answer.error is not None:
+        _reject(answer.entry, McpError.of(answer.error))
+    elif not answer.entry.waiter.done():
+        answer.entry.waiter.set_result(answer.result)
 
 
 def _reject(entry: Entry, error: Exception) -> None:

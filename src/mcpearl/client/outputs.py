@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import UNSET
 
 from mcpearl.protocol.errors import InvalidResult
@@ -52,7 +51,7 @@ class OutputChecks:
         if validator is None:
             return
         try:
-            validator.check(msgspec.to_builtins(result.structured_content))
+            validator.check(result.structured_content)
         except ValueError as error:
             raise InvalidResult(
                 f"tool `{name}` gave structured content that breaks its output schema: {error}"

@@ -23,6 +23,12 @@ class Entry(Struct, eq=False):
     timeout: float
     deadline: float
     hard_deadline: float
+    max_timeout: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it was waited for, when it expires: the time that progress moved on, or all."""
+        return round(self.max_timeout, 3) if self.hard else self.timeout
 
     @property
     def hard(self) -> bool:
@@ -69,7 +75,7 @@ class Pending:
             hard = now + max_timeout
             if hard < deadline:
                 deadline = hard
-        entry = Entry(id, method, waiter, timeout, deadline, hard)
+        entry = Entry(id, method, waiter, timeout, deadline, hard, hard - now)
         self._entries[id] = entry
         if deadline == inf:
             return entry

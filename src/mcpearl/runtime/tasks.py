@@ -1,22 +1,53 @@
-"""Starting a coroutine as a task, eagerly where Python can, so that short work never waits a turn."""
+"""Starting a coroutine as a task that runs at once, so that short work never waits a turn.
+
+From Python 3.12 tasks can start eagerly by themselves. On 3.11 the same is done by hand: the step a
+new task would schedule is caught and run in place, with the task as the current one. The task is
+an ordinary one in every other way, so `asyncio.timeout`, task groups and anyio work in it.
+"""
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
+
+Work = Coroutine[Any, Any, None]
 
 if sys.version_info >= (3, 12):
 
-    def spawn(
-        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
-    ) -> asyncio.Task[None]:
+    def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
         """Run `work` up to its first wait now, and the rest on the loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
 else:
+    from asyncio.tasks import _enter_task, _leave_task
 
-    def spawn(
-        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]
-    ) -> asyncio.Task[None]:
-        """Run `work` on the loop."""
-        return loop.create_task(work)
+    class _Catcher:
+        """Stands for `call_soon` while a task is made, and keeps what it would schedule."""
+
+        __slots__ = ("context", "step")
+
+        def __call__(self, step: Callable[[], Any], *, context: Context) -> None:
+            self.step = step
+            self.context = context
+
+    def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
+        """Run `work` up to its first wait now, and the rest on the loop."""
+        caught = _Catcher()
+        try:
+            loop.call_soon = caught  # type: ignore[method-assign, assignment]
+        except AttributeError:  # a loop that cannot be told; it starts the task in its next turn
+            return loop.create_task(work)
+        try:
+            task = asyncio.Task(work, loop=loop)
+        finally:
+            del loop.call_soon
+        current = asyncio.current_task(loop)
+        if current is not None:
+            _leave_task(loop, current)
+        try:
+            caught.context.run(caught.step)
+        finally:
+            if current is not None:
+                _enter_task(loop, current)
+        return task

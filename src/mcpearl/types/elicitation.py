@@ -175,9 +175,10 @@ def schema_defaults(requested: RequestedSchema) -> dict[str, Any]:
     """Collect the defaults a form declares, by property."""
     defaults = {}
     for name, definition in requested.properties.items():
-        schema = primitive_schema(definition) if isinstance(definition, dict) else definition
-        if schema.default is not None:
-            defaults[name] = schema.default
+        # What else a property says does not matter here, so it need not be well formed.
+        default = definition.get("default") if isinstance(definition, dict) else definition.default
+        if default is not None:
+            defaults[name] = default
     return defaults
 
 

@@ -221,7 +221,7 @@ def _notify(count: int, subscribers: int) -> float:
     uri, index = "bench://resource", Subscriptions()
     outlets = [CountingOutlet() for _ in range(subscribers)]
     for outlet in outlets:
-        index.subscribe(Subscriber(outlet), uri, limit=1)
+        index.subscribe(Subscriber(outlet), uri)
     updates = max(count // subscribers, 1)
     expect(index.resource_updated(uri) == subscribers, "not every subscriber was told")
     expect(all(outlet.last == UPDATED for outlet in outlets), "a subscriber was told wrongly")

@@ -24,14 +24,18 @@ async def book(ctx: Context) -> str:
     if not answer.accepted:
         return "Nothing booked."
     number = await ctx.once("booking", lambda: "B-1001")  # not again if asked again below
-    sure = await ctx.elicit(f"{answer.data.days} days in {answer.data.city}, number {number}. Sure?")
+    sure = await ctx.elicit(
+        f"{answer.data.days} days in {answer.data.city}, number {number}. Sure?"
+    )
     return f"Booked {number}." if sure.accepted else f"Cancelled {number}."
 
 
 def fill_in(form: ElicitRequestParams) -> dict[str, str] | bool:
     """Play the user."""
     print("asked:", form.message)
-    return {"city": "Lisbon"} if form.requested_schema and form.requested_schema.properties else True
+    return (
+        {"city": "Lisbon"} if form.requested_schema and form.requested_schema.properties else True
+    )
 
 
 async def main() -> None:

@@ -18,7 +18,11 @@ def snippets(page: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "code",
-    [pytest.param(code, id=f"{page.stem}-{n}") for page in PAGES for n, code in enumerate(snippets(page))],
+    [
+        pytest.param(code, id=f"{page.stem}-{n}")
+        for page in PAGES
+        for n, code in enumerate(snippets(page))
+    ],
 )
 def test_snippet(code: str):
     names = {"__name__": "snippet"}

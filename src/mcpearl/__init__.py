@@ -3,7 +3,9 @@
 Names are loaded when first used, so that a program pays only for the side it is on.
 """
 
+import gc
 import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mcpearl._version import __version__
@@ -83,9 +85,20 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'mcpearl' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"mcpearl.{home}"), name)
+    value = getattr(_load(f"mcpearl.{home}"), name)
     globals()[name] = value
     return value
+
+
+def _load(module: str) -> ModuleType:
+    """Import a module without the collector running: imports make much, and no garbage."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def __dir__() -> list[str]:

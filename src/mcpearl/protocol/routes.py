@@ -20,18 +20,24 @@ _NEWEST_INDEX = len(VERSIONS) - 1
 class Route:
     """One method as its receiver sees it."""
 
-    __slots__ = ("_decode", "name", "needs", "since", "until")
+    __slots__ = ("_decode", "_params", "name", "needs", "since", "until")
 
     def __init__(self, method: Method) -> None:
         self.name = method.name
         self.needs = SERVER_NEEDS.get(method.name)
         self.since = VERSIONS[method.since].index
         self.until = VERSIONS[method.until].index if method.until else _NEWEST_INDEX
-        self._decode: Callable[[bytes | Raw], Any] = (
-            partial(decode, method.params)
-            if issubclass(method.params, Open)
-            else msgspec.json.Decoder(method.params).decode
+        self._params = method.params
+        self._decode: Callable[[bytes | Raw], Any] = self._first_decode
+
+    def _first_decode(self, raw: bytes | Raw) -> Any:
+        """Make the decoder when the method is first called: most never are."""
+        self._decode = (
+            partial(decode, self._params)
+            if issubclass(self._params, Open)
+            else msgspec.json.Decoder(self._params).decode
         )
+        return self._decode(raw)
 
     def decode(self, raw: bytes | Raw) -> Any:
         """Read the params; the error says what does not fit."""

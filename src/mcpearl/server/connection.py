@@ -79,6 +79,7 @@ class ServerConnection:
         self._full: asyncio.TimerHandle | None = None  # there while full; runs when it stalls
         self._held: list[Frame] = []  # read, but not looked at, because it is full
         self._reading = True
+        self._receiving = False
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
 
@@ -90,16 +91,21 @@ class ServerConnection:
             self._held += frames
             return
         receive, refuse, in_flight = self.end.receive, self.end.refuse_frame, self.end.in_flight
-        for taken, frame in enumerate(frames, 1):
-            event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
-            if isinstance(event, Call):
-                self._start(event)
-                if len(in_flight) >= self._ceiling and self._is_full():
-                    self._held = frames[taken:]
-                    self._hold()
-                    return
-            else:
-                self._handle(event)
+        self._receiving = True  # what is answered meanwhile leaves together
+        try:
+            for taken, frame in enumerate(frames, 1):
+                event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
+                if isinstance(event, Call):
+                    self._start(event)
+                    if len(in_flight) >= self._ceiling and self._is_full():
+                        self._held = frames[taken:]
+                        self._hold()
+                        break
+                else:
+                    self._handle(event)
+        finally:
+            self._receiving = False
+            self.transport.flush()
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -248,7 +254,7 @@ class ServerConnection:
             message = self._encode(call, answer_to(call, no_form, mask=False))
         if message is not None:
             call.outlet.send(message)
-            if not self.end.in_flight:
+            if not self._receiving and not self.end.in_flight:
                 self.transport.flush()
         if self._full is not None or self._drained is not None:
             self._done()

@@ -7,7 +7,6 @@ is the same in every worker of the same server.
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from hashlib import blake2b
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -24,7 +23,7 @@ class Listing(Generic[T]):
     def __init__(self, kind: str, scope: str, page_size: int) -> None:
         self.kind = kind
         self.page_size = page_size
-        self._secret = blake2b(f"{scope}/{kind}".encode()).digest()
+        self._scope = f"{scope}/{kind}".encode()
         self._entries: dict[str, tuple[int, T]] = {}  # with their numbers, which grow
         self._next = 1
         self._adding = threading.Lock()  # a plain function may add from its thread
@@ -93,4 +92,7 @@ class Listing(Generic[T]):
         )
 
     def _check(self, position: bytes) -> bytes:
-        return blake2b(position, key=self._secret, digest_size=_CHECK_BYTES).digest()
+        from hashlib import blake2b  # only lists of several pages need it
+
+        secret = blake2b(self._scope).digest()
+        return blake2b(position, key=secret, digest_size=_CHECK_BYTES).digest()

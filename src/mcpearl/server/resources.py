@@ -8,7 +8,6 @@ from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
 from mcpearl.server.functions import HandlerFunction, compile_handler
 from mcpearl.server.results import read_result
-from mcpearl.server.uri_template import UriTemplate
 from mcpearl.types.base import Annotations, CacheScope, Icon, Result
 from mcpearl.types.resources import ReadResourceResult, Resource, ResourceTemplate
 
@@ -114,6 +113,8 @@ class TemplateEntry(_Reader):
         cache_scope: CacheScope | None = None,
     ) -> None:
         signature = compile_handler(function, "resource", name)
+        from mcpearl.server.uri_template import UriTemplate  # its patterns take time to compile
+
         self.template = UriTemplate(uri_template)
         self._check_variables(uri_template, signature.input_schema)
         super().__init__(HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope)

@@ -5,13 +5,12 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
-from mcpearl.protocol.seal import Sealer
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.threads import ThreadPool
@@ -29,6 +28,9 @@ from mcpearl.types.resources import ReadResourceResult
 from mcpearl.types.tools import ToolAnnotations
 
 logger = logging.getLogger("mcpearl.server")
+if TYPE_CHECKING:
+    from mcpearl.protocol.seal import Sealer
+
 F = TypeVar("F", bound=Callable[..., Any])
 Next = Callable[[], Awaitable[Result]]
 Middleware = Callable[[Context, Next], Awaitable[Result]]
@@ -342,9 +344,11 @@ class Server:
     def noticed(self, notice: Notice, connection: ServerConnection) -> None:
         """Take a notification of a client that is for the application."""
 
-    def sealer(self) -> Sealer:
+    def sealer(self) -> "Sealer":
         """The sealer of `requestState`, made when first needed."""
         if self._sealer is None:
+            from mcpearl.protocol.seal import Sealer
+
             self._sealer = Sealer(
                 self._state_keys, ttl=self._state_ttl, max_size=self.limits.max_request_state
             )

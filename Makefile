@@ -14,7 +14,7 @@ help:
 	@echo "make clean  remove everything that was installed or built"
 
 run: $(VENV)/.run
-	@$(BIN)/python examples/weather_server.py
+	@$(BIN)/python examples/weather_server.py --http
 
 test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check unit
 

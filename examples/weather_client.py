@@ -1,6 +1,10 @@
-"""Starts the weather server and uses it. `python examples/weather_client.py`."""
+"""Uses the weather server: one it starts, or the one at the address it is given.
+
+`python examples/weather_client.py [http://127.0.0.1:8000/mcp]`
+"""
 
 import asyncio
+import sys
 from pathlib import Path
 
 from mcpearl import Client
@@ -10,7 +14,8 @@ SERVER = Path(__file__).with_name("weather_server.py")
 
 async def main() -> None:
     """List, call, read."""
-    async with Client(SERVER) as client:
+    target = sys.argv[1] if len(sys.argv) > 1 else SERVER
+    async with Client(target) as client:
         async for tool in client.tools():
             print(f"{tool.name}: {tool.description}")
         result = await client.call_tool("forecast", {"city": "Oslo"})

@@ -1,4 +1,7 @@
-"""A small weather server: tools, resources, a prompt. `python examples/weather_server.py`."""
+"""A small weather server: tools, resources, a prompt.
+
+`python examples/weather_server.py` serves on stdio, `… --http` at http://127.0.0.1:8000/mcp.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -54,12 +57,22 @@ def complete_city(typed: str) -> list[str]:
     return [city for city in sorted(SKIES) if city.startswith(typed)]
 
 
+SERVES = "weather 1.0.0 serves 2 tools, 1 resource template and 1 prompt, every protocol version"
+
 if __name__ == "__main__":
-    print(
-        "weather 1.0.0 serves 2 tools, 1 resource template and 1 prompt on stdio (both eras).\n"
-        "It reads JSON-RPC messages, one per line, from standard input; end with Ctrl-D.\n"
-        "Connect a client:  python examples/weather_client.py\n"
-        'or from code:      async with Client("examples/weather_server.py") as client: ...',
-        file=sys.stderr,
-    )
-    app.run()
+    if "--http" in sys.argv:
+        print(
+            f"{SERVES},\nat http://127.0.0.1:8000/mcp (Ctrl-C ends it).\n"
+            "Connect a client:  python examples/weather_client.py http://127.0.0.1:8000/mcp\n"
+            'or from code:      async with Client("http://127.0.0.1:8000/mcp") as client: ...',
+            file=sys.stderr,
+        )
+        app.run("http", port=8000)
+    else:
+        print(
+            f"{SERVES},\non stdio: it reads messages, one per line, and ends with Ctrl-D.\n"
+            "Connect a client:  python examples/weather_client.py\n"
+            'or from code:      async with Client("examples/weather_server.py") as client: ...',
+            file=sys.stderr,
+        )
+        app.run()

@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,35 @@ def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
 )
 def test_example(example: str, says: str):
     assert says in run(Path("examples") / example)
+
+
+def test_the_demo_over_http():
+    with subprocess.Popen(
+        [sys.executable, "examples/weather_server.py", "--http"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            said = [server.stderr.readline() for _ in range(4)]
+            assert "http://127.0.0.1:8000/mcp" in said[1]
+            wait_for_port(8000)
+            printed = run("examples/weather_client.py", "http://127.0.0.1:8000/mcp")
+        finally:
+            server.terminate()
+    assert '{"city":"Lisbon","sky":"sun"}' in printed
+    assert server.returncode == 0
+
+
+def wait_for_port(port: int) -> None:
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(f"nothing listens on port {port}")
 
 
 def test_every_example_is_run():

@@ -25,7 +25,7 @@ from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
 from mcpearl.client.handshake import Handshake, Introduction
 from mcpearl.client.outputs import OutputChecks
 from mcpearl.client.subscriptions import Subscription, not_modern
-from mcpearl.client.targets import ProcessOptions, find_route
+from mcpearl.client.targets import ReachOptions, find_route
 from mcpearl.protocol.capabilities import SERVER_NEEDS
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.errors import (
@@ -63,6 +63,7 @@ from mcpearl.types.completion import (
 )
 from mcpearl.types.content import TextContent
 from mcpearl.types.input_required import InputRequiredResult
+from mcpearl.types.jsonrpc import HEADER_MISMATCH
 from mcpearl.types.logging import (
     LoggingLevel,
     LoggingMessageNotificationParams,
@@ -131,8 +132,9 @@ class Client:
         inherit_env: bool = False,
         cwd: str | Path | None = None,
         on_stderr: Callable[[str], None] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        options = ProcessOptions(env, inherit_env, cwd, on_stderr)
+        options = ReachOptions(env, inherit_env, cwd, on_stderr, headers)
         self._route = find_route(target, options)
         known_as = self._route.identity if self._route.restartable else None
         self._handshake = Handshake(known_as, protocol, connect_timeout, log_level)
@@ -275,6 +277,9 @@ class Client:
     async def list_tools(self, cursor: str | None = None) -> ListToolsResult:
         """Get one page of the tools."""
         result = await self._page("tools/list", cursor, ListToolsResult)
+        learn = getattr(self._live().transport, "learn_tools", None)
+        if learn is not None:  # some parameters travel as headers too
+            result = replace(result, tools=learn(result.tools))
         if self._outputs is not None:
             self._outputs.learn(result.tools)
         return result
@@ -296,9 +301,19 @@ class Client:
         """Call a tool. A tool that failed gives `is_error`; with `raise_on_error`, a `ToolError`."""
         encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
         params = CallToolRequestParams(name=name, arguments=encoded)
-        result = await self._ask_in_rounds(
-            "tools/call", params, CallToolResult, timeout, on_progress, meta
-        )
+        try:
+            result = await self._ask_in_rounds(
+                "tools/call", params, CallToolResult, timeout, on_progress, meta
+            )
+        except McpError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+            self._cache.clear("tools/list")  # the tool wants other headers than it did
+            async for _ in self.tools():
+                pass
+            result = await self._ask_in_rounds(
+                "tools/call", params, CallToolResult, timeout, on_progress, meta
+            )
         if result.is_error:
             if raise_on_error:
                 raise ToolError(_text_of(result) or f"tool `{name}` failed")

@@ -262,6 +262,13 @@ class ClientConnection:
     def writable(self, flowing: bool) -> None:
         """Requests are bounded by `Limits.max_pending`; there is nothing else to hold back."""
 
+    def failed(self, request_id: int | str, error: Exception) -> None:
+        """Fail the one request whose exchange broke; the others go on."""
+        entry = self.end.pending.get(request_id)
+        if entry is not None:
+            self.end.pending.discard(entry.id)
+            _reject(entry, error)
+
     # Ending
 
     def ended(self) -> None:

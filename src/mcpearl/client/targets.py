@@ -17,16 +17,18 @@ Target = "Server | Transport | str | Path | Sequence[str] | Mapping[str, Any]"
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
 _numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()
-_LATER = ("http://", "https://", "tcp://", "tls://", "unix://", "ws://", "wss://")
+_LATER = ("tcp://", "tls://", "unix://", "ws://", "wss://")
 
 
-class ProcessOptions(NamedTuple):
-    """How a server process is started; see `ProcessTransport`."""
+class ReachOptions(NamedTuple):
+    """How a server is reached: as a process (see `ProcessTransport`), or what HTTP requests carry."""
 
     env: Mapping[str, str] | None = None
     inherit_env: bool = False
     cwd: str | Path | None = None
     on_stderr: Callable[[str], None] | None = None
+    headers: Mapping[str, str] | None = None
+    """Of every HTTP request, for a server reached by address."""
 
 
 class Route(NamedTuple):
@@ -41,7 +43,7 @@ class Route(NamedTuple):
     server: "Server | None" = None
 
 
-def find_route(target: Any, options: ProcessOptions) -> Route:
+def find_route(target: Any, options: ReachOptions) -> Route:
     """Find out what a target is; the error lists what it can be."""
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
@@ -56,12 +58,23 @@ def find_route(target: Any, options: ProcessOptions) -> Route:
     if isinstance(target, Sequence) and target and all(isinstance(p, str) for p in target):
         return _command(list(target), options)
     raise TypeError(
-        f"cannot connect to {target!r}; give a Server, the path of a .py or .js file, "
+        f"cannot connect to {target!r}; give a Server, a URL, the path of a .py or .js file, "
         "a command as a list, or a transport"
     )
 
 
-def _named(target: str, options: ProcessOptions) -> Route:
+def _http(url: str, options: ReachOptions) -> Route:
+    def start(limits: Limits) -> Transport:
+        from mcpearl.transports.http_client import HttpTransport
+
+        return HttpTransport(url, limits, headers=options.headers)
+
+    return Route(url, url, restartable=True, transport=start)
+
+
+def _named(target: str, options: ReachOptions) -> Route:
+    if target.startswith(("http://", "https://")):
+        return _http(target, options)
     if target.startswith(_LATER):
         scheme = target.partition(":")[0]
         raise ValueError(f"cannot connect to {target!r}: the wire `{scheme}` is not there yet")
@@ -76,7 +89,7 @@ def _named(target: str, options: ProcessOptions) -> Route:
     return _command([runner, str(Path(target).absolute())], options)
 
 
-def _configured(target: Mapping[str, Any], options: ProcessOptions) -> Route:
+def _configured(target: Mapping[str, Any], options: ReachOptions) -> Route:
     """Read the form hosts keep in their configuration: command, args, env, cwd."""
     if "command" not in target:
         raise ValueError(f"a server's configuration needs `command`; this one has {list(target)}")
@@ -85,7 +98,7 @@ def _configured(target: Mapping[str, Any], options: ProcessOptions) -> Route:
     return _command([target["command"], *(target.get("args") or ())], merged)
 
 
-def _command(command: list[str], options: ProcessOptions) -> Route:
+def _command(command: list[str], options: ReachOptions) -> Route:
     texts: list[Any] = [*command, *(options.env or {}), *(options.env or {}).values()]
     for text in texts:
         if not isinstance(text, str) or "\0" in text:
@@ -97,7 +110,14 @@ def _command(command: list[str], options: ProcessOptions) -> Route:
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.process import ProcessTransport
 
-        return ProcessTransport(command, limits, **options._asdict())
+        return ProcessTransport(
+            command,
+            limits,
+            env=options.env,
+            inherit_env=options.inherit_env,
+            cwd=options.cwd,
+            on_stderr=options.on_stderr,
+        )
 
     identity = repr((command, str(options.cwd or ""), sorted((options.env or {}).items())))
     return Route(" ".join(command), identity, restartable=True, transport=start)

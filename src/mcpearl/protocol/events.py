@@ -22,6 +22,10 @@ class Outlet(Protocol):
         """Hand over one message; it leaves in order, as soon as the wire takes it."""
         ...
 
+    def finish(self, message: bytes, refused: bool = False) -> None:
+        """Hand over the answer; `refused` when nobody got to see the request."""
+        ...
+
 
 class Caller:
     """Who is asking: one per legacy session, or one per way a modern client presents itself."""

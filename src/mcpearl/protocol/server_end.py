@@ -31,6 +31,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, unknown_method
+from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -39,6 +40,7 @@ from mcpearl.types.base import (
     Result,
     encode,
 )
+from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.jsonrpc import INVALID_REQUEST
 
 _MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
@@ -59,6 +61,12 @@ class ServerEnd(End):
         self.principal = principal
         self.reception = modern.Reception(offer.versions, principal)
         self.lifecycle.take(Step.CONNECT)
+
+    def assume(self, version: str) -> None:
+        """Take the session as initialized, where none is kept: the client is not known."""
+        self.caller = Caller(VERSIONS[version], None, ClientCapabilities(), None, self.principal)
+        self.lifecycle.take(Step.INITIALIZE)
+        self.lifecycle.take(Step.INITIALIZED)
 
     # Receiving
 

@@ -29,6 +29,7 @@ from mcpearl.protocol.events import (
     Many,
     Notice,
     Opened,
+    Outlet,
     Ready,
     Reply,
 )
@@ -59,6 +60,18 @@ STALL = 5.0  # seconds without any call ending after which a full connection rea
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 
 
+class _Whole:
+    """The outlet of a connection that carries everything: an answer is a message like others."""
+
+    __slots__ = ("send",)
+
+    def __init__(self, transport: Transport) -> None:
+        self.send = transport.send
+
+    def finish(self, message: bytes, refused: bool = False) -> None:
+        self.send(message)
+
+
 class ServerConnection:
     """A `Receiver` for the messages of one client."""
 
@@ -69,6 +82,7 @@ class ServerConnection:
         self.thread = threading.get_ident()
         self.end = ServerEnd(server.offer, server.stamp, server.limits, principal)
         self.closed = asyncio.Event()
+        self._outlet: Outlet = _Whole(transport)
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._subscriber: Subscriber | None = None  # the legacy session's
         self._listeners: dict[int | str, Subscriber] = {}  # by id of their listen request
@@ -96,7 +110,7 @@ class ServerConnection:
             for taken, frame in enumerate(frames, 1):
                 event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
                 if isinstance(event, Call):
-                    self._start(event)
+                    self._start(event, self._outlet)
                     if len(in_flight) >= self._ceiling and self._is_full():
                         self._held = frames[taken:]
                         self._hold()
@@ -107,10 +121,34 @@ class ServerConnection:
             self._receiving = False
             self.transport.flush()
 
+    def receive(self, message: bytes, outlet: Outlet) -> bool:
+        """Take one message whose answer has an outlet of its own; whether there will be one."""
+        return self._take(self.end.receive(message), outlet)
+
+    def _take(self, event: Event, outlet: Outlet) -> bool:
+        match event:
+            case Call():
+                self._start(event, outlet)
+            case Reply(message, refused):
+                outlet.finish(message, refused)
+            case Opened(message):
+                outlet.finish(message)
+            case Many(events):
+                awaited = [self._take(each, outlet) for each in events]
+                return any(awaited)
+            case _:
+                self._handle(event)
+                return False
+        return True
+
+    def speak(self, version: str) -> None:
+        """Take the session as initialized in this version, where no session is kept."""
+        self.end.assume(version)
+
     def _handle(self, event: Event) -> None:
         match event:
             case Call():
-                self._start(event)
+                self._start(event, self._outlet)
             case Reply(message) | Opened(message):
                 self.transport.send(message)
             case Answer():
@@ -130,7 +168,7 @@ class ServerConnection:
                 logger.debug("ignored: %s", reason)
 
     def _ready(self) -> None:
-        self._subscriber = subscriber = Subscriber(self.transport)
+        self._subscriber = subscriber = Subscriber(self._outlet)
         for kind in ("tools", "prompts", "resources"):
             if self.end.offer.has(f"{kind}.list_changed"):
                 self.server.subscriptions.follow(subscriber, kind)
@@ -192,8 +230,8 @@ class ServerConnection:
 
     # Running calls
 
-    def _start(self, call: Call) -> None:
-        call.outlet = self.transport
+    def _start(self, call: Call, outlet: Outlet) -> None:
+        call.outlet = outlet
         if self._drained is not None:
             self._answer(call, _shutting_down())
         elif call.method == "subscriptions/listen":
@@ -253,7 +291,7 @@ class ServerConnection:
             no_form = OutputError(f"The result has no JSON form: {error}")
             message = self._encode(call, answer_to(call, no_form, mask=False))
         if message is not None:
-            call.outlet.send(message)
+            call.outlet.finish(message)
             if not self._receiving and not self.end.in_flight:
                 self.transport.flush()
         if self._full is not None or self._drained is not None:
@@ -299,7 +337,7 @@ class ServerConnection:
     def subscriber(self) -> Subscriber:
         """The legacy session as a subscriber."""
         if self._subscriber is None:
-            self._subscriber = Subscriber(self.transport)
+            self._subscriber = Subscriber(self._outlet)
         return self._subscriber
 
     async def _listen(self, call: Call) -> None:
@@ -357,7 +395,7 @@ class ServerConnection:
                 "see `Limits.max_subscriptions`"
             )
 
-    def _end_listeners(self) -> None:
+    def end_listeners(self) -> None:
         """End every modern subscription in order, with its result."""
         for id, listener in list(self._listeners.items()):
             self.server.subscriptions.leave(listener)
@@ -474,7 +512,7 @@ class ServerConnection:
         self._drained = self._drained or asyncio.Event()
         if self.end.lifecycle.phase is Phase.READY:
             self.end.lifecycle.take(Step.CLOSE)
-        self._end_listeners()
+        self.end_listeners()
         if self._busy():
             try:
                 async with asyncio.timeout(grace):

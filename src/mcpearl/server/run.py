@@ -12,7 +12,7 @@ from mcpearl.server.connection import UNWINDING
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
-WIRES = ("stdio",)
+WIRES = ("stdio", "http")
 
 
 def run(server: "Server", transport: str, **options: Any) -> None:
@@ -61,11 +61,17 @@ async def _end_tasks() -> None:
 
 async def serve(server: "Server", transport: str, **options: Any) -> None:
     """Serve on the running loop until the wire ends or a signal comes."""
-    if transport != "stdio":
-        known = ", ".join(f"{wire!r}" for wire in WIRES)
-        raise ValueError(f"unknown transport {transport!r}; there is {known}")
-    async with server.running():
-        await _serve_stdio(server, **options)
+    match transport:
+        case "stdio":
+            async with server.running():
+                await _serve_stdio(server, **options)
+        case "http":
+            from mcpearl.server.http import serve_http
+
+            await serve_http(server, **options)
+        case _:
+            known = ", ".join(f"{wire!r}" for wire in WIRES)
+            raise ValueError(f"unknown transport {transport!r}; there is {known}")
 
 
 async def _serve_stdio(server: "Server") -> None:
@@ -74,7 +80,7 @@ async def _serve_stdio(server: "Server") -> None:
     transport = StdioTransport(server.limits)
     connection = await server.connect(transport)
     try:
-        with _stop_signals() as stop:
+        with stop_signals() as stop:
             ended = asyncio.ensure_future(connection.closed.wait())
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((ended, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -87,7 +93,7 @@ async def _serve_stdio(server: "Server") -> None:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[asyncio.Event]:
+def stop_signals() -> Iterator[asyncio.Event]:
     """Set an event on the first SIGTERM or SIGINT; a second one ends the process at once.
 
     The handlers are the interpreter's, not the loop's: they run even when a handler blocks the loop.

@@ -25,11 +25,12 @@ from mcpearl.server.tools import ToolEntry
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
 from mcpearl.types.resources import ReadResourceResult
-from mcpearl.types.tools import ToolAnnotations
+from mcpearl.types.tools import Tool, ToolAnnotations
 
 logger = logging.getLogger("mcpearl.server")
 if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.transports.http_endpoint import Endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
 Next = Callable[[], Awaitable[Result]]
@@ -417,6 +418,20 @@ class Server:
             self.connections.discard(connection)
             raise
         return connection
+
+    def asgi(self, **options: Any) -> "Endpoint":
+        """Give the ASGI application that serves this server, at `/mcp` unless `path` says else.
+
+        Serve it with any ASGI server, or mount it in Starlette or FastAPI; see `Endpoint`.
+        """
+        from mcpearl.server.http import make_endpoint
+
+        return make_endpoint(self, **options)
+
+    def tool_definition(self, name: str) -> Tool | None:
+        """How a registered tool is announced; None when it is not in the server's own registry."""
+        entry = self._registry.tools.get(name)
+        return None if entry is None else entry.definition
 
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code."""

@@ -1,0 +1,100 @@
+"""Serving over HTTP: the server behind an ASGI endpoint, and uvicorn in front of it."""
+
+import asyncio
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcpearl.server.connection import ServerConnection
+from mcpearl.server.run import stop_signals
+from mcpearl.transports.http_endpoint import LOCAL_HOSTS, Endpoint
+from mcpearl.transports.http_headers import ToolHeaders
+from mcpearl.transports.transport import Transport
+from mcpearl.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+
+class HttpHost:
+    """What an endpoint asks of a server."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.limits = server.limits
+        self._headers = ToolHeaders()
+        self._seen: dict[str, Tool] = {}
+
+    def converse(self, transport: Transport, principal: Any) -> ServerConnection:
+        """Make the server's side of one client."""
+        connection = ServerConnection(self._server, transport, principal)
+        self._server.connections.add(connection)
+        return connection
+
+    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str]]:
+        """The headers a call of this tool must have, with the values they must have."""
+        definition = self._server.tool_definition(name)
+        if definition is None:
+            return []
+        if self._seen.get(name) is not definition:
+            self._seen[name] = definition
+            self._headers.learn([definition])
+        if not self._headers.mirrors(name):
+            return []
+        try:
+            return self._headers.of(name, msgspec.json.decode(arguments))
+        except msgspec.DecodeError:
+            return []
+
+
+def make_endpoint(server: "Server", **options: Any) -> Endpoint:
+    """Give the ASGI application of a server; its lifespan holds the server up."""
+    return Endpoint(HttpHost(server), lifespan=server.running, **options)
+
+
+async def serve_http(
+    server: "Server",
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    certificate: str | None = None,
+    key: str | None = None,
+    **options: Any,
+) -> None:
+    """Serve on uvicorn until a signal comes."""
+    import uvicorn
+
+    local = LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
+    options.setdefault("allowed_hosts", local)
+    endpoint = make_endpoint(server, **options)
+    config = uvicorn.Config(
+        endpoint,
+        host=host,
+        port=port,
+        http="httptools",
+        loop="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        timeout_graceful_shutdown=max(1, int(server.grace)),
+        server_header=False,
+        date_header=False,
+    )
+    front = uvicorn.Server(config)
+    front.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+    with stop_signals() as stop:
+        ending = asyncio.ensure_future(_end_on(stop, endpoint, front))
+        try:
+            await front.serve()
+        finally:
+            ending.cancel()
+
+
+async def _end_on(stop: asyncio.Event, endpoint: Endpoint, front: Any) -> None:
+    """Bring the streams to an end first, since uvicorn waits for open responses."""
+    await stop.wait()
+    await endpoint.close()
+    front.should_exit = True

@@ -1,0 +1,469 @@
+"""The client's end of Streamable HTTP, in both its shapes, and of HTTP+SSE before it.
+
+Each message is a POST of its own; whatever comes back, as JSON or as events, is handed on as
+messages, and whatever goes wrong is told to the one request it happened to. In the legacy era there
+is also a session, a standing stream for what belongs to no request, and streams that break and are
+resumed. In the modern era giving up a request closes its response, and nothing else is kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from msgspec import UNSET
+
+from mcpearl.protocol.client_end import LISTEN
+from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.protocol.framing import Frame
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.versions import VERSIONS
+from mcpearl.runtime.tasks import spawn
+from mcpearl.transports.http_events import EventStreams
+from mcpearl.transports.http_headers import SESSION_ID, ToolHeaders
+from mcpearl.transports.http_link import (
+    JSON,
+    REDIRECTS,
+    Auth,
+    HttpLink,
+    SessionEnded,
+    is_stream,
+    kind_of,
+)
+from mcpearl.transports.http_messages import (
+    Outgoing,
+    agreed_version,
+    answers,
+    connection_failure,
+    error_in,
+    http_failure,
+    read_outgoing,
+    shown,
+)
+from mcpearl.transports.http_wire import HttpConnection, HttpWire, WireError, tls_context
+from mcpearl.transports.sse import EventReader
+from mcpearl.transports.transport import Receiver
+from mcpearl.types.base import RequestId
+from mcpearl.types.tools import Tool
+
+logger = logging.getLogger("mcpearl.http")
+
+_OLD_TRANSPORT = (400, 404, 405)  # how a server of HTTP+SSE may refuse a POST to its stream
+_NOTICE_TIMEOUT = 30.0  # seconds until a notification counts as not taken
+_FAREWELL = 2.0  # seconds for what was taken to leave, and again for the session to end
+
+
+class HttpTransport:
+    """A server at a URL.
+
+    >>> transport = HttpTransport("https://example.com/mcp", Limits(), auth=lambda: "Bearer …")
+
+    `auth` gives the `Authorization` of each exchange, or None. `ca` is a file of certificates to
+    trust, `cert` a file that says who this client is, or that and its key. `proxy` is an `http://`
+    address; without it the environment is asked.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        limits: Limits,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Auth | None = None,
+        verify: bool = True,
+        ca: str | None = None,
+        cert: str | tuple[str, str] | None = None,
+        proxy: str | None = None,
+        connect_timeout: float = 10.0,
+        reconnect_delay: float = 1.0,
+        max_exchanges: int = 256,
+    ) -> None:
+        self._max_message = limits.max_message
+        tls = tls_context(verify=verify, ca=ca, cert=cert) if url.startswith("https:") else None
+        wire = HttpWire(url, tls=tls, proxy=proxy, connect_timeout=connect_timeout)
+        self._link = HttpLink(url, wire, headers, auth)
+        self._connect_timeout = connect_timeout
+        self._streams = EventStreams(self._link, limits.max_message, reconnect_delay, self._hand_on)
+        self._receiver: Receiver | None = None
+        self._tools = ToolHeaders()
+        self._modern = False  # whether the last request was
+        self._starting: RequestId | None = None  # `initialize`, whose answer names the version
+        self._exchanges: dict[RequestId, _Exchange] = {}  # requests that are not answered yet
+        self._unsent: set[_Exchange] = set()  # of these, those notifications wait for
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
+        self._last_notice: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None  # `notifications/initialized`, on its way
+        self._slots = asyncio.Semaphore(max_exchanges)
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._closing = False
+        self._finished = False
+
+    async def open(self, receiver: Receiver) -> None:
+        """Connect, to know that somebody is there; the connection is kept for the first message."""
+        try:
+            connection = await self._link.wire.acquire()
+        except WireError as error:
+            raise ConnectionLost(error.reason) from None
+        self._link.wire.keep(connection)
+        self._receiver = receiver
+
+    # Sending
+
+    def send(self, message: bytes) -> None:
+        """Take one message: its exchange begins now and is nobody else's."""
+        if self._closing or self._finished or self._receiver is None:
+            return
+        outgoing = read_outgoing(message)
+        if outgoing.version is not None:
+            self._link.version, self._modern = outgoing.version, True
+        elif outgoing.method == "initialize":
+            self._link.version, self._modern = None, False
+            self._starting = None if outgoing.id is UNSET else outgoing.id
+        cancelled = outgoing.cancels
+        exchange = None if cancelled is None else self._exchanges.get(cancelled)
+        if exchange is not None and (exchange.modern or not exchange.has_left):
+            exchange.give_up()  # closing the response tells a modern server; before, nobody knows
+            return
+        if cancelled is not None and exchange is None and self._modern:
+            return
+        self._begin(_Exchange(outgoing, message, exchange))
+
+    def _begin(self, exchange: "_Exchange") -> None:
+        outgoing = exchange.outgoing
+        if outgoing.is_request:
+            assert outgoing.id is not UNSET
+            self._exchanges[outgoing.id] = exchange
+            self._unsent.add(exchange)
+            task = exchange.task = self._spawn(self._request(exchange, outgoing.id))
+            task.add_done_callback(lambda _: self._over(exchange))
+            return
+        if outgoing.is_notification:
+            work = self._notify(exchange, self._last_notice, list(self._unsent))
+        else:
+            work = self._deliver(exchange)
+        task = exchange.task = self._spawn(work)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        if outgoing.is_notification:
+            self._last_notice = task
+        if exchange.starts_session:
+            self._opening = task
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = spawn(asyncio.get_running_loop(), work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    async def _request(self, exchange: "_Exchange", id: RequestId) -> None:
+        """See one request to its end, whatever it is."""
+        try:
+            if self._opening is not None and not self._opening.done():
+                await asyncio.wait([self._opening])
+            if exchange.outgoing.method == LISTEN:  # it lasts; it must not take the place of calls
+                await self._post(exchange)
+            else:
+                if self._slots.locked():
+                    self._make_way(exchange)
+                async with self._slots:
+                    await self._post(exchange)
+        except WireError as error:
+            self._fail(id, ConnectionLost(error.reason, maybe_executed=error.sent))
+            if isinstance(error, SessionEnded):
+                self._lose(ConnectionLost(error.reason, maybe_executed=True))
+        except Exception as error:
+            logger.exception("the exchange of %s failed", exchange.name)
+            self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
+
+    def _over(self, exchange: "_Exchange") -> None:
+        """Forget a request, also one that was given up before it began."""
+        self._make_way(exchange)
+        id = exchange.outgoing.id
+        if id is not UNSET and self._exchanges.get(id) is exchange:
+            del self._exchanges[id]
+
+    async def _notify(
+        self,
+        exchange: "_Exchange",
+        before: asyncio.Task[None] | None,
+        unsent: "list[_Exchange]",
+    ) -> None:
+        """Send a notification after the one before it and after the requests before it."""
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        for request in unsent:
+            await request.out_of_the_way()
+        await self._deliver(exchange)
+        if exchange.gives_up is not None:
+            exchange.gives_up.give_up()
+        elif exchange.starts_session and self._link.endpoint is None and not self._closing:
+            self._spawn(self._stand())
+
+    async def _deliver(self, exchange: "_Exchange") -> None:
+        """Send what gets no answer."""
+        try:
+            async with asyncio.timeout(_NOTICE_TIMEOUT):
+                await self._post(exchange)
+        except SessionEnded as error:
+            self._lose(ConnectionLost(error.reason, maybe_executed=True))
+        except (WireError, TimeoutError) as error:
+            logger.warning("%s was not delivered: %s", exchange.name, _reason(error))
+        except Exception:
+            logger.exception("%s was not delivered", exchange.name)
+
+    def _sent(self, exchange: "_Exchange") -> None:
+        exchange.has_left = True
+        self._make_way(exchange)
+
+    def _make_way(self, exchange: "_Exchange") -> None:
+        """Let later notifications pass: the request has left, never will, or waits for its turn."""
+        self._unsent.discard(exchange)
+        exchange.make_way()
+
+    # One exchange
+
+    async def _post(self, exchange: "_Exchange") -> None:
+        connection = await self._link.post(
+            exchange.message,
+            exchange.outgoing.headers(self._tools),
+            exchange.outgoing.version,
+            lambda: self._sent(exchange),
+        )
+        try:
+            await self._answered(exchange, connection)
+        finally:
+            connection.release()
+
+    async def _answered(self, exchange: "_Exchange", connection: HttpConnection) -> None:
+        """Turn the answer of the server into messages."""
+        status = connection.status
+        id = exchange.outgoing.id if exchange.outgoing.is_request else UNSET
+        if id is UNSET:
+            if status >= 300:
+                body = shown(await self._body(connection))
+                logger.warning("%s was refused with HTTP status %d%s", exchange.name, status, body)
+            return
+        if self._link.endpoint is not None and 200 <= status < 300:
+            return  # the answer comes on the stream
+        if exchange.outgoing.method == "initialize" and status == 200:
+            self._learn_session(connection)
+        if is_stream(connection):
+            await self._streams.until_answered(connection, id, resumable=not exchange.modern)
+        elif status == 200 and kind_of(connection) == JSON:
+            await self._read_json(id, connection)
+        else:
+            await self._refused(exchange, id, connection)
+
+    def _learn_session(self, connection: HttpConnection) -> None:
+        session = connection.headers.get(SESSION_ID.lower(), "")
+        if session and all("!" <= character <= "~" for character in session):
+            self._link.session = session
+
+    async def _read_json(self, id: RequestId, connection: HttpConnection) -> None:
+        body = await self._body(connection)
+        if body[:1] != b"[" and not answers(body, id):
+            problem = f"the server answered with what is no answer to the request{shown(body)}"
+            body = http_failure(id, connection.status, problem, {})
+        await self._hand_on([body])
+
+    async def _refused(
+        self, exchange: "_Exchange", id: RequestId, connection: HttpConnection
+    ) -> None:
+        status, headers = connection.status, connection.headers
+        body = await self._body(connection)
+        error = error_in(body, id) if status >= 400 else None
+        may_be_old = exchange.outgoing.method == "initialize" and self._link.endpoint is None
+        if error is None and may_be_old and status in _OLD_TRANSPORT and await self._is_old():
+            await self._post(exchange)
+            return
+        problem = _problem(status, headers) + shown(body)
+        await self._hand_on([error or http_failure(id, status, problem, headers)])
+
+    async def _body(self, connection: HttpConnection) -> bytes:
+        """Read a whole body, within the bound."""
+        parts: list[bytes] = []
+        size = 0
+        while part := await connection.chunk():
+            size += len(part)
+            if size > self._max_message:
+                raise WireError(
+                    f"the server's answer is over the limit of {self._max_message} bytes", sent=True
+                )
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _hand_on(self, frames: list[Frame]) -> None:
+        """Give messages to the receiver, unless it has enough for now."""
+        if self._starting is not None:
+            self._learn_version(frames, self._starting)
+        if not self._flowing.is_set():
+            await self._flowing.wait()
+        if self._receiver is not None and not self._finished and frames:
+            self._receiver.received(frames)
+
+    def _learn_version(self, frames: list[Frame], starting: RequestId) -> None:
+        for frame in frames:
+            if isinstance(frame, bytes) and answers(frame, starting):
+                self._starting = None
+                version = agreed_version(frame)
+                self._link.version = version if version in VERSIONS else None
+
+    # Streams
+
+    async def _stand(self) -> None:
+        """Keep the stream for what belongs to no request."""
+        try:
+            await self._streams.stand()
+        except SessionEnded as error:
+            self._lose(ConnectionLost(error.reason, maybe_executed=True))
+
+    async def _is_old(self) -> bool:
+        """Whether the server speaks HTTP+SSE: then its stream stays open and says where to POST."""
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                endpoint, connection, reader = await self._streams.open_old()
+        except (WireError, TimeoutError) as error:
+            logger.debug("the server does not speak HTTP+SSE either: %s", _reason(error))
+            return False
+        self._link.endpoint = endpoint
+        self._spawn(self._follow(connection, reader))
+        return True
+
+    async def _follow(self, connection: HttpConnection, reader: EventReader) -> None:
+        """Read the one stream of HTTP+SSE. When it ends, so has the connection."""
+        reason = await self._streams.follow(connection, reader)
+        self._lose(ConnectionLost(reason, maybe_executed=True))
+
+    # What the client says of itself
+
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Remember which parameters of tools go into headers; give the tools fit to be called."""
+        return self._tools.learn(tools)
+
+    def pause(self) -> None:
+        """Stop handing on messages; what is being read fills up, and then the server waits."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._flowing.set()
+
+    # Ending
+
+    def _fail(self, id: RequestId, lost: ConnectionLost) -> None:
+        """Tell of one request that it will not be answered."""
+        if self._receiver is None or self._finished:
+            return
+        failed = getattr(self._receiver, "failed", None)
+        if failed is not None:
+            failed(id, lost)
+        else:
+            self._receiver.received([connection_failure(id, lost)])
+
+    def _lose(self, reason: ConnectionLost | None) -> None:
+        """Let go of everything and report the end, once."""
+        if self._finished:
+            return
+        self._finished = True
+        current = asyncio.current_task()
+        for task in list(self._tasks):
+            if task is not current:
+                task.cancel()
+        self._link.wire.close()
+        if self._receiver is not None:
+            self._receiver.lost(reason)
+
+    async def close(self) -> None:
+        """Let what was taken leave, give up what waits, and end the session."""
+        if not self._closing and not self._finished:
+            self._closing = True
+            try:
+                await self._part()
+            finally:
+                self._lose(None)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _part(self) -> None:
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=_FAREWELL)
+        for exchange in list(self._exchanges.values()):
+            exchange.give_up()
+        if self._link.session is None:
+            return
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._link.delete()
+        except (WireError, TimeoutError) as error:
+            logger.debug("the session was not ended: %s", _reason(error))
+
+
+class _Exchange:
+    """One message on its way, and the request it gives up, if it is that kind of message."""
+
+    __slots__ = (
+        "_in_the_way",
+        "_waiter",
+        "gives_up",
+        "has_left",
+        "message",
+        "modern",
+        "outgoing",
+        "task",
+    )
+
+    def __init__(self, outgoing: Outgoing, message: bytes, gives_up: "_Exchange | None") -> None:
+        self.outgoing = outgoing
+        self.message = message
+        self.gives_up = gives_up
+        self.modern = outgoing.version is not None
+        self.task: asyncio.Task[None] | None = None
+        self.has_left = False  # its bytes are on their way
+        self._in_the_way = True
+        self._waiter: asyncio.Future[None] | None = None  # only when somebody waits
+
+    @property
+    def name(self) -> str:
+        """What to call it in the log."""
+        method = self.outgoing.method
+        return "an answer" if method is UNSET else f"`{method}`"
+
+    @property
+    def starts_session(self) -> bool:
+        """Whether everything else of a legacy session comes after it."""
+        return self.outgoing.method == "notifications/initialized"
+
+    def give_up(self) -> None:
+        """Close its connection, or not even begin."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def out_of_the_way(self) -> None:
+        """Wait until nothing has to wait for it any more."""
+        if self._in_the_way:
+            self._waiter = self._waiter or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._waiter])
+
+    def make_way(self) -> None:
+        """Let pass who waits."""
+        self._in_the_way = False
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or "no answer in time"
+
+
+def _problem(status: int, headers: Mapping[str, str]) -> str:
+    if status in REDIRECTS:
+        return f"HTTP status {status} points to {headers.get('location', '')!r:.200}"
+    if 200 <= status < 300:
+        kind = headers.get("content-type", "")
+        return f"HTTP status {status} with content type {kind!r:.100} is no answer"
+    return f"HTTP status {status}"

@@ -1,0 +1,704 @@
+"""Streamable HTTP, the server's side: one ASGI endpoint for every version at once.
+
+What is checked of a request before its message is looked at, which status an answer travels with,
+and when an answer becomes a stream is decided here, straight on ASGI. The messages themselves are
+the protocol's affair.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS
+from mcpearl.transports.http_headers import NAMED_BY, decode_value
+from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
+from mcpearl.transports.http_stream import Exchange, Reader, Stream
+from mcpearl.transports.sse import KEEP_ALIVE
+from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
+from mcpearl.types.jsonrpc import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_JSON = b"application/json"
+_EVENTS = b"text/event-stream"
+_WATCH_AFTER = 0.2  # seconds a call may take before a disconnect is looked for
+_NOTHING: dict[str, Any] = {"type": "http.response.body", "body": b""}
+
+
+class Conversation(Protocol):
+    """What an endpoint needs of a connection of the server."""
+
+    def receive(self, message: bytes, outlet: Exchange) -> bool:
+        """Take one message; whether an answer to it will come."""
+        ...
+
+    def speak(self, version: str) -> None:
+        """Take the session as initialized in this version."""
+        ...
+
+    def lost(self, reason: Exception | None) -> None:
+        """Release everything: the client is gone."""
+        ...
+
+
+class Host(Protocol):
+    """What an endpoint needs of the server."""
+
+    limits: Limits
+
+    def converse(self, transport: Any, principal: Any) -> Conversation:
+        """Make the server's side of one client."""
+        ...
+
+    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str]]:
+        """The headers a call of this tool must have, from its schema's annotations."""
+        ...
+
+
+class _Meta(Struct):
+    version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
+
+
+class _Params(Struct, rename="camel"):
+    name: Any = UNSET
+    uri: Any = UNSET
+    task_id: Any = UNSET
+    arguments: Raw | UnsetType = UNSET
+    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
+
+
+class _Peek(Struct):
+    """As much of a message as the headers must agree with."""
+
+    method: str | UnsetType = UNSET
+    id: RequestId | UnsetType = UNSET
+    params: _Params | UnsetType = UNSET
+
+
+_peek = msgspec.json.Decoder(_Peek).decode
+
+
+class _Refused(Exception):
+    """A request that is answered without anybody having looked at its message."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: int = INVALID_REQUEST,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        data: Any = UNSET,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = McpError(code, message, data)
+        self.headers = headers
+
+
+class Endpoint:
+    """The ASGI application of one server.
+
+    >>> asgi_app = app.asgi()
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        path: str = "/mcp",
+        allowed_hosts: frozenset[str] | None = None,
+        allowed_origins: frozenset[str] | None = None,
+        stateless: bool = False,
+        max_sessions: int = 100_000,
+        idle_timeout: float = 1800.0,
+        max_requests: int = 10_000,
+        body_timeout: float = 30.0,
+        keep_alive: float = 15.0,
+        retry_ms: int = 1000,
+        authenticate: Callable[[Scope], Any] | None = None,
+        lifespan: Callable[[], Any] | None = None,
+    ) -> None:
+        self._host = host
+        self._limits = host.limits
+        self._path = path.rstrip("/")
+        self._hosts = allowed_hosts
+        self._origins = allowed_origins
+        self._stateless = stateless
+        self._sessions = Sessions(host.limits, max_sessions, idle_timeout)
+        self._max_requests = max_requests
+        self._body_timeout = body_timeout
+        self._keep_alive = keep_alive
+        self._retry_ms = retry_ms
+        self._authenticate = authenticate
+        self._lifespan = lifespan
+        self._open = 0  # requests being answered
+        self._live: set[Any] = set()  # modern conversations under way
+
+    # ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
+        self._open += 1
+        try:
+            await self._respond(scope, receive, send)
+        except _Refused as refused:
+            body = codec.encode_error(None, refused.error)
+            await _respond(send, refused.status, body, refused.headers)
+        finally:
+            self._open -= 1
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = _headers(scope)
+        self._check_place(scope, headers)
+        if self._open > self._max_requests:
+            raise _Refused(
+                503, "Too many requests at once", INTERNAL_ERROR, ((b"retry-after", b"1"),)
+            )
+        principal = None if self._authenticate is None else self._authenticate(scope)
+        match scope["method"]:
+            case "POST":
+                await self._post(headers, principal, receive, send)
+            case "GET":
+                await self._get(headers, principal, receive, send)
+            case "DELETE":
+                await self._delete(headers, principal, send)
+            case "OPTIONS":
+                await _respond(send, 204, b"", _preflight(headers))
+            case other:
+                raise _Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
+
+    def _check_place(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Refuse what is not for this endpoint, or comes from a page that has no business here."""
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        if path != self._path:
+            raise _Refused(404, f"There is nothing at {scope['path'][:128]!r}", METHOD_NOT_FOUND)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._hosts is not None and _without_port(host) not in self._hosts:
+            raise _Refused(421, f"Host {host[:128]!r} is not served here")
+        origin = headers.get(b"origin")
+        if origin is not None and not self._is_welcome(origin.decode("latin-1").lower(), host):
+            raise _Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
+
+    def _is_welcome(self, origin: str, host: str) -> bool:
+        if self._origins is not None:
+            return origin in self._origins or "*" in self._origins
+        _, _, named = origin.partition("://")
+        return named == host or (self._hosts is not None and _without_port(named) in self._hosts)
+
+    # POST
+
+    async def _post(
+        self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
+    ) -> None:
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != _JSON:
+            raise _Refused(415, "Content-Type must be application/json")
+        _check_accept(headers, _JSON, _EVENTS)
+        body = await self._read_body(headers, receive)
+        try:
+            peek = _peek(body)
+        except (msgspec.DecodeError, RecursionError):
+            peek = _Peek()  # a batch, or no message: the protocol says what is wrong with it
+        if _is_modern(peek, headers):
+            await self._post_modern(body, peek, headers, principal, receive, send)
+        elif self._stateless:
+            await self._post_stateless(body, headers, principal, receive, send)
+        else:
+            await self._post_session(body, peek, headers, principal, receive, send)
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        limit = self._limits.max_message
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        event = await self._next_part(receive)
+        body = event.get("body", b"")
+        if event.get("more_body"):
+            parts, size = [body], len(body)
+            while event.get("more_body"):
+                event = await self._next_part(receive)
+                parts.append(event.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise _too_large(limit)
+            body = b"".join(parts)
+        if len(body) > limit:
+            raise _too_large(limit)
+        whole: bytes = body
+        return whole
+
+    async def _next_part(self, receive: Receive) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self._body_timeout):
+                event = await receive()
+        except TimeoutError:
+            raise _Refused(408, "The body did not arrive in time") from None
+        if event["type"] == "http.disconnect":
+            raise _Refused(400, "The client left before its body was complete")
+        return event
+
+    async def _post_modern(
+        self,
+        body: bytes,
+        peek: _Peek,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a request that stands for itself."""
+        mismatch = self._mismatch(peek, headers)
+        if mismatch is not None:
+            id = None if peek.id is UNSET else peek.id
+            await _respond(send, 400, codec.encode_error(id, mismatch))
+            return
+        exchange = Exchange(Stream(None, self._limits.max_outgoing))
+        conversation = self._host.converse(_Nowhere(), principal)
+        if not conversation.receive(body, exchange):
+            conversation.lost(None)
+            await _respond(send, 202, b"")
+            return
+        self._live.add(conversation)
+        try:
+            await self._answer(exchange, receive, send, (), _modern_status)
+        finally:
+            # Also when the client left: in this era that is how a call is cancelled.
+            self._live.discard(conversation)
+            conversation.lost(None)
+
+    def _mismatch(self, peek: _Peek, headers: dict[bytes, bytes]) -> McpError | None:
+        """Compare the headers with the body they repeat; the error names what differs."""
+        params = peek.params
+        meta = UNSET if params is UNSET else params.meta
+        stated = UNSET if meta is UNSET else meta.version
+        version = headers.get(b"mcp-protocol-version")
+        if peek.id is UNSET and version is None:
+            return None  # a notification; which headers it has is not defined
+        if version is None:
+            return _differs("MCP-Protocol-Version header is missing")
+        text = version.decode("latin-1")
+        if stated is not UNSET and stated != text:
+            return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {stated!r:.64}")
+        if text not in VERSIONS:
+            return McpError(
+                UNSUPPORTED_PROTOCOL_VERSION,
+                f"Unsupported protocol version: {text[:64]}",
+                {"supported": list(reversed(VERSIONS)), "requested": text[:64]},
+            )
+        if peek.id is UNSET:
+            return None
+        return self._mirrored(peek, params, headers)
+
+    def _mirrored(
+        self, peek: _Peek, params: "_Params | UnsetType", headers: dict[bytes, bytes]
+    ) -> McpError | None:
+        method = headers.get(b"mcp-method")
+        if method is None:
+            return _differs("Mcp-Method header is missing")
+        if method.decode("latin-1") != peek.method:
+            return _differs(f"Mcp-Method header {method.decode('latin-1')!r:.64} is not the method")
+        member = NAMED_BY.get(peek.method or "")
+        if member is None or params is UNSET:
+            return None
+        named = {"name": params.name, "uri": params.uri, "taskId": params.task_id}[member]
+        given = headers.get(b"mcp-name")
+        if given is None:
+            return _differs("Mcp-Name header is missing")
+        try:
+            name = decode_value(given.decode("latin-1"))
+        except ValueError as error:
+            return _differs(f"Mcp-Name header: {error}")
+        if name != named:
+            return _differs(f"Mcp-Name header {name!r:.64} is not {named!r:.64}")
+        if peek.method == "tools/call" and isinstance(named, str):
+            return self._parameters(named, params.arguments, headers)
+        return None
+
+    def _parameters(
+        self, tool: str, arguments: Raw | UnsetType, headers: dict[bytes, bytes]
+    ) -> McpError | None:
+        raw = b"{}" if arguments is UNSET else bytes(arguments)
+        expected = self._host.tool_headers(tool, raw)
+        for name, value in expected:
+            given = headers.get(name.lower().encode())
+            if given is None:
+                return _differs(f"{name} header is missing")
+            try:
+                if not _same(decode_value(given.decode("latin-1")), decode_value(value)):
+                    return _differs(f"{name} header does not match the argument")
+            except ValueError as error:
+                return _differs(f"{name} header: {error}")
+        return None
+
+    async def _post_stateless(
+        self,
+        body: bytes,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a legacy request without keeping a session."""
+        version = self._legacy_version(headers)
+        conversation = self._host.converse(_Nowhere(), principal)
+        if b'"initialize"' not in body:
+            conversation.speak(version)
+        exchange = Exchange(Stream(None, self._limits.max_outgoing))
+        if not conversation.receive(body, exchange):
+            conversation.lost(None)
+            await _respond(send, 202, b"")
+            return
+        try:
+            await self._answer(exchange, receive, send, (), _legacy_status)
+        finally:
+            conversation.lost(None)
+
+    def _legacy_version(self, headers: dict[bytes, bytes]) -> str:
+        version = headers.get(b"mcp-protocol-version", b"2025-03-26").decode("latin-1")
+        if version not in VERSIONS:
+            supported = ", ".join(VERSIONS)
+            raise _Refused(
+                400, f"Unsupported protocol version {version[:64]!r}; there is {supported}"
+            )
+        return version
+
+    async def _post_session(
+        self,
+        body: bytes,
+        peek: _Peek,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a message of a session, or begin one."""
+        self._legacy_version(headers)
+        begins = peek.method == "initialize" and b"mcp-session-id" not in headers
+        if begins:
+            try:
+                session = self._sessions.create(principal)
+            except SessionsFull:
+                raise _Refused(
+                    503, "Too many sessions", INTERNAL_ERROR, ((b"retry-after", b"10"),)
+                ) from None
+            await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
+        else:
+            session = self._session(headers, principal)
+        exchange = session.exchange()
+        if not session.receiver.receive(body, exchange):
+            await _respond(send, 202, b"")
+            return
+        extra: tuple[tuple[bytes, bytes], ...] = ()
+        if begins:
+            await exchange.settled
+            if exchange.refused or b'"error"' in (exchange.answer or b"")[:64]:
+                self._sessions.remove(session)
+            else:
+                extra = ((b"mcp-session-id", session.id.encode()),)
+        await self._answer(exchange, receive, send, extra, _legacy_status, session)
+
+    def _session(self, headers: dict[bytes, bytes], principal: Any) -> HttpSession:
+        id = headers.get(b"mcp-session-id")
+        if id is None:
+            raise _Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
+        session = self._sessions.find(id.decode("latin-1"), principal)
+        if session is None:
+            raise _Refused(404, "There is no such session; begin a new one with `initialize`")
+        return session
+
+    # Answering
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        receive: Receive,
+        send: Send,
+        extra: tuple[tuple[bytes, bytes], ...],
+        status: Callable[[Exchange], int],
+        session: HttpSession | None = None,
+    ) -> None:
+        """Wait for the answer, or for it to become a stream, and send it."""
+        loop = asyncio.get_running_loop()
+        watch: list[asyncio.Task[None]] = []
+        # Most calls are done before anybody could have left; only the others are worth watching.
+        timer = loop.call_later(_WATCH_AFTER, _start_watch, watch, receive, exchange)
+        try:
+            streams = (
+                exchange.settled.result() if exchange.settled.done() else await exchange.settled
+            )
+        except asyncio.CancelledError:
+            if exchange.settled.cancelled():
+                return  # the client left; nobody reads an answer
+            raise
+        finally:
+            timer.cancel()
+            for task in watch:
+                task.cancel()
+        if not streams:
+            assert exchange.answer is not None
+            await _respond(send, status(exchange), exchange.answer, extra)
+            return
+        if session is not None:
+            session.keep(exchange.stream)
+        await self._stream(exchange.stream.reader(0), receive, send, extra)
+
+    async def _stream(
+        self,
+        reader: Reader,
+        receive: Receive,
+        send: Send,
+        extra: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        """Write a stream as it comes, until it ends or the client leaves."""
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [*_STREAM_HEADERS, *extra],
+            }
+        )
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            while not gone.done():
+                chunk = reader.take()
+                if chunk:
+                    await send(_part(chunk))
+                if reader.finished:
+                    break
+                news = asyncio.ensure_future(reader.wait(self._keep_alive))
+                done, _ = await asyncio.wait((news, gone), return_when=asyncio.FIRST_COMPLETED)
+                if news not in done:
+                    news.cancel()
+                elif not news.result():
+                    await send(_part(KEEP_ALIVE))
+        finally:
+            gone.cancel()
+        if not gone.done() or gone.cancelled():
+            await send(_NOTHING)
+
+    # GET and DELETE
+
+    async def _get(
+        self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
+    ) -> None:
+        """Open the standing stream of a session, or go on with a broken one."""
+        if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
+            raise _Refused(405, "There is no GET in this version", headers=_ALLOW)
+        if self._stateless:
+            raise _Refused(405, "This endpoint keeps no sessions", headers=_ALLOW)
+        _check_accept(headers, _EVENTS)
+        session = self._session(headers, principal)
+        last = headers.get(b"last-event-id")
+        if last is None:
+            stream = session.standing()
+            reader = stream.reader(stream.unread_from())
+        else:
+            found = session.find(last.decode("latin-1"))
+            if found is None:
+                raise _Refused(400, "Last-Event-ID names no event that is still kept")
+            reader = found[0].reader(found[1])
+        await self._stream(reader, receive, send)
+
+    async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
+        """End a session at its client's wish."""
+        if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
+            raise _Refused(405, "There are no sessions in this version", headers=_ALLOW)
+        self._sessions.remove(self._session(headers, principal))
+        await _respond(send, 204, b"")
+
+    # Life
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        holder = None if self._lifespan is None else self._lifespan()
+        try:
+            if holder is not None:
+                await holder.__aenter__()
+        except BaseException as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.close()
+        if holder is not None:
+            await holder.__aexit__(None, None, None)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def close(self) -> None:
+        """End every stream and session in order."""
+        for conversation in list(self._live):
+            conversation.end_listeners()
+        await asyncio.sleep(0)
+        self._sessions.close()
+
+
+class _Nowhere:
+    """The transport of a request that stands for itself: there is nothing beside its answer."""
+
+    async def open(self, receiver: Any) -> None:
+        pass
+
+    def send(self, message: bytes) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+_ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
+_EXPOSED = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+)
+_STREAM_HEADERS = (
+    (b"content-type", _EVENTS),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+    *_EXPOSED,
+)
+
+
+def _headers(scope: Scope) -> dict[bytes, bytes]:
+    return dict(scope["headers"])
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:
+    accepted = headers.get(b"accept", b"*/*").lower()
+    if b"*/*" in accepted:
+        return
+    missing = [kind.decode() for kind in kinds if kind not in accepted]
+    if missing:
+        raise _Refused(406, f"Accept must list {' and '.join(missing)}")
+
+
+def _is_modern(peek: _Peek, headers: dict[bytes, bytes]) -> bool:
+    meta = UNSET if peek.params is UNSET else peek.params.meta
+    if meta is not UNSET and meta.version is not UNSET:
+        return True
+    if peek.method in ("server/discover", "subscriptions/listen"):
+        return True
+    return headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS
+
+
+def _same(given: str, expected: str) -> bool:
+    """Compare two values, numbers as numbers: `42.0` is `42`."""
+    if given == expected:
+        return True
+    try:
+        return float(given) == float(expected)
+    except ValueError:
+        return False
+
+
+def _differs(reason: str) -> McpError:
+    return McpError(HEADER_MISMATCH, f"Header mismatch: {reason}")
+
+
+def _too_large(limit: int) -> _Refused:
+    return _Refused(413, f"The body is over the limit of {limit} bytes")
+
+
+class _Code(Struct):
+    error: "_CodeOnly | UnsetType" = UNSET
+
+
+class _CodeOnly(Struct):
+    code: int
+
+
+_read_code = msgspec.json.Decoder(_Code).decode
+
+
+def _modern_status(exchange: Exchange) -> int:
+    """The status of a plain answer: errors of the request itself are the request's errors."""
+    answer = exchange.answer or b""
+    if b'"error":' not in answer[:256]:
+        return 200
+    try:
+        error = _read_code(answer).error
+    except msgspec.DecodeError:
+        return 200
+    if error is UNSET:
+        return 200
+    if error.code == METHOD_NOT_FOUND:
+        return 404
+    if exchange.refused or -32099 <= error.code <= -32020:
+        return 400
+    return 200
+
+
+def _legacy_status(exchange: Exchange) -> int:
+    """Legacy answers are 200 whatever they say, except to what was no message at all."""
+    answer = exchange.answer or b""
+    return 400 if exchange.refused and answer.startswith(b'{"jsonrpc":"2.0","id":null') else 200
+
+
+async def _respond(
+    send: Send, status: int, body: bytes, extra: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    headers = [(b"content-length", b"%d" % len(body)), *_EXPOSED, *extra]
+    if body:
+        headers.append((b"content-type", _JSON))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _part(chunk: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": chunk, "more_body": True}
+
+
+def _preflight(headers: dict[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
+    asked = headers.get(b"access-control-request-headers", b"*")
+    return (
+        (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
+        (b"access-control-allow-headers", asked),
+        (b"access-control-max-age", b"600"),
+    )
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _start_watch(watch: list["asyncio.Task[None]"], receive: Receive, exchange: Exchange) -> None:
+    async def leave() -> None:
+        await _disconnected(receive)
+        if not exchange.settled.done():
+            exchange.settled.cancel()
+
+    watch.append(asyncio.get_running_loop().create_task(leave()))

@@ -1,0 +1,158 @@
+"""One endpoint and what every exchange with it carries: who asks, in which version and session.
+
+Between the wire, which knows HTTP alone, and the transport, which knows messages.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urljoin, urlsplit
+
+from mcpearl._version import __version__
+from mcpearl.transports.http_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
+from mcpearl.transports.http_wire import (
+    Header,
+    HttpConnection,
+    HttpWire,
+    WireError,
+    format_head,
+    origin_of,
+    target_of,
+)
+
+Auth = Callable[[], Awaitable[str | None] | str | None]
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+REDIRECTS = (301, 302, 303, 307, 308)
+_SAME_METHOD = (307, 308)
+_MAX_REDIRECTS = 5
+
+
+class SessionEnded(WireError):
+    """The server no longer knows the session."""
+
+    def __init__(self, *, sent: bool = False) -> None:
+        super().__init__("the server ended the session", sent=sent)
+
+
+class HttpLink:
+    """The way to one MCP endpoint. Whoever learns of a version, session or address sets it here."""
+
+    def __init__(
+        self, url: str, wire: HttpWire, headers: Mapping[str, str] | None, auth: Auth | None
+    ) -> None:
+        self.wire = wire
+        self._url = url
+        self._target = target_of(urlsplit(url))
+        self._given = list((headers or {}).items())
+        if not any(name.lower() == "user-agent" for name, _ in self._given):
+            self._given.append(("User-Agent", f"mcpearl/{__version__}"))
+        format_head("POST", "/", self._given)  # so that a bad one is refused here
+        self._auth = auth
+        self.version: str | None = None
+        """As the last message named it, or `initialize` agreed."""
+        self.session: str | None = None
+        self.endpoint: str | None = None
+        """Where messages go instead, when the server speaks HTTP+SSE."""
+
+    async def post(
+        self,
+        message: bytes,
+        mirrored: list[Header],
+        version: str | None,
+        sent: Callable[[], None],
+    ) -> HttpConnection:
+        """Send one message and wait for the head of the answer; `sent` is told in between."""
+        headers = [("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON), *mirrored]
+        return await self._ask(
+            "POST", self.endpoint or self._target, headers, message, version, sent
+        )
+
+    async def get(self, last_id: str = "") -> HttpConnection:
+        """Ask for a stream of events, from the start or after the event `last_id`."""
+        headers = [("Accept", EVENTS), ("Cache-Control", "no-cache")]
+        if last_id:
+            headers.append((LAST_EVENT_ID, last_id))
+        return await self._ask("GET", self._target, headers)
+
+    async def delete(self) -> None:
+        """End the session."""
+        (await self._ask("DELETE", self._target, [])).release()
+
+    async def _ask(
+        self,
+        method: str,
+        target: str,
+        headers: list[Header],
+        body: bytes = b"",
+        version: str | None = None,
+        sent: Callable[[], None] | None = None,
+    ) -> HttpConnection:
+        """Make a request, following redirects only within the origin."""
+        headers = [*headers, *self._given, *await self._common(version or self.version)]
+        for _ in range(_MAX_REDIRECTS):
+            connection = await self.wire.acquire()
+            try:
+                connection.send(method, target, headers, body)
+                if sent is not None:
+                    sent()
+                await connection.answered()
+            except BaseException:
+                connection.release()
+                raise
+            elsewhere = self._redirected(method, target, connection)
+            if elsewhere is None:
+                return self._in_session(connection)
+            connection.release()
+            target = elsewhere
+        raise WireError(f"the server redirects more than {_MAX_REDIRECTS} times", sent=False)
+
+    def _in_session(self, connection: HttpConnection) -> HttpConnection:
+        """Refuse the answer that means a lost session: nothing was done for it."""
+        if connection.status == 404 and self.session is not None:
+            connection.release()
+            raise SessionEnded
+        return connection
+
+    async def _common(self, version: str | None) -> list[Header]:
+        headers: list[Header] = []
+        if version is not None:
+            headers.append((PROTOCOL_VERSION, version))
+        if self.session is not None:
+            headers.append((SESSION_ID, self.session))
+        if self._auth is not None:
+            value = self._auth()
+            if inspect.isawaitable(value):
+                value = await value
+            if value is not None:
+                headers.append(("Authorization", value))
+        return headers
+
+    def _redirected(self, method: str, target: str, connection: HttpConnection) -> str | None:
+        """Give where an answer points to, if it may be followed there."""
+        location = connection.headers.get("location")
+        if connection.status not in REDIRECTS or location is None:
+            return None
+        if method != "GET" and connection.status not in _SAME_METHOD:
+            return None
+        return self.within(location, target)
+
+    def within(self, reference: str, base: str | None = None) -> str | None:
+        """Give the target a reference names, if it is of the same origin."""
+        try:
+            url = urlsplit(
+                urljoin(self._url if base is None else self.wire.origin + base, reference)
+            )
+            return target_of(url) if origin_of(url) == self.wire.origin else None
+        except ValueError:
+            return None
+
+
+def kind_of(connection: HttpConnection) -> str:
+    """Give the content type of an answer without its parameters."""
+    return connection.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_stream(connection: HttpConnection) -> bool:
+    """Whether the answer is a stream of events."""
+    return connection.status == 200 and kind_of(connection) == EVENTS

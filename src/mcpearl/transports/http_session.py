@@ -1,0 +1,190 @@
+"""Legacy sessions over HTTP: who they are, the streams they have, and how they end.
+
+A session is the `Transport` of one client that has no connection of its own: what belongs to no
+request goes to a standing stream, whichever response reads it at the moment. Sessions nobody uses
+expire; their number is bounded.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from typing import Any
+
+from mcpearl.protocol.limits import Limits
+from mcpearl.transports.http_stream import Exchange, Stream
+from mcpearl.transports.transport import Receiver
+
+STANDING = "s"
+MAX_STREAMS = 32  # ended or abandoned streams of one session that can still be resumed
+
+
+class HttpSession:
+    """One legacy session."""
+
+    __slots__ = (
+        "_limit",
+        "_next",
+        "_receiver",
+        "_resumable",
+        "_standing",
+        "_streams",
+        "closed",
+        "id",
+        "principal",
+        "used",
+    )
+
+    def __init__(self, id: str, limits: Limits, principal: Any, now: float) -> None:
+        self.id = id
+        self.principal = principal
+        self.used = now
+        self.closed = False
+        self._limit = limits.max_outgoing
+        self._next = 1
+        self._receiver: Receiver | None = None
+        self._resumable = True
+        self._standing: Stream | None = None
+        self._streams: OrderedDict[str, Stream] | None = None  # of POSTs, by name
+
+    async def open(self, receiver: Receiver) -> None:
+        """Take whoever receives the messages of this session."""
+        self._receiver = receiver
+
+    @property
+    def receiver(self) -> Any:
+        """Whoever receives the messages of this session."""
+        return self._receiver
+
+    def exchange(self) -> Exchange:
+        """Begin the answer to a POST."""
+        name = f"{self._next}"
+        self._next += 1
+        return Exchange(Stream(name, self._limit))
+
+    def keep(self, stream: Stream) -> None:
+        """Remember a POST's stream, so that it can be resumed."""
+        assert stream.id is not None
+        if self._streams is None:
+            self._streams = OrderedDict()
+        self._streams[stream.id] = stream
+        while len(self._streams) > MAX_STREAMS:
+            _, oldest = self._streams.popitem(last=False)
+            oldest.end()
+
+    def standing(self) -> Stream:
+        """The stream for what belongs to no request."""
+        if self._standing is None:
+            self._standing = Stream(STANDING, self._limit)
+        return self._standing
+
+    def find(self, event_id: str) -> tuple[Stream, int] | None:
+        """Find the stream and position an event id names; None when it is not one of this session."""
+        name, _, number = event_id.rpartition(".")
+        kept = self._streams
+        stream = self._standing if name == STANDING else kept.get(name) if kept else None
+        if stream is None or not number.isdigit() or len(number) > 18:
+            return None
+        return (stream, int(number)) if stream.can_resume(int(number)) else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody reads one of its streams."""
+        streams = [self._standing, *(self._streams.values() if self._streams else ())]
+        return any(stream is not None and stream.read for stream in streams)
+
+    def send(self, message: bytes) -> None:
+        """Say something that belongs to no request."""
+        if not self.closed:
+            self.standing().put(message)
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def pause(self) -> None:
+        """Every POST is admitted or refused by itself; there is nothing to hold back."""
+
+    def resume(self) -> None:
+        """Nothing was held back."""
+
+    async def close(self) -> None:
+        """End every stream."""
+        self.end()
+
+    def end(self) -> None:
+        """End the session: its streams, and what its receiver holds."""
+        if self.closed:
+            return
+        self.closed = True
+        for stream in [self._standing, *(self._streams.values() if self._streams else ())]:
+            if stream is not None:
+                stream.end()
+        if self._receiver is not None:
+            self._receiver.lost(None)
+
+
+class SessionsFull(Exception):
+    """As many sessions as allowed exist, and all are in use."""
+
+
+class Sessions:
+    """All sessions of one endpoint."""
+
+    def __init__(self, limits: Limits, max_sessions: int, idle_timeout: float) -> None:
+        self._limits = limits
+        self._max = max_sessions
+        self._idle = idle_timeout
+        self._sessions: dict[str, HttpSession] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, principal: Any) -> HttpSession:
+        """Begin a session, or raise `SessionsFull`."""
+        loop = asyncio.get_running_loop()
+        if len(self._sessions) >= self._max:
+            self._expire(loop.time())
+            if len(self._sessions) >= self._max:
+                raise SessionsFull
+        session = HttpSession(secrets.token_urlsafe(24), self._limits, principal, loop.time())
+        self._sessions[session.id] = session
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(self._idle / 4, self._sweep)
+        return session
+
+    def find(self, id: str, principal: Any) -> HttpSession | None:
+        """Find a session; another principal's does not exist."""
+        session = self._sessions.get(id)
+        if session is None or session.closed or session.principal != principal:
+            return None
+        session.used = asyncio.get_running_loop().time()
+        return session
+
+    def remove(self, session: HttpSession) -> None:
+        """End a session."""
+        self._sessions.pop(session.id, None)
+        session.end()
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeper = None
+        self._expire(loop.time())
+        if self._sessions:
+            self._sweeper = loop.call_later(self._idle / 4, self._sweep)
+
+    def _expire(self, now: float) -> None:
+        for session in list(self._sessions.values()):
+            if session.closed or (now - session.used > self._idle and not session.busy):
+                self.remove(session)
+
+    def all(self) -> list[HttpSession]:
+        """Every session there is."""
+        return list(self._sessions.values())
+
+    def close(self) -> None:
+        """End all sessions."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        for session in self.all():
+            self.remove(session)

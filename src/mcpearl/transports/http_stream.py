@@ -1,0 +1,205 @@
+"""One stream of server-sent events on its way out: the answer to a POST, or a standing stream.
+
+Events are numbered and wait in order for whoever reads them. A resumable stream outlives its
+reader: it keeps the last events, and a new reader goes on where the old one stopped. What waits is
+bounded; a reader that falls behind further loses the stream, not the server its memory.
+"""
+
+import asyncio
+from collections import deque
+from itertools import islice
+
+from mcpearl.transports.sse import format_event, format_retry
+
+MAX_KEPT = 1000
+
+
+class Stream:
+    """Events of one stream. `id` is its name in event ids; without one it cannot be resumed."""
+
+    __slots__ = (
+        "_bytes",
+        "_events",
+        "_limit",
+        "_next",
+        "_reader",
+        "_retry",
+        "_wake",
+        "ended",
+        "id",
+        "overrun",
+    )
+
+    def __init__(self, id: str | None, limit: int) -> None:
+        self.id = id
+        self.ended = False
+        self.overrun = False
+        self._limit = limit  # bytes that may wait
+        self._events: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
+        self._next = 1
+        self._reader = 0  # the newest reader; older ones end
+        self._retry: int | None = None  # set to send the reader away for a while
+        self._wake: asyncio.Future[None] | None = None
+
+    def prime(self) -> None:
+        """Begin with an empty event, so that a reader has an id to come back with."""
+        if self.id is not None and self._next == 1:
+            self._append(b"")
+
+    def put(self, message: bytes) -> None:
+        """Add one message."""
+        if not self.ended:
+            self._append(message)
+
+    def end(self) -> None:
+        """Note that nothing more will come."""
+        self.ended = True
+        self._notify()
+
+    def send_away(self, retry_ms: int) -> None:
+        """Let the reader close its connection and come back after a while."""
+        self._retry = retry_ms
+        self._notify()
+
+    def _append(self, message: bytes) -> None:
+        number = self._next
+        self._next = number + 1
+        event = format_event(message, "" if self.id is None else f"{self.id}.{number}")
+        self._events.append((number, event))
+        self._bytes += len(event)
+        while self._bytes > self._limit or len(self._events) > MAX_KEPT:
+            if self.id is None:
+                if self._bytes > self._limit:
+                    self.overrun = self.ended = True
+                break
+            _, dropped = self._events.popleft()
+            self._bytes -= len(dropped)
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    @property
+    def read(self) -> bool:
+        """Whether somebody reads it now."""
+        return self._wake is not None
+
+    def reader(self, after: int) -> "Reader":
+        """Read from behind an event number; whoever read before is sent away."""
+        self._reader += 1
+        self._retry = None
+        self._notify()
+        return Reader(self, self._reader, after)
+
+    def unread_from(self) -> int:
+        """Where a new reader of a standing stream begins: with whatever is still kept."""
+        return self._events[0][0] - 1 if self._events else self._next - 1
+
+    def can_resume(self, after: int) -> bool:
+        """Whether nothing behind this number is lost already."""
+        if not 0 < after < self._next:
+            return False
+        return not self._events or self._events[0][0] <= after + 1
+
+
+class Reader:
+    """One response's way through a stream."""
+
+    __slots__ = ("_number", "_position", "stream")
+
+    def __init__(self, stream: Stream, number: int, after: int) -> None:
+        self.stream = stream
+        self._number = number
+        self._position = after
+
+    @property
+    def current(self) -> bool:
+        """Whether this is still the stream's reader."""
+        return self.stream._reader == self._number
+
+    def take(self) -> bytes:
+        """Give everything that waits, as bytes to write."""
+        stream = self.stream
+        events = stream._events
+        parts: list[bytes] = []
+        if events:
+            # Numbers are without gaps, so what was read is a prefix.
+            begin = max(0, self._position + 1 - events[0][0])
+            parts = [event for _, event in islice(events, begin, None)]
+            self._position = max(self._position, events[-1][0])
+        if stream.id is None:
+            stream._events.clear()
+            stream._bytes = 0
+        if stream._retry is not None:
+            parts.append(format_retry(stream._retry))
+        return b"".join(parts)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the response is over: the stream ended, or the reader was sent away."""
+        return self.stream.ended or self.stream._retry is not None or not self.current
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something waits that this reader has not taken."""
+        events = self.stream._events
+        return bool(events) and events[-1][0] > self._position
+
+    def _awake(self) -> bool:
+        return self.has_news or self.finished
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for news; False when there are none for so long."""
+        stream = self.stream
+        if self._awake():
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        stream._wake = future
+        handle = loop.call_later(seconds, _give_up, future)
+        try:
+            await future
+            return self._awake()
+        finally:
+            handle.cancel()
+            if stream._wake is future:
+                stream._wake = None
+
+
+def _give_up(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Exchange:
+    """The outlet of one POST: plain JSON if the answer comes first, else a stream of events."""
+
+    __slots__ = ("answer", "refused", "settled", "stream")
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.answer: bytes | None = None
+        self.refused = False
+        self.settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """True once it has become a stream, False when there is a plain answer."""
+
+    def send(self, message: bytes) -> None:
+        """Say something before the answer: from here on it is a stream."""
+        if self.answer is not None:
+            return
+        if not self.settled.done():
+            self.stream.prime()
+            self.settled.set_result(True)
+        self.stream.put(message)
+
+    def finish(self, message: bytes, refused: bool = False) -> None:
+        """Give the answer."""
+        if not self.settled.done():
+            self.answer = message
+            self.refused = refused
+            self.settled.set_result(False)
+        elif self.answer is None:
+            self.stream.put(message)
+            self.stream.end()

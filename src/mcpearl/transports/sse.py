@@ -1,0 +1,160 @@
+"""Server-sent events: writing them, and reading them per the WHATWG rules at any cut of the bytes.
+
+The reader takes all three line endings, comments, multi-line data, `id`, `retry` and a byte order
+mark; an event over the bound is reported in its place and the stream goes on after it.
+"""
+
+from msgspec import Struct
+
+KEEP_ALIVE = b":\r\n\r\n"
+_LONGEST_FIELD = len(b"data: ")
+_COMMENT = b":"
+
+
+class ServerSentEvent(Struct, frozen=True):
+    """One event as it was dispatched. `id` is the last one seen, which events may inherit."""
+
+    data: bytes
+    event: str = "message"
+    id: str = ""
+
+
+class OversizedEvent(Struct, frozen=True):
+    """An event that was longer than allowed; its content is gone."""
+
+    limit: int
+
+
+AnyEvent = ServerSentEvent | OversizedEvent
+
+
+def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
+    """Write one event. `data` is a JSON message, so it has no line breaks."""
+    head = b""
+    if event:
+        head += b"event: %b\r\n" % event.encode()
+    if id:
+        head += b"id: %b\r\n" % id.encode()
+    return b"%bdata: %b\r\n\r\n" % (head, data)
+
+
+def format_retry(milliseconds: int) -> bytes:
+    """Write how long a reader shall wait before it comes back."""
+    return b"retry: %d\r\n\r\n" % milliseconds
+
+
+class EventReader:
+    """Reads a stream of events, incrementally.
+
+    >>> reader = EventReader(max_event=1_000_000)
+    >>> for event in reader.feed(chunk): ...
+    """
+
+    __slots__ = (
+        "_data",
+        "_event",
+        "_id",
+        "_line",
+        "_max",
+        "_overlong",
+        "_oversized",
+        "_size",
+        "_skip_lf",
+        "_start",
+        "last_id",
+        "retry",
+    )
+
+    def __init__(self, max_event: int) -> None:
+        self._max = max_event
+        self._line = bytearray()  # the unfinished line; of an overlong one, how it begins
+        self._overlong = False  # the unfinished line cannot be part of an event within the bound
+        self._skip_lf = False  # the line before ended in CR; a LF now belongs to it
+        self._start = True  # no line was read yet, so a byte order mark may come
+        self._data: list[bytes] = []
+        self._size = 0  # bytes of data of the event so far
+        self._event = ""
+        self._id = ""  # counts only once its event is whole
+        self._oversized = False
+        self.last_id = ""
+        """The id to come back with after the stream broke."""
+        self.retry: int | None = None
+        """Milliseconds to wait before that, as the server last asked."""
+
+    def feed(self, data: bytes) -> list[AnyEvent]:
+        """Take bytes as they were read; give the events they complete."""
+        if self._skip_lf and data:
+            self._skip_lf = False
+            data = data.removeprefix(b"\n")
+        if data[-1:] == b"\r":
+            self._skip_lf = True
+        events: list[AnyEvent] = []
+        # `splitlines` would also cut at other characters; these are the three SSE knows.
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._extend(line)
+            self._end_line(events)
+        self._extend(rest)
+        return events
+
+    def restart(self) -> None:
+        """Begin with a new stream that goes on where this one broke off."""
+        self._line.clear()
+        self._overlong = self._skip_lf = False
+        self._start = True
+        self._id = self.last_id
+        self._clear()
+
+    def _extend(self, part: bytes) -> None:
+        if self._overlong:
+            return
+        self._line += part
+        if len(self._line) > self._max + _LONGEST_FIELD:
+            self._overlong = True
+            del self._line[1:]
+
+    def _end_line(self, events: list[AnyEvent]) -> None:
+        line, self._line = bytes(self._line), bytearray()
+        if self._start:
+            self._start = False
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        if self._overlong:
+            self._overlong = False
+            self._oversized = self._oversized or line != _COMMENT
+        elif line:
+            self._field(*line.split(b":", 1))
+        else:
+            self._dispatch(events)
+
+    def _field(self, name: bytes, value: bytes = b"") -> None:
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._size += len(value) + bool(self._data)
+            self._data.append(value)
+            if self._size > self._max:
+                self._oversized = True
+            if self._oversized:
+                self._data = [b""]
+        elif name == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit() and len(value) < 10:
+            self.retry = int(value)
+
+    def _dispatch(self, events: list[AnyEvent]) -> None:
+        self.last_id = self._id
+        if self._oversized:
+            events.append(OversizedEvent(self._max))
+        elif self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            events.append(ServerSentEvent(data, self._event or "message", self._id))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._data = []
+        self._event = ""
+        self._size = 0
+        self._oversized = False

@@ -1,0 +1,289 @@
+"""The wire below Streamable HTTP: TLS, proxies, connections kept and given up."""
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from mcpearl.transports.http_wire import (
+    HttpWire,
+    WireError,
+    format_head,
+    origin_of,
+    target_of,
+    tls_context,
+)
+from tests.transports.http_peer import HttpPeer, Request, http_peer
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that signed itself, and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mcpearl test")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    file.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return file
+
+
+def hello(peer: HttpPeer) -> None:
+    @peer.on("GET")
+    async def get(request: Request) -> None:
+        await request.respond(200, f"hello from {request.target}", kind="text/plain")
+
+
+async def fetch(wire: HttpWire, target: str = "/") -> bytes:
+    connection = await wire.acquire()
+    try:
+        connection.send("GET", target, [])
+        await connection.answered()
+        body = b""
+        while part := await connection.chunk():
+            body += part
+        return body
+    finally:
+        connection.release()
+
+
+@asynccontextmanager
+async def secure(certificate: Path, ask: bool = False) -> AsyncIterator[HttpPeer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificate)
+    async with http_peer(tls=context) as peer:
+        hello(peer)
+        yield peer
+
+
+async def test_tls_with_a_certificate_of_ones_own(certificate: Path) -> None:
+    async with secure(certificate) as peer:
+        url = f"https://127.0.0.1:{peer.port}"
+        for context in (tls_context(ca=str(certificate)), tls_context(verify=False)):
+            wire = HttpWire(url, tls=context)
+            assert await fetch(wire, "/a") == b"hello from /a"
+            wire.close()
+
+
+async def test_tls_with_a_certificate_nobody_knows(certificate: Path) -> None:
+    async with secure(certificate) as peer:
+        wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=tls_context())
+        with pytest.raises(WireError, match=r"cannot connect.*certificate") as caught:
+            await fetch(wire)
+        assert not caught.value.sent
+    assert not peer.requests
+
+
+async def test_tls_that_asks_who_the_client_is(certificate: Path) -> None:
+    async with secure(certificate, ask=True) as peer:
+        context = tls_context(ca=str(certificate), cert=str(certificate))
+        wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=context)
+        assert await fetch(wire) == b"hello from /"
+        wire.close()
+
+
+@asynccontextmanager
+async def proxy(refuse: bool = False) -> AsyncIterator[tuple[int, list[str]]]:
+    """Run a proxy: its port, and the heads of what it was asked."""
+    heads: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        heads.append(head.decode())
+        method, target, *_ = heads[-1].split(" ")
+        if refuse:
+            writer.write(b"HTTP/1.1 407 Who are you?\r\n\r\n")
+            writer.close()
+            return
+        address = target if method == "CONNECT" else target.split("/")[2]
+        host, _, port = address.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        if method == "CONNECT":
+            writer.write(b"HTTP/1.1 200 Here you are\r\n\r\n")
+        else:
+            far_writer.write(head)
+        await asyncio.gather(_pour(reader, far_writer), _pour(far_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], heads
+    finally:
+        server.close()
+
+
+async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+async def test_through_a_proxy(certificate: Path) -> None:
+    async with http_peer() as peer, proxy() as (port, heads):
+        hello(peer)
+        wire = HttpWire(peer.url, proxy=f"http://me:p%40ss@127.0.0.1:{port}")
+        assert await fetch(wire, "/a") == f"hello from http://127.0.0.1:{peer.port}/a".encode()
+        wire.close()
+    assert "Proxy-Authorization: Basic bWU6cEBzcw==" in heads[0]
+    async with secure(certificate) as peer, proxy() as (port, heads):
+        wire = HttpWire(
+            f"https://127.0.0.1:{peer.port}",
+            tls=tls_context(ca=str(certificate)),
+            proxy=f"http://127.0.0.1:{port}",
+        )
+        assert await fetch(wire, "/b") == b"hello from /b"
+        assert await fetch(wire, "/c") == b"hello from /c"
+        wire.close()
+    assert [head.split("\r\n")[0] for head in heads] == [f"CONNECT 127.0.0.1:{peer.port} HTTP/1.1"]
+
+
+async def test_a_proxy_that_refuses(certificate: Path) -> None:
+    async with proxy(refuse=True) as (port, _):
+        wire = HttpWire("https://127.0.0.1:1", tls=tls_context(), proxy=f"http://127.0.0.1:{port}")
+        with pytest.raises(WireError, match=r"the proxy refused: HTTP/1\.1 407"):
+            await fetch(wire)
+
+
+async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with http_peer() as peer, proxy() as (port, heads):
+        hello(peer)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+        wire = HttpWire(peer.url)
+        assert await fetch(wire) == b"hello from /"
+        wire.close()
+        assert not heads  # never for what is on this machine
+        wire = HttpWire("http://server.invalid/")
+        assert wire._proxy is not None
+        monkeypatch.setenv("no_proxy", "server.invalid")
+        assert HttpWire("http://server.invalid/")._proxy is None
+
+
+async def test_a_connection_is_used_again_and_again() -> None:
+    async with http_peer() as peer:
+        hello(peer)
+        wire = HttpWire(peer.url)
+        for number in range(10):
+            assert await fetch(wire, f"/{number}") == f"hello from /{number}".encode()
+        wire.close()
+    assert peer.connections == 1
+
+
+async def test_a_connection_that_waited_long_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 0.01)
+    async with http_peer() as peer:
+        hello(peer)
+        wire = HttpWire(peer.url)
+        await fetch(wire)
+        await asyncio.sleep(0.05)
+        await fetch(wire)
+        wire.close()
+    assert peer.connections == 2
+
+
+async def test_only_some_connections_are_kept() -> None:
+    gate = asyncio.Event()
+    async with http_peer() as peer:
+
+        @peer.on("GET")
+        async def get(request: Request) -> None:
+            await gate.wait()
+            await request.respond(200)
+
+        wire = HttpWire(peer.url)
+        work = [asyncio.ensure_future(fetch(wire)) for _ in range(50)]
+        await peer.until_asked("GET", 50)
+        gate.set()
+        await asyncio.gather(*work)
+        assert len(wire._kept) == 32
+        wire.close()
+
+
+async def test_leaving_a_body_unread_closes_the_connection() -> None:
+    async with http_peer() as peer:
+
+        @peer.on("GET")
+        async def get(request: Request) -> None:
+            await request.stream()
+            await request.chunk(b"x" * 100)
+            await request.gone.wait()
+
+        wire = HttpWire(peer.url)
+        connection = await wire.acquire()
+        connection.send("GET", "/", [])
+        await connection.answered()
+        connection.release()
+        await asyncio.wait_for(peer.requests[0].gone.wait(), 2)
+        assert not wire._kept
+
+
+async def test_a_slow_connection_is_not_waited_for(unused_tcp_port: int) -> None:
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    server = await asyncio.start_server(never, "127.0.0.1", unused_tcp_port)
+    wire = HttpWire(f"https://127.0.0.1:{unused_tcp_port}", tls=tls_context(), connect_timeout=0.1)
+    with pytest.raises(WireError, match=r"no connection within 0\.1 s"):
+        await wire.acquire()
+    server.close()
+
+
+@pytest.mark.parametrize("bad", ["a\r\nb", "a\nb", "a\rb", "a\0b"])
+def test_nothing_ends_a_header_early(bad: str) -> None:
+    for headers in ([("X", bad)], [(bad, "x")]):
+        with pytest.raises(ValueError, match="header"):
+            format_head("GET", "/", headers)
+    with pytest.raises(ValueError, match="header"):
+        format_head("GET", bad, [])
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "target"),
+    [
+        ("http://Example.com", "http://example.com", "/"),
+        ("http://example.com:80/a?b=c#d", "http://example.com", "/a?b=c"),
+        ("https://example.com:443/a%20b", "https://example.com", "/a%20b"),
+        ("https://me:secret@example.com:8443/", "https://example.com:8443", "/"),
+        ("http://[::1]:8000/mcp", "http://[::1]:8000", "/mcp"),
+        ("http://müller.example/ä ö", "http://xn--mller-kva.example", "/%C3%A4%20%C3%B6"),
+    ],
+)
+def test_the_parts_of_an_address(url: str, origin: str, target: str) -> None:
+    parts = urlsplit(url)
+    assert (origin_of(parts), target_of(parts)) == (origin, target)

@@ -177,6 +177,15 @@ class Context:
         """Log at level error."""
         return self.log("error", data, logger)
 
+    def close_stream(self, retry_ms: int = 1000) -> None:
+        """Let a client of a legacy HTTP session hang up and come back for the rest of this call.
+
+        Long work need not hold a connection open. Where there is nothing to hang up, it does nothing.
+        """
+        send_away = getattr(self._call.outlet, "send_away", None)
+        if send_away is not None:
+            send_away(retry_ms)
+
     async def _notify(self, method: str, params: msgspec.Struct) -> None:
         """Say something that belongs to this call; never after its end, never faster than it is read."""
         if self.cancelled:

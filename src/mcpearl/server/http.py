@@ -1,6 +1,7 @@
 """Serving over HTTP: the server behind an ASGI endpoint, and uvicorn in front of it."""
 
 import asyncio
+import socket
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -85,16 +86,29 @@ async def serve_http(
     )
     front = uvicorn.Server(config)
     front.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+    listening = _listen(host, port)
     with stop_signals() as stop:
-        ending = asyncio.ensure_future(_end_on(stop, endpoint, front))
+        serving = asyncio.ensure_future(front.serve(sockets=[listening]))
+        stopped = asyncio.ensure_future(stop.wait())
         try:
-            await front.serve()
+            await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ending.cancel()
+            stopped.cancel()
+            await endpoint.close()  # first, since uvicorn waits for open responses
+            front.should_exit = True
+            await serving
 
 
-async def _end_on(stop: asyncio.Event, endpoint: Endpoint, front: Any) -> None:
-    """Bring the streams to an end first, since uvicorn waits for open responses."""
-    await stop.wait()
-    await endpoint.close()
-    front.should_exit = True
+def _listen(host: str, port: int) -> socket.socket:
+    """Open the port, or say which one could not be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another"
+        ) from None
+    return listening

@@ -187,12 +187,21 @@ class Exchange:
 
     def send(self, message: bytes) -> None:
         """Say something before the answer: from here on it is a stream."""
+        if self._open_stream():
+            self.stream.put(message)
+
+    def send_away(self, retry_ms: int) -> None:
+        """Let the client hang up and come back for the rest, if it can."""
+        if self.stream.id is not None and self._open_stream():
+            self.stream.send_away(retry_ms)
+
+    def _open_stream(self) -> bool:
         if self.answer is not None:
-            return
+            return False
         if not self.settled.done():
             self.stream.prime()
             self.settled.set_result(True)
-        self.stream.put(message)
+        return True
 
     def finish(self, message: bytes, refused: bool = False) -> None:
         """Give the answer."""

@@ -5,18 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 NODE_TESTS := tests/interop/node
 
-.PHONY: run test check unit bench clean help
+.PHONY: run test check unit conformance bench clean help
 
 help:
 	@echo "make run    serve the demo server"
 	@echo "make test   lint, type-check and run all tests"
+	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make clean  remove everything that was installed or built"
 
 run: $(VENV)/.run
 	@$(BIN)/python examples/weather_server.py --http
 
-test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check unit
+test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check unit conformance
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -26,6 +27,9 @@ check: $(VENV)/.test
 
 unit: $(VENV)/.test
 	$(BIN)/pytest -n 2 --dist worksteal
+
+conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
+	$(BIN)/python tools/conformance.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench

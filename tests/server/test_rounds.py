@@ -360,18 +360,26 @@ async def test_a_handler_that_catches_being_stopped_still_asks(catches: str) -> 
         assert text_of(answer) == "decline"
 
 
-async def test_answers_nobody_asked_for_are_not_used() -> None:
+async def test_answers_to_other_questions_are_ignored() -> None:
     app, _ = booking()
     async with wire(app) as client:
-        unasked = {**ARGUMENTS, "inputResponses": {"elicitation-1": OSLO}}
-        answer = await client.ask("tools/call", unasked)
-        assert answer["result"]["resultType"] == "input_required"
+        foreign = {**ARGUMENTS, "inputResponses": {"something-else": OSLO}}
+        answer = await client.ask("tools/call", foreign)
+        assert list(answer["result"]["inputRequests"]) == ["elicitation-1"]
         early = {"elicitation-1": OSLO, "elicitation-2": {"action": "decline"}}
         second = await retry(client, answer, ARGUMENTS, early)
         assert list(second["result"]["inputRequests"]) == ["elicitation-2"]
         changed = {"elicitation-1": {"action": "decline"}, "elicitation-2": {"action": "accept"}}
         last = await retry(client, second, ARGUMENTS, changed)
         assert text_of(last) == "Ada Oslo 1 accept", "an answer once given stays"
+
+
+async def test_a_client_may_answer_what_it_knows_will_be_asked() -> None:
+    app, _ = booking()
+    async with wire(app) as client:
+        known = {**ARGUMENTS, "inputResponses": {"elicitation-1": OSLO, "more": {"action": "accept"}}}
+        answer = await client.ask("tools/call", known)
+        assert list(answer["result"]["inputRequests"]) == ["elicitation-2"]
 
 
 @pytest.mark.parametrize("answer", [{}, {"action": "maybe"}, {"action": 5}])

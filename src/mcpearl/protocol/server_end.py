@@ -7,7 +7,8 @@ capability allow it.
 
 from typing import Any
 
-from msgspec import UNSET, Struct
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
 
 from mcpearl.protocol import codec, legacy, modern
 from mcpearl.protocol.capabilities import absent
@@ -30,7 +31,7 @@ from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import Entry
-from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, unknown_method
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, Route, unknown_method
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -77,7 +78,12 @@ class ServerEnd(End):
         route = TO_SERVER.get(method)
         if route is None:
             raise unknown_method(method)
-        params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        raw = b"{}" if envelope.params is UNSET else envelope.params
+        try:
+            params = route.decode(raw)
+        except McpError:
+            _refuse_foreign(route, raw)
+            raise
         caller = self._who(method, params.meta)
         if caller is None:
             return self._open(id, method, params)
@@ -165,3 +171,24 @@ class ServerEnd(End):
         body = encode(narrow(params, self.caller.version.name))
         entry = self.pending.add(method, waiter, now, timeout)
         return entry, codec.encode_request(entry.id, method, body)
+
+
+class _Meta(Struct):
+    version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
+
+
+class _OnlyMeta(Struct):
+    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
+
+
+_read_meta = msgspec.json.Decoder(_OnlyMeta).decode
+
+
+def _refuse_foreign(route: Route, params: Any) -> None:
+    """Refuse a method its version does not have, whatever its params are like."""
+    try:
+        meta = _read_meta(params).meta
+    except codec.UNREADABLE:
+        return
+    if meta is not UNSET and isinstance(meta.version, str) and meta.version in VERSIONS:
+        route.check_version(VERSIONS[meta.version])

@@ -54,8 +54,8 @@ class Rounds:
         if self._call.method not in ROUND_METHODS:
             return _Carried()
         if params.request_state is None:
-            # Answers without a state belong to no question of ours.
-            return _Carried()
+            # Nothing was asked yet; a client may answer what it knows will be.
+            return _Carried(answers=dict(params.input_responses or {}))
         opened = self._sealer().open(params.request_state, self._binding(), now)
         carried = _carried_decoder.decode(opened)
         for key, answer in (params.input_responses or {}).items():

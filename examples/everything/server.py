@@ -1,0 +1,492 @@
+"""A server with one of everything, under the names the official conformance suite asks for.
+
+    python examples/everything/server.py --port 3000
+
+serves on http://127.0.0.1:3000/mcp, to clients of both eras.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from mcpearl import Context, Elicited, Media, Server, ToolError
+from mcpearl.types import (
+    CreateMessageResult,
+    EmbeddedResource,
+    ResourceContents,
+    TextContent,
+)
+
+app = Server(
+    "everything",
+    version="1.0.0",
+    instructions="One of everything, to try a client on.",
+    list_ttl_ms=60_000,
+)
+
+RED_DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+)
+SILENCE = (
+    b"RIFF\x26\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\x40\x1f\0\0\x80\x3e\0\0\2\0\x10\0data\2\0\0\0\0\0"
+)
+
+
+# Tools and what they can return
+
+
+@app.tool
+def test_simple_text() -> str:
+    """Return a text."""
+    return "This is a simple text response for testing."
+
+
+@app.tool
+def test_image_content() -> Media:
+    """Return an image."""
+    return Media(RED_DOT, "image/png")
+
+
+@app.tool
+def test_audio_content() -> Media:
+    """Return a sound."""
+    return Media(SILENCE, "audio/wav")
+
+
+@app.tool
+def test_embedded_resource() -> EmbeddedResource:
+    """Return a resource inside of the result."""
+    return embedded("test://embedded-resource", "This is an embedded resource content.")
+
+
+@app.tool
+def test_multiple_content_types() -> list[str | Media | EmbeddedResource]:
+    """Return a text, an image and a resource."""
+    data = json.dumps({"test": "data", "value": 123})
+    return [
+        "Multiple content types test:",
+        Media(RED_DOT, "image/png"),
+        embedded("test://mixed-content-resource", data, "application/json"),
+    ]
+
+
+@app.tool
+def test_error_handling() -> str:
+    """Fail; the client gets the words, marked as an error."""
+    raise ToolError("This tool intentionally returns an error for testing")
+
+
+def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedResource:
+    """Wrap a text as a resource."""
+    return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=mime_type, text=text))
+
+
+# Tools that tell how it goes
+
+
+@app.tool
+async def test_tool_with_logging(ctx: Context) -> str:
+    """Write to the client's log while working."""
+    await ctx.info("Tool execution started")
+    await asyncio.sleep(0.05)
+    await ctx.info("Tool processing data")
+    await asyncio.sleep(0.05)
+    await ctx.info("Tool execution completed")
+    return "Tool with logging executed successfully"
+
+
+@app.tool
+async def test_logging_tool(ctx: Context) -> str:
+    """Write to the client's log; a modern client hears it only if its request says so."""
+    await ctx.info("Nobody reads this who has not asked for it")
+    return "Logging evaluated"
+
+
+@app.tool
+async def test_tool_with_progress(ctx: Context) -> str:
+    """Report progress in three steps."""
+    for done in (0, 50, 100):
+        await ctx.progress(done, 100, f"Completed step {done} of 100")
+        await asyncio.sleep(0.05)
+    return "Tool with progress executed successfully"
+
+
+@app.tool
+async def test_reconnection(ctx: Context) -> str:
+    """Hang up in the middle of the work; a legacy client comes back for the result."""
+    ctx.close_stream(retry_ms=500)
+    await asyncio.sleep(0.1)
+    return "Reconnection test completed successfully"
+
+
+# Tools that ask the client
+
+
+@app.tool
+async def test_sampling(prompt: str, ctx: Context) -> str:
+    """Ask the client's model.
+
+    Args:
+        prompt: What to ask it.
+    """
+    return f"LLM response: {words(await ctx.sample(prompt, max_tokens=100))}"
+
+
+@dataclass
+class Reply:
+    """A form with two fields, both to be filled in."""
+
+    username: Annotated[str, Meta(description="The user's name")]
+    email: Annotated[str, Meta(description="The user's email address")]
+
+
+@app.tool
+async def test_elicitation(message: str, ctx: Context) -> str:
+    """Ask the user.
+
+    Args:
+        message: What to show the user.
+    """
+    answer = await ctx.elicit(message, Reply)
+    content = asdict(answer.data) if answer.accepted else {}
+    return f"User response: action={answer.action}, content={json.dumps(content)}"
+
+
+@dataclass
+class Person:
+    """A form whose fields have defaults."""
+
+    name: Annotated[str, Meta(description="User name")] = "John Doe"
+    age: Annotated[int, Meta(description="User age")] = 30
+    score: Annotated[float, Meta(description="User score")] = 95.5
+    status: Annotated[Literal["active", "inactive", "pending"], Meta(description="User status")] = (
+        "active"
+    )
+    verified: Annotated[bool, Meta(description="Verification status")] = True
+
+
+@app.tool
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Ask with a form whose fields have defaults."""
+    answer = await ctx.elicit("Please review and update the form fields", Person)
+    content = asdict(answer.data) if answer.accepted else {}
+    return f"Elicitation completed: action={answer.action}, content={json.dumps(content)}"
+
+
+def titled(*values: str) -> list[dict[str, str]]:
+    """Give choices a title each."""
+    return [{"const": value, "title": value.capitalize()} for value in values]
+
+
+CHOICES: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "untitledSingle": {"type": "string", "enum": ["option1", "option2", "option3"]},
+        "titledSingle": {"type": "string", "oneOf": titled("value1", "value2", "value3")},
+        "legacyEnum": {
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"],
+        },
+        "untitledMulti": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 3,
+            "items": {"type": "string", "enum": ["option1", "option2", "option3"]},
+        },
+        "titledMulti": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 3,
+            "items": {"anyOf": titled("value1", "value2", "value3")},
+        },
+    },
+}
+
+
+@app.tool
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Ask with a form given as JSON Schema, which has every kind of choice."""
+    answer = await ctx.elicit("Please select options from the enum fields", CHOICES)
+    content = answer.data if answer.accepted else {}
+    return f"Elicitation completed: action={answer.action}, content={json.dumps(content)}"
+
+
+@app.tool
+async def test_streaming_elicitation(ctx: Context) -> str:
+    """Report progress, then ask: no request of the server ever travels on a modern stream."""
+    await ctx.progress(50, 100)
+    answer = await ctx.elicit("Go on?")
+    return f"Streaming complete: {answer.action}"
+
+
+@app.tool
+async def test_missing_capability(ctx: Context) -> str:
+    """Ask what only some clients can answer; the others get the error that says so."""
+    return words(await ctx.sample("Are you there?"))
+
+
+# Asking in rounds. `key` names an ask where the name matters; without it, it has a number.
+
+
+@dataclass
+class Name:
+    """A form."""
+
+    name: str
+
+
+@dataclass
+class Color:
+    """Another form."""
+
+    color: str
+
+
+@dataclass
+class Consent:
+    """A form with a box to tick."""
+
+    ok: bool
+
+
+@app.tool
+async def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Ask the user for a name."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    return greet(answer)
+
+
+@app.tool
+async def test_input_required_result_sampling(ctx: Context) -> str:
+    """Ask the client's model."""
+    answer = await ctx.sample(
+        "What is the capital of France?", max_tokens=100, key="capital_question"
+    )
+    return f"Sampling result: {words(answer)}"
+
+
+@app.tool
+async def test_input_required_result_list_roots(ctx: Context) -> str:
+    """Ask for the client's roots."""
+    roots = await ctx.roots(key="client_roots")
+    return f"Found {len(roots)} root(s): {', '.join(root.uri for root in roots)}"
+
+
+@app.tool
+async def test_input_required_result_request_state(ctx: Context) -> str:
+    """Show that what was done before the ask is known after it."""
+    number = await ctx.once("number", lambda: 1001)
+    answer = await ctx.elicit(f"Confirm number {number}", Consent, key="confirm")
+    return f"state-ok: {number} {answer.action}"
+
+
+@app.tool
+async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+    """Ask three things at once."""
+    name, greeting, roots = await asyncio.gather(
+        ctx.elicit("What is your name?", Name, key="user_name"),
+        ctx.sample("Generate a greeting", max_tokens=50, key="greeting"),
+        ctx.roots(key="client_roots"),
+    )
+    return f"{greet(name)} {words(greeting)} You have {len(roots)} root(s)."
+
+
+@app.tool
+async def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask one thing after the other."""
+    name = await ctx.elicit("Step 1: What is your name?", Name, key="step1")
+    color = await ctx.elicit("Step 2: What is your favorite color?", Color, key="step2")
+    return f"{greet(name)} You like {color.data.color if color.accepted else 'no color'}."
+
+
+@app.tool
+async def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask; the state that travels with the question is sealed, and refused when changed."""
+    answer = await ctx.elicit("Please confirm", Consent, key="confirm")
+    return f"integrity-ok: {answer.action}"
+
+
+@app.tool
+async def test_input_required_result_capabilities(ctx: Context) -> str:
+    """Ask only what this client can answer."""
+    can = ctx.client.capabilities
+    asks: list[Any] = []
+    if can.elicitation is not None:
+        asks.append(ctx.elicit("What is your name?", Name, key="elicit_input"))
+    if can.sampling is not None:
+        asks.append(ctx.sample("Generate a greeting", max_tokens=50, key="sample_input"))
+    answers = await asyncio.gather(*asks)
+    return f"capabilities-ok: {len(answers)} answer(s)"
+
+
+@app.prompt
+async def test_input_required_result_prompt(ctx: Context) -> str:
+    """Ask the user before the prompt is made: prompts can do that too."""
+
+    @dataclass
+    class Background:
+        context: str
+
+    answer = await ctx.elicit("What context should the prompt use?", Background, key="user_context")
+    return f"Prompt with context: {answer.data.context if answer.accepted else 'none'}"
+
+
+def greet(answer: Elicited[Any]) -> str:
+    """Greet whoever gave a name."""
+    return f"Hello, {answer.data.name}!" if answer.accepted else "Hello, whoever you are!"
+
+
+def words(answer: CreateMessageResult) -> str:
+    """Give the text of what a model said."""
+    blocks = answer.content if isinstance(answer.content, list) else [answer.content]
+    return " ".join(block.text for block in blocks if isinstance(block, TextContent))
+
+
+# Schemas: one given whole, one with a parameter that travels in a header too
+
+
+@app.tool(
+    input_schema={
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {
+            "address": {
+                "$anchor": "addressDef",
+                "type": "object",
+                "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+            }
+        },
+        "properties": {
+            "name": {"type": "string"},
+            "address": {"$ref": "#/$defs/address"},
+            "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+            "phone": {"type": "string"},
+            "email": {"type": "string"},
+        },
+        "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+        "if": {
+            "properties": {"contactMethod": {"const": "phone"}},
+            "required": ["contactMethod"],
+        },
+        "then": {"required": ["phone"]},
+        "else": {"required": ["email"]},
+        "additionalProperties": False,
+    }
+)
+def json_schema_2020_12_tool(**contact: Any) -> str:
+    """Take what a JSON Schema with all its words allows."""
+    return f"Called with {json.dumps(contact)}"
+
+
+@app.tool
+def test_header_parameter(
+    region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})],
+) -> str:
+    """Take a parameter that over HTTP is in a header too, for whoever routes by it."""
+    return f"Routed to {region}"
+
+
+# Lists that change
+
+
+def passing() -> str:
+    """Come and go."""
+    return "here"
+
+
+@app.tool
+def test_trigger_tool_change() -> str:
+    """Add a tool, or remove it again; who listens is told."""
+    if not app.remove_tool("passing"):
+        app.add_tool(passing)
+    return "The list of tools has changed"
+
+
+@app.tool
+def test_trigger_prompt_change() -> str:
+    """Add a prompt, or remove it again; who listens is told."""
+    if not app.remove_prompt("passing"):
+        app.add_prompt(passing)
+    return "The list of prompts has changed"
+
+
+# Resources
+
+
+@app.resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text."""
+    return "This is the content of the static text resource."
+
+
+@app.resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """An image."""
+    return RED_DOT
+
+
+@app.resource("test://template/{id}/data", mime_type="application/json")
+def template(id: str) -> dict[str, Any]:
+    """One of many, by its id."""
+    return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
+
+
+@app.resource("test://watched-resource", mime_type="text/plain")
+def watched() -> str:
+    """A resource to subscribe to."""
+    return "Watched resource content"
+
+
+# Prompts
+
+
+@app.prompt
+def test_simple_prompt() -> str:
+    """A prompt without arguments."""
+    return "This is a simple prompt for testing."
+
+
+@app.prompt
+def test_prompt_with_arguments(arg1: str, arg2: str) -> str:
+    """A prompt with arguments.
+
+    Args:
+        arg1: First test argument.
+        arg2: Second test argument.
+    """
+    return f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
+
+
+@app.complete("test_prompt_with_arguments", "arg1")
+def complete_arg1(typed: str) -> list[str]:
+    """Suggest values for the first argument."""
+    return [value for value in ("paris", "park", "party") if value.startswith(typed)]
+
+
+@app.prompt(name="test_prompt_with_embedded_resource")
+def prompt_with_resource(resourceUri: str) -> list[str | EmbeddedResource]:  # noqa: N803
+    """A prompt with a resource in it.
+
+    Args:
+        resourceUri: URI of the resource to embed.
+    """
+    content = embedded(resourceUri, "Embedded resource content for testing.")
+    return [content, "Please process the embedded resource above."]
+
+
+@app.prompt
+def test_prompt_with_image() -> list[str | Media]:
+    """A prompt with an image in it."""
+    return [Media(RED_DOT, "image/png"), "Please analyze the image above."]
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description="Serve one of everything over HTTP.")
+    options.add_argument("--port", type=int, default=3000)
+    app.run("http", port=options.parse_args().port)

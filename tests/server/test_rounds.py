@@ -377,7 +377,10 @@ async def test_answers_to_other_questions_are_ignored() -> None:
 async def test_a_client_may_answer_what_it_knows_will_be_asked() -> None:
     app, _ = booking()
     async with wire(app) as client:
-        known = {**ARGUMENTS, "inputResponses": {"elicitation-1": OSLO, "more": {"action": "accept"}}}
+        known = {
+            **ARGUMENTS,
+            "inputResponses": {"elicitation-1": OSLO, "more": {"action": "accept"}},
+        }
         answer = await client.ask("tools/call", known)
         assert list(answer["result"]["inputRequests"]) == ["elicitation-2"]
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mcpearl.protocol import codec
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.run import stop_signals
 from mcpearl.transports.http_endpoint import LOCAL_HOSTS, Endpoint
-from mcpearl.transports.http_headers import ToolHeaders
+from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
@@ -25,7 +26,7 @@ class HttpHost:
         self._server = server
         self.limits = server.limits
         self._headers = ToolHeaders()
-        self._seen: dict[str, Tool] = {}
+        self._seen: dict[str, tuple[Tool, list[str]]] = {}  # with the headers its schema names
 
     def converse(self, transport: Transport, principal: Any) -> ServerConnection:
         """Make the server's side of one client."""
@@ -33,20 +34,24 @@ class HttpHost:
         self._server.connections.add(connection)
         return connection
 
-    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str]]:
-        """The headers a call of this tool must have, with the values they must have."""
+    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
+        """The headers of a call of this tool with the values they must have; None for no header."""
         definition = self._server.tool_definition(name)
         if definition is None:
             return []
-        if self._seen.get(name) is not definition:
-            self._seen[name] = definition
-            self._headers.learn([definition])
-        if not self._headers.mirrors(name):
+        seen, headers = self._seen.get(name, (None, []))
+        if seen is not definition:
+            learnt = self._headers.learn([definition])
+            names = annotated(definition.input_schema).values() if learnt else ()
+            headers = [PARAM + name for name in names]
+            self._seen[name] = definition, headers
+        if not headers:
             return []
         try:
-            return self._headers.of(name, msgspec.json.decode(arguments))
-        except msgspec.DecodeError:
+            values = dict(self._headers.of(name, msgspec.json.decode(arguments)))
+        except codec.UNREADABLE:
             return []
+        return [(header, values.get(header)) for header in headers]
 
 
 def make_endpoint(server: "Server", **options: Any) -> Endpoint:
@@ -66,6 +71,8 @@ async def serve_http(
     """Serve on uvicorn until a signal comes."""
     import uvicorn
 
+    from mcpearl.server.http_guard import GuardedProtocol
+
     local = LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
     options.setdefault("allowed_hosts", local)
     endpoint = make_endpoint(server, **options)
@@ -73,7 +80,8 @@ async def serve_http(
         endpoint,
         host=host,
         port=port,
-        http="httptools",
+        http=GuardedProtocol,
+        ws="none",
         loop="none",
         lifespan="on",
         log_level="warning",
@@ -94,7 +102,7 @@ async def serve_http(
             await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
-            await endpoint.close()  # first, since uvicorn waits for open responses
+            endpoint.end_streams()  # first, since uvicorn waits for open responses
             front.should_exit = True
             await serving
 

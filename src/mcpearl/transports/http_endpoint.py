@@ -6,14 +6,17 @@ the protocol's affair.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from mcpearl.protocol import codec
-from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS
 from mcpearl.transports.http_headers import NAMED_BY, decode_value
@@ -26,8 +29,11 @@ from mcpearl.types.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+
+logger = logging.getLogger("mcpearl.http")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -36,6 +42,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _JSON = b"application/json"
 _EVENTS = b"text/event-stream"
+_PRIMED = frozenset({"2025-11-25"})  # versions in which a stream begins with an empty event
+_STALLED = 60.0  # seconds a client may take nothing of its stream
 _WATCH_AFTER = 0.2  # seconds a call may take before a disconnect is looked for
 _NOTHING: dict[str, Any] = {"type": "http.response.body", "body": b""}
 
@@ -49,6 +57,10 @@ class Conversation(Protocol):
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version."""
+        ...
+
+    def end_listeners(self) -> None:
+        """End every subscription in order, with its result."""
         ...
 
     def lost(self, reason: Exception | None) -> None:
@@ -65,8 +77,8 @@ class Host(Protocol):
         """Make the server's side of one client."""
         ...
 
-    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str]]:
-        """The headers a call of this tool must have, from its schema's annotations."""
+    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
+        """The headers a call of this tool must have; None for one it must not have."""
         ...
 
 
@@ -147,7 +159,7 @@ class Endpoint:
         self._authenticate = authenticate
         self._lifespan = lifespan
         self._open = 0  # requests being answered
-        self._live: set[Any] = set()  # modern conversations under way
+        self._live: set[Conversation] = set()  # modern conversations under way
 
     # ASGI
 
@@ -158,18 +170,25 @@ class Endpoint:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
+        headers = _headers(scope)
         self._open += 1
         try:
-            await self._respond(scope, receive, send)
+            self._check_place(scope, headers)
+            if b"origin" in headers:
+                send = _for_origin(headers[b"origin"], send)
+            await self._respond(scope, headers, receive, send)
         except _Refused as refused:
             body = codec.encode_error(None, refused.error)
             await _respond(send, refused.status, body, refused.headers)
         finally:
             self._open -= 1
 
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = _headers(scope)
-        self._check_place(scope, headers)
+    async def _respond(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        if scope["method"] == "OPTIONS":
+            await _respond(send, 204, b"", _preflight(headers))
+            return
         if self._open > self._max_requests:
             raise _Refused(
                 503, "Too many requests at once", INTERNAL_ERROR, ((b"retry-after", b"1"),)
@@ -182,8 +201,6 @@ class Endpoint:
                 await self._get(headers, principal, receive, send)
             case "DELETE":
                 await self._delete(headers, principal, send)
-            case "OPTIONS":
-                await _respond(send, 204, b"", _preflight(headers))
             case other:
                 raise _Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
 
@@ -202,8 +219,10 @@ class Endpoint:
     def _is_welcome(self, origin: str, host: str) -> bool:
         if self._origins is not None:
             return origin in self._origins or "*" in self._origins
+        # That origin and host are the same says nothing: a name of the attacker's may lead here.
+        known = LOCAL_HOSTS if self._hosts is None else self._hosts
         _, _, named = origin.partition("://")
-        return named == host or (self._hosts is not None and _without_port(named) in self._hosts)
+        return _without_port(named) in known and _without_port(host) in known
 
     # POST
 
@@ -217,12 +236,13 @@ class Endpoint:
         body = await self._read_body(headers, receive)
         try:
             peek = _peek(body)
-        except (msgspec.DecodeError, RecursionError):
+        except codec.UNREADABLE:
+            _refuse_unreadable(body)
             peek = _Peek()  # a batch, or no message: the protocol says what is wrong with it
         if _is_modern(peek, headers):
             await self._post_modern(body, peek, headers, principal, receive, send)
         elif self._stateless:
-            await self._post_stateless(body, headers, principal, receive, send)
+            await self._post_stateless(body, peek, headers, principal, receive, send)
         else:
             await self._post_session(body, peek, headers, principal, receive, send)
 
@@ -231,31 +251,11 @@ class Endpoint:
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
-        event = await self._next_part(receive)
-        body = event.get("body", b"")
-        if event.get("more_body"):
-            parts, size = [body], len(body)
-            while event.get("more_body"):
-                event = await self._next_part(receive)
-                parts.append(event.get("body", b""))
-                size += len(parts[-1])
-                if size > limit:
-                    raise _too_large(limit)
-            body = b"".join(parts)
-        if len(body) > limit:
-            raise _too_large(limit)
-        whole: bytes = body
-        return whole
-
-    async def _next_part(self, receive: Receive) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._body_timeout):
-                event = await receive()
+                return await _read_parts(receive, limit)
         except TimeoutError:
-            raise _Refused(408, "The body did not arrive in time") from None
-        if event["type"] == "http.disconnect":
-            raise _Refused(400, "The client left before its body was complete")
-        return event
+            raise _Refused(408, "The body did not arrive in time", headers=_CLOSE) from None
 
     async def _post_modern(
         self,
@@ -296,7 +296,7 @@ class Endpoint:
             return None  # a notification; which headers it has is not defined
         if version is None:
             return _differs("MCP-Protocol-Version header is missing")
-        text = version.decode("latin-1")
+        text = version.decode("ascii", "replace")
         if stated is not UNSET and stated != text:
             return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {stated!r:.64}")
         if text not in VERSIONS:
@@ -315,8 +315,8 @@ class Endpoint:
         method = headers.get(b"mcp-method")
         if method is None:
             return _differs("Mcp-Method header is missing")
-        if method.decode("latin-1") != peek.method:
-            return _differs(f"Mcp-Method header {method.decode('latin-1')!r:.64} is not the method")
+        if method.decode("ascii", "replace") != peek.method:
+            return _differs(f"Mcp-Method header {method!r:.64} is not {peek.method!r:.64}")
         member = NAMED_BY.get(peek.method or "")
         if member is None or params is UNSET:
             return None
@@ -325,7 +325,7 @@ class Endpoint:
         if given is None:
             return _differs("Mcp-Name header is missing")
         try:
-            name = decode_value(given.decode("latin-1"))
+            name = decode_value(given.decode("ascii"))
         except ValueError as error:
             return _differs(f"Mcp-Name header: {error}")
         if name != named:
@@ -341,10 +341,14 @@ class Endpoint:
         expected = self._host.tool_headers(tool, raw)
         for name, value in expected:
             given = headers.get(name.lower().encode())
+            if given is None and value is None:
+                continue
             if given is None:
                 return _differs(f"{name} header is missing")
+            if value is None:
+                return _differs(f"{name} header is there, but no argument")
             try:
-                if not _same(decode_value(given.decode("latin-1")), decode_value(value)):
+                if not _same(decode_value(given.decode("ascii")), decode_value(value)):
                     return _differs(f"{name} header does not match the argument")
             except ValueError as error:
                 return _differs(f"{name} header: {error}")
@@ -353,6 +357,7 @@ class Endpoint:
     async def _post_stateless(
         self,
         body: bytes,
+        peek: _Peek,
         headers: dict[bytes, bytes],
         principal: Any,
         receive: Receive,
@@ -361,7 +366,7 @@ class Endpoint:
         """Serve a legacy request without keeping a session."""
         version = self._legacy_version(headers)
         conversation = self._host.converse(_Nowhere(), principal)
-        if b'"initialize"' not in body:
+        if peek.method != "initialize":
             conversation.speak(version)
         exchange = Exchange(Stream(None, self._limits.max_outgoing))
         if not conversation.receive(body, exchange):
@@ -392,7 +397,7 @@ class Endpoint:
         send: Send,
     ) -> None:
         """Serve a message of a session, or begin one."""
-        self._legacy_version(headers)
+        version = self._legacy_version(headers)
         begins = peek.method == "initialize" and b"mcp-session-id" not in headers
         if begins:
             try:
@@ -404,18 +409,21 @@ class Endpoint:
             await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
         else:
             session = self._session(headers, principal)
-        exchange = session.exchange()
-        if not session.receiver.receive(body, exchange):
-            await _respond(send, 202, b"")
-            return
-        extra: tuple[tuple[bytes, bytes], ...] = ()
-        if begins:
-            await exchange.settled
-            if exchange.refused or b'"error"' in (exchange.answer or b"")[:64]:
-                self._sessions.remove(session)
-            else:
-                extra = ((b"mcp-session-id", session.id.encode()),)
-        await self._answer(exchange, receive, send, extra, _legacy_status, session)
+        id = None if peek.id is UNSET else peek.id
+        with session.exchange(id, version in _PRIMED) as exchange:
+            if not session.receiver.receive(body, exchange):
+                if peek.method == "notifications/cancelled":
+                    session.end_cancelled()
+                await _respond(send, 202, b"")
+                return
+            extra: tuple[tuple[bytes, bytes], ...] = ()
+            if begins:
+                await exchange.settled
+                if exchange.refused:
+                    self._sessions.remove(session)
+                else:
+                    extra = ((b"mcp-session-id", session.id.encode()),)
+            await self._answer(exchange, receive, send, extra, _legacy_status, session)
 
     def _session(self, headers: dict[bytes, bytes], principal: Any) -> HttpSession:
         id = headers.get(b"mcp-session-id")
@@ -441,7 +449,7 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         watch: list[asyncio.Task[None]] = []
         # Most calls are done before anybody could have left; only the others are worth watching.
-        timer = loop.call_later(_WATCH_AFTER, _start_watch, watch, receive, exchange)
+        timer = loop.call_later(_WATCH_AFTER, self._start_watch, watch, receive, exchange)
         try:
             streams = (
                 exchange.settled.result() if exchange.settled.done() else await exchange.settled
@@ -462,6 +470,22 @@ class Endpoint:
             session.keep(exchange.stream)
         await self._stream(exchange.stream.reader(0), receive, send, extra)
 
+    def _start_watch(
+        self, watch: list["asyncio.Task[None]"], receive: Receive, exchange: Exchange
+    ) -> None:
+        watch.append(asyncio.get_running_loop().create_task(self._watch(receive, exchange)))
+
+    async def _watch(self, receive: Receive, exchange: Exchange) -> None:
+        """Note when the client of a long call leaves; show it signs of life if it does not."""
+        try:
+            async with asyncio.timeout(self._keep_alive):
+                await _disconnected(receive)
+        except TimeoutError:
+            exchange.open_stream()
+        else:
+            if not exchange.settled.done():
+                exchange.settled.cancel()
+
     async def _stream(
         self,
         reader: Reader,
@@ -470,31 +494,39 @@ class Endpoint:
         extra: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         """Write a stream as it comes, until it ends or the client leaves."""
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [*_STREAM_HEADERS, *extra],
-            }
-        )
+        start = {
+            "type": "http.response.start",
+            "status": 200,
+            "headers": [*_STREAM_HEADERS, *extra],
+        }
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
+            await send(start)
             while not gone.done():
                 chunk = reader.take()
                 if chunk:
-                    await send(_part(chunk))
+                    await _send_part(send, chunk)
+                if reader.has_news:
+                    continue
                 if reader.finished:
-                    break
-                news = asyncio.ensure_future(reader.wait(self._keep_alive))
-                done, _ = await asyncio.wait((news, gone), return_when=asyncio.FIRST_COMPLETED)
-                if news not in done:
-                    news.cancel()
-                elif not news.result():
-                    await send(_part(KEEP_ALIVE))
+                    await send(_NOTHING)
+                    return
+                if not await self._news(reader, gone):
+                    await _send_part(send, KEEP_ALIVE)
+        except TimeoutError:
+            logger.warning("a client that does not read its stream was dropped")
         finally:
             gone.cancel()
-        if not gone.done() or gone.cancelled():
-            await send(_NOTHING)
+            reader.close()
+
+    async def _news(self, reader: Reader, gone: "asyncio.Future[None]") -> bool:
+        """Wait for news or the end; False when it is time for a sign of life."""
+        news = asyncio.ensure_future(reader.wait(self._keep_alive))
+        try:
+            await asyncio.wait((news, gone), return_when=asyncio.FIRST_COMPLETED)
+            return not news.done() or news.result()
+        finally:
+            news.cancel()
 
     # GET and DELETE
 
@@ -503,14 +535,17 @@ class Endpoint:
     ) -> None:
         """Open the standing stream of a session, or go on with a broken one."""
         if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise _Refused(405, "There is no GET in this version", headers=_ALLOW)
+            raise _Refused(405, "There is no GET in this version", headers=_POST_ONLY)
         if self._stateless:
-            raise _Refused(405, "This endpoint keeps no sessions", headers=_ALLOW)
+            raise _Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
+        version = self._legacy_version(headers)
         _check_accept(headers, _EVENTS)
         session = self._session(headers, principal)
         last = headers.get(b"last-event-id")
         if last is None:
             stream = session.standing()
+            if version in _PRIMED:
+                stream.prime()
             reader = stream.reader(stream.unread_from())
         else:
             found = session.find(last.decode("latin-1"))
@@ -522,7 +557,10 @@ class Endpoint:
     async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
         """End a session at its client's wish."""
         if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise _Refused(405, "There are no sessions in this version", headers=_ALLOW)
+            raise _Refused(405, "There are no sessions in this version", headers=_POST_ONLY)
+        if self._stateless:
+            raise _Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
+        self._legacy_version(headers)
         self._sessions.remove(self._session(headers, principal))
         await _respond(send, 204, b"")
 
@@ -530,24 +568,41 @@ class Endpoint:
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        holder = None if self._lifespan is None else self._lifespan()
+        up = False
         try:
-            if holder is not None:
-                await holder.__aenter__()
+            async with self.running():
+                up = True
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
         except BaseException as error:
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            stage = "shutdown" if up else "startup"
+            await send({"type": f"lifespan.{stage}.failed", "message": str(error)})
             raise
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        await self.close()
-        if holder is not None:
-            await holder.__aexit__(None, None, None)
         await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Endpoint"]:
+        """Hold the server up, for an application this one is mounted in.
+
+        >>> asgi_app = app.asgi()
+        >>> Starlette(routes=[Mount("/", asgi_app)], lifespan=lambda _: asgi_app.running())
+        """
+        async with nullcontext() if self._lifespan is None else self._lifespan():
+            try:
+                yield self
+            finally:
+                await self.close()
+
+    def end_streams(self) -> None:
+        """End in order what would stay open for ever; calls go on."""
+        for conversation in list(self._live):
+            conversation.end_listeners()
+        for session in self._sessions.all():
+            session.end_standing()
 
     async def close(self) -> None:
         """End every stream and session in order."""
-        for conversation in list(self._live):
-            conversation.end_listeners()
+        self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()
 
@@ -575,20 +630,62 @@ class _Nowhere:
 
 
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
-_EXPOSED = (
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
-)
+_POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
+_CLOSE = ((b"connection", b"close"),)
 _STREAM_HEADERS = (
     (b"content-type", _EVENTS),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
-    *_EXPOSED,
 )
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:
-    return dict(scope["headers"])
+    # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        stripped = value.strip(b" \t")
+        # Given twice is a list, so nobody in between has read another value than is read here.
+        headers[name] = headers[name] + b", " + stripped if name in headers else stripped
+    return headers
+
+
+def _for_origin(origin: bytes, send: Send) -> Send:
+    """Let the page that asks, and was found welcome, read the response."""
+
+    async def respond(event: dict[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            event["headers"] += (
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+                (b"vary", b"origin"),
+            )
+        await send(event)
+
+    return respond
+
+
+def _refuse_unreadable(body: bytes) -> None:
+    try:
+        codec.decode(body)
+    except Malformed as error:
+        if error.code == PARSE_ERROR:
+            raise _Refused(400, error.message, error.code) from None
+
+
+async def _read_parts(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size, more = 0, True
+    while more:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise _Refused(400, "The client left before its body was complete")
+        part = event.get("body", b"")
+        more = event.get("more_body", False)
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _without_port(host: str) -> str:
@@ -614,14 +711,14 @@ def _is_modern(peek: _Peek, headers: dict[bytes, bytes]) -> bool:
     return headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS
 
 
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+
+
 def _same(given: str, expected: str) -> bool:
     """Compare two values, numbers as numbers: `42.0` is `42`."""
     if given == expected:
         return True
-    try:
-        return float(given) == float(expected)
-    except ValueError:
-        return False
+    return bool(_INTEGER.fullmatch(expected)) and given.rstrip("0") == f"{expected}."
 
 
 def _differs(reason: str) -> McpError:
@@ -646,7 +743,7 @@ _read_code = msgspec.json.Decoder(_Code).decode
 def _modern_status(exchange: Exchange) -> int:
     """The status of a plain answer: errors of the request itself are the request's errors."""
     answer = exchange.answer or b""
-    if b'"error":' not in answer[:256]:
+    if not exchange.refused and b'"error":' not in answer[:256]:
         return 200
     try:
         error = _read_code(answer).error
@@ -670,15 +767,18 @@ def _legacy_status(exchange: Exchange) -> int:
 async def _respond(
     send: Send, status: int, body: bytes, extra: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    headers = [(b"content-length", b"%d" % len(body)), *_EXPOSED, *extra]
+    headers = [*extra]
+    if status != 204:
+        headers.append((b"content-length", b"%d" % len(body)))
     if body:
         headers.append((b"content-type", _JSON))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _part(chunk: bytes) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": chunk, "more_body": True}
+async def _send_part(send: Send, chunk: bytes) -> None:
+    async with asyncio.timeout(_STALLED):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
 
 def _preflight(headers: dict[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
@@ -693,12 +793,3 @@ def _preflight(headers: dict[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _start_watch(watch: list["asyncio.Task[None]"], receive: Receive, exchange: Exchange) -> None:
-    async def leave() -> None:
-        await _disconnected(receive)
-        if not exchange.settled.done():
-            exchange.settled.cancel()
-
-    watch.append(asyncio.get_running_loop().create_task(leave()))

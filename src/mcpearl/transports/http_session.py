@@ -8,14 +8,17 @@ expire; their number is bounded.
 import asyncio
 import secrets
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_stream import Exchange, Stream
 from mcpearl.transports.transport import Receiver
+from mcpearl.types.base import RequestId
 
 STANDING = "s"
-MAX_STREAMS = 32  # ended or abandoned streams of one session that can still be resumed
+MAX_STREAMS = 32  # streams of one session nobody reads that can still be resumed
 
 
 class HttpSession:
@@ -24,8 +27,8 @@ class HttpSession:
     __slots__ = (
         "_limit",
         "_next",
+        "_open",
         "_receiver",
-        "_resumable",
         "_standing",
         "_streams",
         "closed",
@@ -41,8 +44,8 @@ class HttpSession:
         self.closed = False
         self._limit = limits.max_outgoing
         self._next = 1
+        self._open: dict[Exchange, RequestId | None] = {}  # POSTs that are being answered
         self._receiver: Receiver | None = None
-        self._resumable = True
         self._standing: Stream | None = None
         self._streams: OrderedDict[str, Stream] | None = None  # of POSTs, by name
 
@@ -55,11 +58,24 @@ class HttpSession:
         """Whoever receives the messages of this session."""
         return self._receiver
 
-    def exchange(self) -> Exchange:
-        """Begin the answer to a POST."""
-        name = f"{self._next}"
+    @contextmanager
+    def exchange(self, id: RequestId | None, primes: bool) -> Iterator[Exchange]:
+        """Hold the answer to a POST, with the id of its request, while it is given."""
+        exchange = Exchange(Stream(f"{self._next}", self._limit), primes)
         self._next += 1
-        return Exchange(Stream(name, self._limit))
+        self._open[exchange] = id
+        try:
+            yield exchange
+        finally:
+            del self._open[exchange]
+            self.used = asyncio.get_running_loop().time()
+
+    def end_cancelled(self) -> None:
+        """End the responses to calls that were cancelled: no answer will come."""
+        in_flight = self.receiver.end.in_flight
+        for exchange, id in self._open.items():
+            if id is not None and id not in in_flight:
+                exchange.abandon()
 
     def keep(self, stream: Stream) -> None:
         """Remember a POST's stream, so that it can be resumed."""
@@ -67,8 +83,14 @@ class HttpSession:
         if self._streams is None:
             self._streams = OrderedDict()
         self._streams[stream.id] = stream
-        while len(self._streams) > MAX_STREAMS:
-            _, oldest = self._streams.popitem(last=False)
+        unread = [kept for kept in self._streams.values() if not kept.read and kept is not stream]
+        size = sum(kept.size for kept in unread)
+        for place, oldest in enumerate(unread):
+            if len(unread) - place < MAX_STREAMS and size <= self._limit:
+                break
+            assert oldest.id is not None
+            del self._streams[oldest.id]
+            size -= oldest.size
             oldest.end()
 
     def standing(self) -> Stream:
@@ -82,15 +104,23 @@ class HttpSession:
         name, _, number = event_id.rpartition(".")
         kept = self._streams
         stream = self._standing if name == STANDING else kept.get(name) if kept else None
-        if stream is None or not number.isdigit() or len(number) > 18:
+        if stream is None or not (number.isascii() and number.isdigit()) or len(number) > 18:
             return None
         return (stream, int(number)) if stream.can_resume(int(number)) else None
 
     @property
     def busy(self) -> bool:
-        """Whether somebody reads one of its streams."""
-        streams = [self._standing, *(self._streams.values() if self._streams else ())]
-        return any(stream is not None and stream.read for stream in streams)
+        """Whether one of its requests is being answered."""
+        return bool(self._open) or any(stream.read for stream in self._all_streams())
+
+    def _all_streams(self) -> list[Stream]:
+        posts = self._streams.values() if self._streams else ()
+        return [*posts] if self._standing is None else [self._standing, *posts]
+
+    def end_standing(self) -> None:
+        """End the stream for what belongs to no request: nothing more will be said."""
+        if self._standing is not None:
+            self._standing.end()
 
     def send(self, message: bytes) -> None:
         """Say something that belongs to no request."""
@@ -115,11 +145,12 @@ class HttpSession:
         if self.closed:
             return
         self.closed = True
-        for stream in [self._standing, *(self._streams.values() if self._streams else ())]:
-            if stream is not None:
-                stream.end()
+        for stream in self._all_streams():
+            stream.end()
         if self._receiver is not None:
             self._receiver.lost(None)
+        for exchange in self._open:
+            exchange.abandon()
 
 
 class SessionsFull(Exception):

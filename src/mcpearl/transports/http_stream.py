@@ -12,6 +12,8 @@ from itertools import islice
 from mcpearl.transports.sse import format_event, format_retry
 
 MAX_KEPT = 1000
+MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless one event has more
+MAX_HISTORY = 1024 * 1024  # bytes kept of what was read already, for a reader that comes back
 
 
 class Stream:
@@ -24,20 +26,24 @@ class Stream:
         "_next",
         "_reader",
         "_retry",
+        "_taken",
         "_wake",
         "ended",
         "id",
         "overrun",
+        "read",
     )
 
     def __init__(self, id: str | None, limit: int) -> None:
         self.id = id
         self.ended = False
         self.overrun = False
+        self.read = False  # whether a response reads it now
         self._limit = limit  # bytes that may wait
         self._events: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
         self._next = 1
+        self._taken = 0  # the newest event any reader took
         self._reader = 0  # the newest reader; older ones end
         self._retry: int | None = None  # set to send the reader away for a while
         self._wake: asyncio.Future[None] | None = None
@@ -68,34 +74,50 @@ class Stream:
         event = format_event(message, "" if self.id is None else f"{self.id}.{number}")
         self._events.append((number, event))
         self._bytes += len(event)
-        while self._bytes > self._limit or len(self._events) > MAX_KEPT:
-            if self.id is None:
-                if self._bytes > self._limit:
-                    self.overrun = self.ended = True
-                break
-            _, dropped = self._events.popleft()
-            self._bytes -= len(dropped)
+        if self.id is not None:
+            while len(self._events) > 1 and self._is_crowded():
+                self._drop()
+        elif self._bytes > self._limit and len(self._events) > 1:
+            self.overrun = self.ended = True
+            self._events.clear()
+            self._bytes = 0
         self._notify()
+
+    def _is_crowded(self) -> bool:
+        return self._bytes > self._limit or len(self._events) > MAX_KEPT
+
+    def _drop(self) -> None:
+        _, dropped = self._events.popleft()
+        self._bytes -= len(dropped)
+
+    def _note_taken(self, number: int) -> None:
+        """Keep of what was read as much as a reader that comes back may want."""
+        self._taken = max(self._taken, number)
+        kept = 0 if self.id is None else MAX_HISTORY
+        while self._bytes > kept and self._events[0][0] <= self._taken:
+            self._drop()
 
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     @property
-    def read(self) -> bool:
-        """Whether somebody reads it now."""
-        return self._wake is not None
+    def size(self) -> int:
+        """How many bytes it keeps."""
+        return self._bytes
 
     def reader(self, after: int) -> "Reader":
         """Read from behind an event number; whoever read before is sent away."""
+        if self._reader:
+            self._retry = None  # back again; the first reader may have to leave at once
         self._reader += 1
-        self._retry = None
+        self.read = True
         self._notify()
         return Reader(self, self._reader, after)
 
     def unread_from(self) -> int:
-        """Where a new reader of a standing stream begins: with whatever is still kept."""
-        return self._events[0][0] - 1 if self._events else self._next - 1
+        """Where a new reader of a standing stream begins: with what nobody has read."""
+        return self._taken
 
     def can_resume(self, after: int) -> bool:
         """Whether nothing behind this number is lost already."""
@@ -120,18 +142,23 @@ class Reader:
         return self.stream._reader == self._number
 
     def take(self) -> bytes:
-        """Give everything that waits, as bytes to write."""
+        """Give what waits, a chunk at a time, as bytes to write; to one reader only."""
         stream = self.stream
+        if not self.current:
+            return b""
         events = stream._events
         parts: list[bytes] = []
         if events:
             # Numbers are without gaps, so what was read is a prefix.
             begin = max(0, self._position + 1 - events[0][0])
-            parts = [event for _, event in islice(events, begin, None)]
-            self._position = max(self._position, events[-1][0])
-        if stream.id is None:
-            stream._events.clear()
-            stream._bytes = 0
+            size = 0
+            for number, event in islice(events, begin, None):
+                parts.append(event)
+                self._position = number
+                size += len(event)
+                if size >= MAX_CHUNK:
+                    break
+            stream._note_taken(self._position)
         if stream._retry is not None:
             parts.append(format_retry(stream._retry))
         return b"".join(parts)
@@ -145,7 +172,12 @@ class Reader:
     def has_news(self) -> bool:
         """Whether something waits that this reader has not taken."""
         events = self.stream._events
-        return bool(events) and events[-1][0] > self._position
+        return bool(events) and events[-1][0] > self._position and self.current
+
+    def close(self) -> None:
+        """Read no further."""
+        if self.current:
+            self.stream.read = False
 
     def _awake(self) -> bool:
         return self.has_news or self.finished
@@ -176,10 +208,11 @@ def _give_up(future: "asyncio.Future[None]") -> None:
 class Exchange:
     """The outlet of one POST: plain JSON if the answer comes first, else a stream of events."""
 
-    __slots__ = ("answer", "refused", "settled", "stream")
+    __slots__ = ("_primes", "answer", "refused", "settled", "stream")
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, primes: bool = False) -> None:
         self.stream = stream
+        self._primes = primes  # a stream begins with an empty event, as its client knows
         self.answer: bytes | None = None
         self.refused = False
         self.settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -187,19 +220,21 @@ class Exchange:
 
     def send(self, message: bytes) -> None:
         """Say something before the answer: from here on it is a stream."""
-        if self._open_stream():
+        if self.open_stream():
             self.stream.put(message)
 
     def send_away(self, retry_ms: int) -> None:
         """Let the client hang up and come back for the rest, if it can."""
-        if self.stream.id is not None and self._open_stream():
+        if self._primes and self.open_stream():
             self.stream.send_away(retry_ms)
 
-    def _open_stream(self) -> bool:
+    def open_stream(self) -> bool:
+        """Become a stream, whose client sees that the call goes on; whether it is one."""
         if self.answer is not None:
             return False
         if not self.settled.done():
-            self.stream.prime()
+            if self._primes:
+                self.stream.prime()
             self.settled.set_result(True)
         return True
 
@@ -212,3 +247,9 @@ class Exchange:
         elif self.answer is None:
             self.stream.put(message)
             self.stream.end()
+
+    def abandon(self) -> None:
+        """Note that there will be no answer."""
+        if not self.settled.done():
+            self.settled.set_result(True)
+        self.stream.end()

@@ -156,7 +156,7 @@ class ServerConnection:
             case Cancel(call, reason, message):
                 self._cancel(call, reason)
                 if message is not None:
-                    self.transport.send(message)
+                    call.outlet.finish(message)
             case Notice():
                 self._notice(event)
             case Ready():

@@ -89,6 +89,7 @@ async def serve_http(
         ssl_certfile=certificate,
         ssl_keyfile=key,
         timeout_graceful_shutdown=max(1, int(server.grace)),
+        proxy_headers=False,
         server_header=False,
         date_header=False,
     )

@@ -141,7 +141,6 @@ class Endpoint:
         max_requests: int = 10_000,
         body_timeout: float = 30.0,
         keep_alive: float = 15.0,
-        retry_ms: int = 1000,
         authenticate: Callable[[Scope], Any] | None = None,
         lifespan: Callable[[], Any] | None = None,
     ) -> None:
@@ -155,7 +154,6 @@ class Endpoint:
         self._max_requests = max_requests
         self._body_timeout = body_timeout
         self._keep_alive = keep_alive
-        self._retry_ms = retry_ms
         self._authenticate = authenticate
         self._lifespan = lifespan
         self._open = 0  # requests being answered
@@ -446,29 +444,29 @@ class Endpoint:
         session: HttpSession | None = None,
     ) -> None:
         """Wait for the answer, or for it to become a stream, and send it."""
-        loop = asyncio.get_running_loop()
-        watch: list[asyncio.Task[None]] = []
-        # Most calls are done before anybody could have left; only the others are worth watching.
-        timer = loop.call_later(_WATCH_AFTER, self._start_watch, watch, receive, exchange)
-        try:
-            streams = (
-                exchange.settled.result() if exchange.settled.done() else await exchange.settled
-            )
-        except asyncio.CancelledError:
-            if exchange.settled.cancelled():
-                return  # the client left; nobody reads an answer
-            raise
-        finally:
-            timer.cancel()
-            for task in watch:
-                task.cancel()
-        if not streams:
-            assert exchange.answer is not None
+        if not exchange.settled.done():
+            await self._wait(exchange, receive)
+        if exchange.settled.cancelled():
+            return  # the client left; nobody reads an answer
+        if exchange.answer is not None:
             await _respond(send, status(exchange), exchange.answer, extra)
             return
         if session is not None:
             session.keep(exchange.stream)
         await self._stream(exchange.stream.reader(0), receive, send, extra)
+
+    async def _wait(self, exchange: Exchange, receive: Receive) -> None:
+        """Wait until it is known what the answer will be: plain, a stream, or wanted by nobody."""
+        loop = asyncio.get_running_loop()
+        watch: list[asyncio.Task[None]] = []
+        # Most calls are done before anybody could have left; only the others are worth watching.
+        timer = loop.call_later(_WATCH_AFTER, self._start_watch, watch, receive, exchange)
+        try:
+            await asyncio.wait((exchange.settled,))
+        finally:
+            timer.cancel()
+            for task in watch:
+                task.cancel()
 
     def _start_watch(
         self, watch: list["asyncio.Task[None]"], receive: Receive, exchange: Exchange

@@ -7,30 +7,26 @@ the protocol's affair.
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Struct, UnsetType
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS
-from mcpearl.transports.http_headers import NAMED_BY, decode_value
+from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_stream import Exchange, Reader, Stream
 from mcpearl.transports.sse import KEEP_ALIVE
-from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
 from mcpearl.types.jsonrpc import (
-    HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
-    UNSUPPORTED_PROTOCOL_VERSION,
 )
 
 logger = logging.getLogger("mcpearl.http")
@@ -80,29 +76,6 @@ class Host(Protocol):
     def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
         """The headers a call of this tool must have; None for one it must not have."""
         ...
-
-
-class _Meta(Struct):
-    version: Any = field(default=UNSET, name=PROTOCOL_VERSION_KEY)
-
-
-class _Params(Struct, rename="camel"):
-    name: Any = UNSET
-    uri: Any = UNSET
-    task_id: Any = UNSET
-    arguments: Raw | UnsetType = UNSET
-    meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
-
-
-class _Peek(Struct):
-    """As much of a message as the headers must agree with."""
-
-    method: str | UnsetType = UNSET
-    id: RequestId | UnsetType = UNSET
-    params: _Params | UnsetType = UNSET
-
-
-_peek = msgspec.json.Decoder(_Peek).decode
 
 
 class _Refused(Exception):
@@ -233,11 +206,11 @@ class Endpoint:
         _check_accept(headers, _JSON, _EVENTS)
         body = await self._read_body(headers, receive)
         try:
-            peek = _peek(body)
+            peek = read_peek(body)
         except codec.UNREADABLE:
             _refuse_unreadable(body)
-            peek = _Peek()  # a batch, or no message: the protocol says what is wrong with it
-        if _is_modern(peek, headers):
+            peek = Peek()  # a batch, or no message: the protocol says what is wrong with it
+        if is_modern(peek, headers):
             await self._post_modern(body, peek, headers, principal, receive, send)
         elif self._stateless:
             await self._post_stateless(body, peek, headers, principal, receive, send)
@@ -258,14 +231,14 @@ class Endpoint:
     async def _post_modern(
         self,
         body: bytes,
-        peek: _Peek,
+        peek: Peek,
         headers: dict[bytes, bytes],
         principal: Any,
         receive: Receive,
         send: Send,
     ) -> None:
         """Serve a request that stands for itself."""
-        mismatch = self._mismatch(peek, headers)
+        mismatch = mismatch_of(peek, headers, self._host.tool_headers)
         if mismatch is not None:
             id = None if peek.id is UNSET else peek.id
             await _respond(send, 400, codec.encode_error(id, mismatch))
@@ -284,78 +257,10 @@ class Endpoint:
             self._live.discard(conversation)
             conversation.lost(None)
 
-    def _mismatch(self, peek: _Peek, headers: dict[bytes, bytes]) -> McpError | None:
-        """Compare the headers with the body they repeat; the error names what differs."""
-        params = peek.params
-        meta = UNSET if params is UNSET else params.meta
-        stated = UNSET if meta is UNSET else meta.version
-        version = headers.get(b"mcp-protocol-version")
-        if peek.id is UNSET and version is None:
-            return None  # a notification; which headers it has is not defined
-        if version is None:
-            return _differs("MCP-Protocol-Version header is missing")
-        text = version.decode("ascii", "replace")
-        if stated is not UNSET and stated != text:
-            return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {stated!r:.64}")
-        if text not in VERSIONS:
-            return McpError(
-                UNSUPPORTED_PROTOCOL_VERSION,
-                f"Unsupported protocol version: {text[:64]}",
-                {"supported": list(reversed(VERSIONS)), "requested": text[:64]},
-            )
-        if peek.id is UNSET:
-            return None
-        return self._mirrored(peek, params, headers)
-
-    def _mirrored(
-        self, peek: _Peek, params: "_Params | UnsetType", headers: dict[bytes, bytes]
-    ) -> McpError | None:
-        method = headers.get(b"mcp-method")
-        if method is None:
-            return _differs("Mcp-Method header is missing")
-        if method.decode("ascii", "replace") != peek.method:
-            return _differs(f"Mcp-Method header {method!r:.64} is not {peek.method!r:.64}")
-        member = NAMED_BY.get(peek.method or "")
-        if member is None or params is UNSET:
-            return None
-        named = {"name": params.name, "uri": params.uri, "taskId": params.task_id}[member]
-        given = headers.get(b"mcp-name")
-        if given is None:
-            return _differs("Mcp-Name header is missing")
-        try:
-            name = decode_value(given.decode("ascii"))
-        except ValueError as error:
-            return _differs(f"Mcp-Name header: {error}")
-        if name != named:
-            return _differs(f"Mcp-Name header {name!r:.64} is not {named!r:.64}")
-        if peek.method == "tools/call" and isinstance(named, str):
-            return self._parameters(named, params.arguments, headers)
-        return None
-
-    def _parameters(
-        self, tool: str, arguments: Raw | UnsetType, headers: dict[bytes, bytes]
-    ) -> McpError | None:
-        raw = b"{}" if arguments is UNSET else bytes(arguments)
-        expected = self._host.tool_headers(tool, raw)
-        for name, value in expected:
-            given = headers.get(name.lower().encode())
-            if given is None and value is None:
-                continue
-            if given is None:
-                return _differs(f"{name} header is missing")
-            if value is None:
-                return _differs(f"{name} header is there, but no argument")
-            try:
-                if not _same(decode_value(given.decode("ascii")), decode_value(value)):
-                    return _differs(f"{name} header does not match the argument")
-            except ValueError as error:
-                return _differs(f"{name} header: {error}")
-        return None
-
     async def _post_stateless(
         self,
         body: bytes,
-        peek: _Peek,
+        peek: Peek,
         headers: dict[bytes, bytes],
         principal: Any,
         receive: Receive,
@@ -388,7 +293,7 @@ class Endpoint:
     async def _post_session(
         self,
         body: bytes,
-        peek: _Peek,
+        peek: Peek,
         headers: dict[bytes, bytes],
         principal: Any,
         receive: Receive,
@@ -698,29 +603,6 @@ def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:
     missing = [kind.decode() for kind in kinds if kind not in accepted]
     if missing:
         raise _Refused(406, f"Accept must list {' and '.join(missing)}")
-
-
-def _is_modern(peek: _Peek, headers: dict[bytes, bytes]) -> bool:
-    meta = UNSET if peek.params is UNSET else peek.params.meta
-    if meta is not UNSET and meta.version is not UNSET:
-        return True
-    if peek.method in ("server/discover", "subscriptions/listen"):
-        return True
-    return headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS
-
-
-_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
-
-
-def _same(given: str, expected: str) -> bool:
-    """Compare two values, numbers as numbers: `42.0` is `42`."""
-    if given == expected:
-        return True
-    return bool(_INTEGER.fullmatch(expected)) and given.rstrip("0") == f"{expected}."
-
-
-def _differs(reason: str) -> McpError:
-    return McpError(HEADER_MISMATCH, f"Header mismatch: {reason}")
 
 
 def _too_large(limit: int) -> _Refused:

@@ -617,12 +617,12 @@ class Client:
 
     def _need(self, method: str) -> None:
         """Refuse a method the server did not announce, before anything is sent."""
-        self._live()
+        version = self._live().end.version
         needed = SERVER_NEEDS.get(method)
         if needed is None or needed in self._offered:
             return
-        if needed == "completions" and self.protocol_version == "2024-11-05":
-            return  # there was no such capability to announce
+        if needed == "completions" and not version.announces_completions:
+            return
         raise CapabilityMissing(
             f"the server did not announce the capability `{needed}`, which `{method}` needs"
         )

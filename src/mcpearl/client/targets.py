@@ -13,7 +13,6 @@ from mcpearl.transports.transport import Transport
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
-Target = "Server | Transport | str | Path | Sequence[str] | Mapping[str, Any]"
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
 _numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()

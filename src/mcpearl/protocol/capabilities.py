@@ -15,8 +15,6 @@ from mcpearl.protocol.versions import Version
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 
-TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
-
 # What the server must have announced for a client to call it.
 SERVER_NEEDS: dict[str, str] = {
     "tools/list": "tools",

@@ -3,10 +3,10 @@
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from mcpearl.protocol.capabilities import TASKS_EXTENSION
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ServerCapabilities
+from mcpearl.types.tasks import TASKS_EXTENSION
 
 
 class Offer:

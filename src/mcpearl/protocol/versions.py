@@ -29,6 +29,10 @@ class Version(Struct, frozen=True, kw_only=True):
     """The code for an unknown resource."""
     url_elicitation_error: bool = False
     """-32042 exists."""
+    announces_completions: bool = True
+    """There is a capability to announce completion with."""
+    primes_streams: bool = False
+    """An HTTP stream of events begins with an empty one, whose id a reader can come back with."""
 
     @property
     def modern(self) -> bool:
@@ -38,11 +42,11 @@ class Version(Struct, frozen=True, kw_only=True):
 
 # fmt: off
 _TABLE = (
-    Version(name="2024-11-05", era="legacy", index=0),
+    Version(name="2024-11-05", era="legacy", index=0, announces_completions=False),
     Version(name="2025-03-26", era="legacy", index=1, batches=True),
     Version(name="2025-06-18", era="legacy", index=2),
     Version(name="2025-11-25", era="legacy", index=3, arguments_as_result=True,
-            url_elicitation_error=True),
+            url_elicitation_error=True, primes_streams=True),
     Version(name="2026-07-28", era="modern", index=4, arguments_as_result=True,
             resource_not_found=INVALID_PARAMS),
 )
@@ -53,6 +57,8 @@ LEGACY_VERSIONS = tuple(version.name for version in _TABLE if not version.modern
 MODERN_VERSIONS = tuple(version.name for version in _TABLE if version.modern)
 NEWEST = _TABLE[-1]
 NEWEST_LEGACY = VERSIONS[LEGACY_VERSIONS[-1]]
+UNNAMED = VERSIONS["2025-03-26"]
+"""What an HTTP request without a version header speaks."""
 SUPPORTED = tuple(reversed(VERSIONS))
 """Every version, newest first, as `server/discover` lists them."""
 

@@ -7,7 +7,7 @@ subscriptions, the requests to the client. When the transport is lost, all of it
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -63,13 +63,10 @@ UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 class _Whole:
     """The outlet of a connection that carries everything: an answer is a message like others."""
 
-    __slots__ = ("send",)
+    __slots__ = ("finish", "send")
 
     def __init__(self, transport: Transport) -> None:
-        self.send = transport.send
-
-    def finish(self, message: bytes, refused: bool = False) -> None:
-        self.send(message)
+        self.send = self.finish = transport.send
 
 
 class ServerConnection:
@@ -82,7 +79,7 @@ class ServerConnection:
         self.thread = threading.get_ident()
         self.end = ServerEnd(server.offer, server.stamp, server.limits, principal)
         self.closed = asyncio.Event()
-        self._outlet: Outlet = _Whole(transport)
+        self._outlet = cast("Outlet", _Whole(transport))
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._subscriber: Subscriber | None = None  # the legacy session's
         self._listeners: dict[int | str, Subscriber] = {}  # by id of their listen request

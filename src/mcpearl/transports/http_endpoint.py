@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct, UnsetType
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS
+from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_stream import Exchange, Reader, Stream
@@ -38,7 +38,6 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _JSON = b"application/json"
 _EVENTS = b"text/event-stream"
-_PRIMED = frozenset({"2025-11-25"})  # versions in which a stream begins with an empty event
 _STALLED = 60.0  # seconds a client may take nothing of its stream
 _WATCH_AFTER = 0.2  # seconds a call may take before a disconnect is looked for
 _NOTHING: dict[str, Any] = {"type": "http.response.body", "body": b""}
@@ -243,19 +242,8 @@ class Endpoint:
             id = None if peek.id is UNSET else peek.id
             await _respond(send, 400, codec.encode_error(id, mismatch))
             return
-        exchange = Exchange(Stream(None, self._limits.max_outgoing))
         conversation = self._host.converse(_Nowhere(), principal)
-        if not conversation.receive(body, exchange):
-            conversation.lost(None)
-            await _respond(send, 202, b"")
-            return
-        self._live.add(conversation)
-        try:
-            await self._answer(exchange, receive, send, (), _modern_status)
-        finally:
-            # Also when the client left: in this era that is how a call is cancelled.
-            self._live.discard(conversation)
-            conversation.lost(None)
+        await self._serve_alone(conversation, body, receive, send, _modern_status)
 
     async def _post_stateless(
         self,
@@ -270,25 +258,39 @@ class Endpoint:
         version = self._legacy_version(headers)
         conversation = self._host.converse(_Nowhere(), principal)
         if peek.method != "initialize":
-            conversation.speak(version)
+            conversation.speak(version.name)
+        await self._serve_alone(conversation, body, receive, send, _legacy_status)
+
+    async def _serve_alone(
+        self,
+        conversation: Conversation,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        status: Callable[[Exchange], int],
+    ) -> None:
+        """Serve one message of which nothing outlives the answer."""
         exchange = Exchange(Stream(None, self._limits.max_outgoing))
-        if not conversation.receive(body, exchange):
-            conversation.lost(None)
-            await _respond(send, 202, b"")
-            return
+        self._live.add(conversation)
         try:
-            await self._answer(exchange, receive, send, (), _legacy_status)
+            if conversation.receive(body, exchange):
+                await self._answer(exchange, receive, send, (), status)
+            else:
+                await _respond(send, 202, b"")
         finally:
+            # Also when the client left: without a session that is how a call is cancelled.
+            self._live.discard(conversation)
             conversation.lost(None)
 
-    def _legacy_version(self, headers: dict[bytes, bytes]) -> str:
-        version = headers.get(b"mcp-protocol-version", b"2025-03-26").decode("latin-1")
-        if version not in VERSIONS:
+    def _legacy_version(self, headers: dict[bytes, bytes]) -> Version:
+        given = headers.get(b"mcp-protocol-version")
+        if given is None:
+            return UNNAMED
+        name = given.decode("latin-1")
+        if name not in VERSIONS:
             supported = ", ".join(VERSIONS)
-            raise _Refused(
-                400, f"Unsupported protocol version {version[:64]!r}; there is {supported}"
-            )
-        return version
+            raise _Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
+        return VERSIONS[name]
 
     async def _post_session(
         self,
@@ -313,7 +315,7 @@ class Endpoint:
         else:
             session = self._session(headers, principal)
         id = None if peek.id is UNSET else peek.id
-        with session.exchange(id, version in _PRIMED) as exchange:
+        with session.exchange(id, version.primes_streams) as exchange:
             if not session.receiver.receive(body, exchange):
                 if peek.method == "notifications/cancelled":
                     session.end_cancelled()
@@ -447,7 +449,7 @@ class Endpoint:
         last = headers.get(b"last-event-id")
         if last is None:
             stream = session.standing()
-            if version in _PRIMED:
+            if version.primes_streams:
                 stream.prime()
             reader = stream.reader(stream.unread_from())
         else:

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS
+from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS, unsupported
 from mcpearl.transports.http_headers import NAMED_BY, decode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
-from mcpearl.types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
+from mcpearl.types.jsonrpc import HEADER_MISMATCH
 
 ToolHeadersOf = Callable[[str, bytes], list[tuple[str, str | None]]]
 """The headers a call of a tool must have; None for one it must not have."""
@@ -70,11 +70,7 @@ def mismatch_of(
     if stated is not UNSET and stated != text:
         return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {stated!r:.64}")
     if text not in VERSIONS:
-        return McpError(
-            UNSUPPORTED_PROTOCOL_VERSION,
-            f"Unsupported protocol version: {text[:64]}",
-            {"supported": list(reversed(VERSIONS)), "requested": text[:64]},
-        )
+        return unsupported(text[:64])
     if peek.id is UNSET:
         return None
     return _mirrored(peek, params, headers, tool_headers)

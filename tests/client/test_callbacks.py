@@ -568,3 +568,13 @@ async def test_callbacks_still_running_when_the_client_closes_are_stopped() -> N
         await client.call_tool("talk", {"count": 3})
     await asyncio.wait_for(stopped.wait(), 10)
     assert time.monotonic() - started < 20
+
+
+@BOTH
+@pytest.mark.parametrize("refusal", [None, False])
+async def test_a_user_who_refuses_sampling(protocol: str, refusal: Any) -> None:
+    async with Client(an_app(), protocol=protocol, sampling=lambda params: refusal) as client:
+        with pytest.raises(McpError, match="refused") as refused:
+            await client.call_tool("sample")
+        assert refused.value.code == -1
+        assert await text_of(client, "quick") == "quick"

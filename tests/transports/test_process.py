@@ -274,7 +274,8 @@ async def test_closing_leaves_no_process_descriptor_task_or_thread(tmp_path: Pat
         async with client_of(script) as client:
             await client.call_tool("t")
             assert len(children()) == before[0] + 2  # the server and its guard
-    await eventually(lambda: counts() == before)
+    # Threads of earlier tests may end meanwhile; what counts is that nothing was added.
+    await eventually(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
     assert before[0] == 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.protocol.errors import McpError, RequestTimeout
+from mcpearl.protocol.errors import USER_REJECTED, McpError, RequestTimeout
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
@@ -120,6 +120,8 @@ def _sampled(value: Any) -> CreateMessageResult:
             model="unknown",
             stop_reason="endTurn",
         )
+    if value is None or value is False:
+        raise McpError(USER_REJECTED, "The user refused the sampling request")
     raise TypeError(f"a sampling callback returns text or a CreateMessageResult, not {value!r}")
 
 

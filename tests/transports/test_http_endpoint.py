@@ -456,13 +456,15 @@ async def test_a_local_page_may_read_what_it_needs(client: Raw) -> None:
 
 
 async def test_a_page_that_was_allowed_may_ask_before_it_asks() -> None:
-    def nobody(scope: Any) -> Any:
-        raise AssertionError("a preflight has no credentials to look at")
+    class Nobody:
+        def document(self, scope: Any) -> None:
+            return None
+
+        def known(self, scope: Any, headers: Any) -> str:
+            raise AssertionError("a preflight has no credentials to look at")
 
     page = "https://app.example"
-    async with serving(
-        make_app(), allowed_origins=frozenset({page}), authenticate=nobody
-    ) as client:
+    async with serving(make_app(), allowed_origins=frozenset({page}), gate=Nobody()) as client:
         asked = "content-type, mcp-method, mcp-param-region"
         answer = await client.request(
             "OPTIONS",

@@ -149,10 +149,17 @@ async def test_versions_the_header_may_name(client: Raw) -> None:
 
 
 async def test_a_session_belongs_to_whoever_began_it() -> None:
-    def who(scope: Any) -> str:
-        return str(dict(scope["headers"]).get(b"x-user", b"").decode())
+    class ByName:
+        def document(self, scope: Any) -> None:
+            return None
 
-    async with serving(make_app(), authenticate=who) as client:
+        def known(self, scope: Any, headers: Any) -> None:
+            return None
+
+        async def admit(self, scope: Any, headers: Any) -> str:
+            return str(headers.get(b"x-user", b"").decode())
+
+    async with serving(make_app(), gate=ByName()) as client:
         session = await client.initialize(**{"X-User": "ann"})
         assert (await session.ask("ping")).status == 200
         session.headers["X-User"] = "bob"

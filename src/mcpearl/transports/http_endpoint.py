@@ -15,23 +15,22 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from mcpearl.protocol import codec
-from mcpearl.protocol.errors import Malformed, McpError
+from mcpearl.protocol.errors import Malformed
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
+from mcpearl.transports.http_gate import Gate, Refused, Scope
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_stream import Exchange, Reader, Stream
 from mcpearl.transports.sse import KEEP_ALIVE
 from mcpearl.types.jsonrpc import (
     INTERNAL_ERROR,
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
 )
 
 logger = logging.getLogger("mcpearl.http")
 
-Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -77,23 +76,6 @@ class Host(Protocol):
         ...
 
 
-class _Refused(Exception):
-    """A request that is answered without anybody having looked at its message."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        code: int = INVALID_REQUEST,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        data: Any = UNSET,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error = McpError(code, message, data)
-        self.headers = headers
-
-
 class Endpoint:
     """The ASGI application of one server.
 
@@ -113,7 +95,7 @@ class Endpoint:
         max_requests: int = 10_000,
         body_timeout: float = 30.0,
         keep_alive: float = 15.0,
-        authenticate: Callable[[Scope], Any] | None = None,
+        gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
     ) -> None:
         self._host = host
@@ -126,7 +108,7 @@ class Endpoint:
         self._max_requests = max_requests
         self._body_timeout = body_timeout
         self._keep_alive = keep_alive
-        self._authenticate = authenticate
+        self._gate = gate
         self._lifespan = lifespan
         self._open = 0  # requests being answered
         self._live: set[Conversation] = set()  # modern conversations under way
@@ -143,11 +125,15 @@ class Endpoint:
         headers = _headers(scope)
         self._open += 1
         try:
+            document = None if self._gate is None else self._gate.document(scope)
+            if document is not None:
+                await _respond(send, 200, document, _PUBLIC)
+                return
             self._check_place(scope, headers)
             if b"origin" in headers:
                 send = _for_origin(headers[b"origin"], send)
             await self._respond(scope, headers, receive, send)
-        except _Refused as refused:
+        except Refused as refused:
             body = codec.encode_error(None, refused.error)
             await _respond(send, refused.status, body, refused.headers)
         finally:
@@ -160,10 +146,12 @@ class Endpoint:
             await _respond(send, 204, b"", _preflight(headers))
             return
         if self._open > self._max_requests:
-            raise _Refused(
+            raise Refused(
                 503, "Too many requests at once", INTERNAL_ERROR, ((b"retry-after", b"1"),)
             )
-        principal = None if self._authenticate is None else self._authenticate(scope)
+        principal = None
+        if self._gate is not None:
+            principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
         match scope["method"]:
             case "POST":
                 await self._post(headers, principal, receive, send)
@@ -172,19 +160,19 @@ class Endpoint:
             case "DELETE":
                 await self._delete(headers, principal, send)
             case other:
-                raise _Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
+                raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
 
     def _check_place(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Refuse what is not for this endpoint, or comes from a page that has no business here."""
         path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
         if path != self._path:
-            raise _Refused(404, f"There is nothing at {scope['path'][:128]!r}", METHOD_NOT_FOUND)
+            raise Refused(404, f"There is nothing at {scope['path'][:128]!r}", METHOD_NOT_FOUND)
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts is not None and _without_port(host) not in self._hosts:
-            raise _Refused(421, f"Host {host[:128]!r} is not served here")
+            raise Refused(421, f"Host {host[:128]!r} is not served here")
         origin = headers.get(b"origin")
         if origin is not None and not self._is_welcome(origin.decode("latin-1").lower(), host):
-            raise _Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
+            raise Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
 
     def _is_welcome(self, origin: str, host: str) -> bool:
         if self._origins is not None:
@@ -201,7 +189,7 @@ class Endpoint:
     ) -> None:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != _JSON:
-            raise _Refused(415, "Content-Type must be application/json")
+            raise Refused(415, "Content-Type must be application/json")
         _check_accept(headers, _JSON, _EVENTS)
         body = await self._read_body(headers, receive)
         try:
@@ -225,7 +213,7 @@ class Endpoint:
             async with asyncio.timeout(self._body_timeout):
                 return await _read_parts(receive, limit)
         except TimeoutError:
-            raise _Refused(408, "The body did not arrive in time", headers=_CLOSE) from None
+            raise Refused(408, "The body did not arrive in time", headers=_CLOSE) from None
 
     async def _post_modern(
         self,
@@ -289,7 +277,7 @@ class Endpoint:
         name = given.decode("latin-1")
         if name not in VERSIONS:
             supported = ", ".join(VERSIONS)
-            raise _Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
+            raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
         return VERSIONS[name]
 
     async def _post_session(
@@ -308,7 +296,7 @@ class Endpoint:
             try:
                 session = self._sessions.create(principal)
             except SessionsFull:
-                raise _Refused(
+                raise Refused(
                     503, "Too many sessions", INTERNAL_ERROR, ((b"retry-after", b"10"),)
                 ) from None
             await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
@@ -333,10 +321,10 @@ class Endpoint:
     def _session(self, headers: dict[bytes, bytes], principal: Any) -> HttpSession:
         id = headers.get(b"mcp-session-id")
         if id is None:
-            raise _Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
+            raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
         session = self._sessions.find(id.decode("latin-1"), principal)
         if session is None:
-            raise _Refused(404, "There is no such session; begin a new one with `initialize`")
+            raise Refused(404, "There is no such session; begin a new one with `initialize`")
         return session
 
     # Answering
@@ -440,9 +428,9 @@ class Endpoint:
     ) -> None:
         """Open the standing stream of a session, or go on with a broken one."""
         if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise _Refused(405, "There is no GET in this version", headers=_POST_ONLY)
+            raise Refused(405, "There is no GET in this version", headers=_POST_ONLY)
         if self._stateless:
-            raise _Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
+            raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
         version = self._legacy_version(headers)
         _check_accept(headers, _EVENTS)
         session = self._session(headers, principal)
@@ -455,16 +443,16 @@ class Endpoint:
         else:
             found = session.find(last.decode("latin-1"))
             if found is None:
-                raise _Refused(400, "Last-Event-ID names no event that is still kept")
+                raise Refused(400, "Last-Event-ID names no event that is still kept")
             reader = found[0].reader(found[1])
         await self._stream(reader, receive, send)
 
     async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
         """End a session at its client's wish."""
         if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise _Refused(405, "There are no sessions in this version", headers=_POST_ONLY)
+            raise Refused(405, "There are no sessions in this version", headers=_POST_ONLY)
         if self._stateless:
-            raise _Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
+            raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
         self._legacy_version(headers)
         self._sessions.remove(self._session(headers, principal))
         await _respond(send, 204, b"")
@@ -534,6 +522,7 @@ class _Nowhere:
         pass
 
 
+_PUBLIC = ((b"access-control-allow-origin", b"*"),)
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 _CLOSE = ((b"connection", b"close"),)
@@ -574,7 +563,7 @@ def _refuse_unreadable(body: bytes) -> None:
         codec.decode(body)
     except Malformed as error:
         if error.code == PARSE_ERROR:
-            raise _Refused(400, error.message, error.code) from None
+            raise Refused(400, error.message, error.code) from None
 
 
 async def _read_parts(receive: Receive, limit: int) -> bytes:
@@ -583,7 +572,7 @@ async def _read_parts(receive: Receive, limit: int) -> bytes:
     while more:
         event = await receive()
         if event["type"] == "http.disconnect":
-            raise _Refused(400, "The client left before its body was complete")
+            raise Refused(400, "The client left before its body was complete")
         part = event.get("body", b"")
         more = event.get("more_body", False)
         size += len(part)
@@ -604,11 +593,11 @@ def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:
         return
     missing = [kind.decode() for kind in kinds if kind not in accepted]
     if missing:
-        raise _Refused(406, f"Accept must list {' and '.join(missing)}")
+        raise Refused(406, f"Accept must list {' and '.join(missing)}")
 
 
-def _too_large(limit: int) -> _Refused:
-    return _Refused(413, f"The body is over the limit of {limit} bytes")
+def _too_large(limit: int) -> Refused:
+    return Refused(413, f"The body is over the limit of {limit} bytes")
 
 
 class _Code(Struct):

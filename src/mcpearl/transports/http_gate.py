@@ -1,0 +1,49 @@
+"""Who comes in: what an HTTP endpoint asks of authorization, and how a request is refused.
+
+An endpoint knows neither tokens nor keys. It asks a gate for the principal behind each request, and a
+gate that does not find one raises the refusal that is sent.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from mcpearl.protocol.errors import McpError
+from mcpearl.types.jsonrpc import INVALID_REQUEST
+
+Scope = dict[str, Any]
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Refused(Exception):
+    """A request that is answered without anybody having looked at its message."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: int = INVALID_REQUEST,
+        headers: Headers = (),
+        data: Any = UNSET,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error = McpError(code, message, data)
+        self.headers = headers
+
+
+class Gate(Protocol):
+    """Tells who is asking. Headers are given by name in lower case, as bytes."""
+
+    def known(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Any | None:
+        """Give the principal where that takes no waiting, or None: then `admit` is asked."""
+        ...
+
+    async def admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Any:
+        """Give the principal, or raise `Refused`."""
+        ...
+
+    def document(self, scope: Scope) -> bytes | None:
+        """Give the JSON document this path has for everybody, such as resource metadata."""
+        ...

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mcpearl.transports.http_stream import MAX_CHUNK, MAX_HISTORY, MAX_KEPT, Exchange, Stream
+from mcpearl.transports.http_stream import MAX_CHUNK, MAX_HISTORY, MAX_KEPT, Stream
 
 PLENTY = 64 * 1024 * 1024
 
@@ -116,25 +116,3 @@ async def test_a_reader_waits_for_news_or_the_time() -> None:
     await asyncio.sleep(0)
     stream.end()
     assert await waiting is True and reader.finished
-
-
-async def test_an_exchange_is_plain_or_a_stream_whichever_comes_first() -> None:
-    plain = Exchange(Stream("1", PLENTY))
-    plain.finish(b"answer")
-    assert (plain.settled.result(), plain.answer) == (False, b"answer")
-    plain.send(b"too late")
-    assert not plain.stream.size
-
-    streamed = Exchange(Stream("1", PLENTY))
-    streamed.send(b"news")
-    streamed.finish(b"answer")
-    assert (streamed.settled.result(), streamed.answer) == (True, None)
-    assert ids(streamed.stream.reader(0).take()) == ["1.1", "1.2"]
-    assert streamed.stream.ended
-
-
-async def test_an_exchange_that_is_given_up_is_an_empty_stream() -> None:
-    exchange = Exchange(Stream("1", PLENTY))
-    exchange.abandon()
-    assert exchange.settled.result() is True
-    assert exchange.stream.reader(0).finished

@@ -40,7 +40,7 @@ class End:
         self.limits = limits
         self.lifecycle = Lifecycle(role)
         self.pending = Pending(limits.max_pending)  # requests of ours
-        self.in_flight: dict[RequestId, Call] = {}  # requests of the peer
+        self.in_flight: dict[Any, Call] = {}  # requests of the peer, by key
         self.caller: Caller | None = None  # the peer of a legacy session, once known
         self.malformed = 0  # messages that were none
 
@@ -158,7 +158,8 @@ class End:
     # Answering
 
     def _admit(self, call: Call) -> Call:
-        if call.id in self.in_flight:
+        call.key = call.id
+        if call.key in self.in_flight:
             raise McpError(
                 INVALID_REQUEST, f"The id {_shown(call.id)} belongs to a request still in flight"
             )
@@ -167,23 +168,23 @@ class End:
                 INTERNAL_ERROR,
                 f"Too many requests in flight: the limit is {self.limits.max_in_flight_hard}",
             )
-        self.in_flight[call.id] = call
+        self.in_flight[call.key] = call
         return call
 
     def drop(self, call: Call) -> bytes | None:
         """Forget a call that will not be answered; bytes to send if that completes its batch."""
         if not self.is_open(call):
             return None
-        del self.in_flight[call.id]
+        del self.in_flight[call.key]
         return None if call.batch is None else call.batch.close(None)
 
     def is_open(self, call: Call) -> bool:
         """Whether the peer still waits for this call."""
-        return self.in_flight.get(call.id) is call
+        return self.in_flight.get(call.key) is call
 
     def _finish(self, call: Call, answer: bytes) -> bytes | None:
         """Close a call with its encoded answer: bytes to send, or None while its batch is open."""
-        del self.in_flight[call.id]
+        del self.in_flight[call.key]
         return answer if call.batch is None else call.batch.close(answer)
 
     def fail(self, call: Call, error: McpError) -> bytes | None:

@@ -75,6 +75,8 @@ class Call(Struct, eq=False):
     caller: Caller
     progress_token: RequestId | None = None
     batch: Batch | None = None
+    key: Any = None
+    """What it is told apart by while in flight: its id, where ids are of one peer."""
     outlet: Any = None
     """The `Outlet`, attached by the connection that received it."""
     work: Any = None

@@ -44,7 +44,10 @@ _Identity = tuple[Any, Any, Any, Any]
 
 
 class Reception:
-    """Reads the callers of one stream. A client that presents itself the same is read once."""
+    """Reads the callers of one stream. A client that presents itself the same is read once.
+
+    `principal` is who the next message is from, where they are not all from one.
+    """
 
     __slots__ = ("_identity", "_known", "_versions", "principal")
 
@@ -62,10 +65,11 @@ class Reception:
             meta.get(CLIENT_INFO_KEY),
             meta.get(LOG_LEVEL_KEY),
         )
-        if self._known is None or identity != self._identity:
-            self._known = self._read(*identity)
+        known = self._known
+        if known is None or known.principal is not self.principal or identity != self._identity:
+            self._known = known = self._read(*identity)
             self._identity = identity
-        return self._known
+        return known
 
     def _read(self, version: Any, capabilities: Any, client: Any, log_level: Any) -> Caller:
         name = _member(version, str, PROTOCOL_VERSION_KEY)

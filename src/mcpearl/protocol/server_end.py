@@ -150,7 +150,7 @@ class ServerEnd(End):
 
     def result(self, call: Call, result: Result) -> bytes | None:
         """Answer a call, in the words of the caller's version; None when nothing is to be sent."""
-        if self.in_flight.get(call.id) is not call:
+        if self.in_flight.get(call.key) is not call:
             return None
         return self._finish(call, codec.encode_result(call.id, self.encode(result, call.caller)))
 
@@ -171,6 +171,26 @@ class ServerEnd(End):
         body = encode(narrow(params, self.caller.version.name))
         entry = self.pending.add(method, waiter, now, timeout)
         return entry, codec.encode_request(entry.id, method, body)
+
+
+class SoloEnd(ServerEnd):
+    """Requests of many clients, each standing for itself: there is no session, and ids may repeat."""
+
+    def receive_from(self, principal: Any, message: bytes) -> Event:
+        """Take one message of whoever this is."""
+        self.reception.principal = principal
+        return self.receive(message)
+
+    def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
+        if meta is None or PROTOCOL_VERSION_KEY not in meta:
+            raise modern.missing_meta(method)  # nobody has said it before
+        return self.reception.caller(meta)
+
+    def _admit(self, call: Call) -> Call:
+        # Nothing a peer sends is equal to this, so nobody reaches a call of somebody else.
+        call.key = object()
+        self.in_flight[call.key] = call
+        return call
 
 
 class _Meta(Struct):

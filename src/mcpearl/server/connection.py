@@ -37,25 +37,24 @@ from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import subscription_meta
-from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.protocol.server_end import ServerEnd, SoloEnd
 from mcpearl.runtime.tasks import spawn
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import LEVELS, Context
 from mcpearl.server.failures import answer_to
-from mcpearl.server.subscriptions import Subscriber, followed, granted
+from mcpearl.server.listeners import Listeners
+from mcpearl.server.subscriptions import Subscriber
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Result, decode, encode
+from mcpearl.types.base import Result, decode
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.subscriptions import (
-    SubscriptionsAcknowledgedNotificationParams,
-    SubscriptionsListenResult,
-)
+from mcpearl.types.subscriptions import SubscriptionsListenResult
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 logger = logging.getLogger("mcpearl.server")
+LISTEN = "subscriptions/listen"
 STALL = 5.0  # seconds without any call ending after which a full connection reads on
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 
@@ -77,12 +76,12 @@ class ServerConnection:
         self.transport = transport
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        self.end = ServerEnd(server.offer, server.stamp, server.limits, principal)
+        self.end = self._make_end(principal)
         self.closed = asyncio.Event()
         self._outlet = cast("Outlet", _Whole(transport))
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._subscriber: Subscriber | None = None  # the legacy session's
-        self._listeners: dict[int | str, Subscriber] = {}  # by id of their listen request
+        self._listeners = Listeners(server)
         self._flowing: asyncio.Event | None = None  # there while the client does not read
         self._largest = server.limits.max_outgoing
         self._soft_limit = server.limits.max_in_flight
@@ -93,6 +92,10 @@ class ServerConnection:
         self._receiving = False
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
+
+    def _make_end(self, principal: Any) -> ServerEnd:
+        server = self.server
+        return ServerEnd(server.offer, server.stamp, server.limits, principal)
 
     # Receiving
 
@@ -118,25 +121,24 @@ class ServerConnection:
             self._receiving = False
             self.transport.flush()
 
-    def receive(self, message: bytes, outlet: Outlet) -> bool:
-        """Take one message whose answer has an outlet of its own; whether there will be one."""
+    def receive(self, message: bytes, outlet: Outlet) -> list[Call]:
+        """Take one message whose answer has an outlet of its own; give the calls to be `run`."""
         return self._take(self.end.receive(message), outlet)
 
-    def _take(self, event: Event, outlet: Outlet) -> bool:
+    def _take(self, event: Event, outlet: Outlet) -> list[Call]:
         match event:
             case Call():
-                self._start(event, outlet)
+                event.outlet = outlet
+                return [event]
             case Reply(message, refused):
                 outlet.finish(message, refused)
             case Opened(message):
                 outlet.finish(message)
             case Many(events):
-                awaited = [self._take(each, outlet) for each in events]
-                return any(awaited)
+                return [call for each in events for call in self._take(each, outlet)]
             case _:
                 self._handle(event)
-                return False
-        return True
+        return []
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
@@ -231,10 +233,41 @@ class ServerConnection:
         call.outlet = outlet
         if self._drained is not None:
             self._answer(call, _shutting_down())
-        elif call.method == "subscriptions/listen":
+        elif call.method == LISTEN:
             call.work = spawn(self.loop, self._listen(call))
         else:
             call.work = spawn(self.loop, self._run(call))
+
+    async def run(self, calls: list[Call]) -> None:
+        """Run calls that have their outlets to their end: one in this task, several in their own."""
+        if len(calls) > 1:
+            for call in calls:
+                self._start(call, call.outlet)
+            await asyncio.wait([call.work for call in calls if call.work is not None])
+            return
+        call = calls[0]
+        if self._drained is not None:
+            self._answer(call, _shutting_down())
+            return
+        task = call.work = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        try:
+            await (self._listen(call) if call.method == LISTEN else self._run(call))
+        except asyncio.CancelledError:
+            if self.end.is_open(call):
+                raise
+        finally:
+            call.work = None
+            while task.cancelling() > before:
+                task.uncancel()  # it was the call that was to end, and it has
+
+    def give_up(self, calls: list[Call]) -> None:
+        """End calls nobody waits for any more."""
+        for call in calls:
+            if self.end.is_open(call):
+                self.end.drop(call)
+                self._cancel(call, "the client left")
 
     async def _run(self, call: Call) -> None:
         ctx = Context(call, self, self.server)
@@ -316,9 +349,7 @@ class ServerConnection:
 
     def _cancel(self, call: Call, reason: str | None) -> None:
         logger.debug("%s cancelled by the client: %s", call.method, reason)
-        listener = self._listeners.pop(call.id, None)
-        if listener is not None:
-            self.server.subscriptions.leave(listener)
+        self._listeners.leave(call)
         self._abort(call)
         self._done()
 
@@ -338,67 +369,23 @@ class ServerConnection:
         return self._subscriber
 
     async def _listen(self, call: Call) -> None:
-        """Open a modern subscription: acknowledge first, then let it hear."""
-        subscriber = Subscriber(call.outlet, call)
+        """Open a modern subscription; from then on nothing runs, but it hears."""
         try:
-            honoured = granted(call.params.notifications, self.end.offer.has)
-            if honoured.resource_subscriptions is not None:
-                uris = await self._agreed(call, honoured.resource_subscriptions)
-                honoured.resource_subscriptions = uris
+            await self._listeners.open(call, Context(call, self, self.server))
         except LimitReached as error:
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
-            return
-        acknowledged = SubscriptionsAcknowledgedNotificationParams(
-            notifications=honoured, meta=subscription_meta(call.id)
-        )
-        call.outlet.send(
-            codec.encode_notification(
-                "notifications/subscriptions/acknowledged", encode(acknowledged)
-            )
-        )
-        for uri in honoured.resource_subscriptions or ():
-            self.server.subscriptions.subscribe(subscriber, uri)
-        for kind in followed(honoured):
-            self.server.subscriptions.follow(subscriber, kind)
-        self._listeners[call.id] = subscriber
         self._done()
-
-    async def _agreed(self, call: Call, uris: list[str]) -> list[str]:
-        """The resources the handler lets this caller follow."""
-        self.reserve(len(uris))
-        ctx = Context(call, self, self.server)
-        agreed = []
-        for uri in dict.fromkeys(uris):
-            try:
-                await self.server.handler.subscribe(uri, ctx)
-            except McpError as error:
-                logger.debug("no subscription to %s: %s", uri, error)
-            except Exception as error:
-                logger.error("subscribing to %s raised", uri, exc_info=error)
-            else:
-                agreed.append(uri)
-        self.reserve(len(agreed))  # others may have come in between
-        return agreed
 
     def reserve(self, count: int) -> None:
         """Refuse more subscriptions than one client may have."""
-        limit = self.server.limits.max_subscriptions
-        held = sum(len(listener.uris) for listener in self._listeners.values())
-        if self._subscriber is not None:
-            held += len(self._subscriber.uris)
-        if held + count > limit:
-            raise LimitReached(
-                f"{held} resources are subscribed to already, and the limit is {limit}: "
-                "see `Limits.max_subscriptions`"
-            )
+        held = 0 if self._subscriber is None else len(self._subscriber.uris)
+        self._listeners.reserve(count, held + self._listeners.uris)
 
     def end_listeners(self) -> None:
         """End every modern subscription in order, with its result."""
-        for id, listener in list(self._listeners.items()):
-            self.server.subscriptions.leave(listener)
-            del self._listeners[id]
-            assert listener.call is not None
-            self._answer(listener.call, SubscriptionsListenResult(meta=dict(subscription_meta(id))))
+        for call in self._listeners.end_all():
+            meta = dict(subscription_meta(call.id))
+            self._answer(call, SubscriptionsListenResult(meta=meta))
 
     # Asking and telling
 
@@ -496,8 +483,6 @@ class ServerConnection:
         self.server.connections.discard(self)
 
     def _release(self) -> None:
-        for listener in self._listeners.values():
-            self.server.subscriptions.leave(listener)
         self._listeners.clear()
         if self._subscriber is not None:
             self.server.subscriptions.leave(self._subscriber)
@@ -524,6 +509,24 @@ class ServerConnection:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=UNWINDING)
+
+
+class SoloConnection(ServerConnection):
+    """Clients without a session, all of them: each message stands for itself, wherever it is from."""
+
+    end: SoloEnd
+
+    def _make_end(self, principal: Any) -> SoloEnd:
+        server = self.server
+        return SoloEnd(server.offer, server.stamp, server.limits, principal)
+
+    def receive_from(self, principal: Any, message: bytes, outlet: Outlet) -> list[Call]:
+        """Take one message of whoever this is; as `receive`."""
+        return self._take(self.end.receive_from(principal, message), outlet)
+
+    def reserve(self, count: int) -> None:
+        """Refuse more subscriptions than one request may ask for: others are somebody else's."""
+        self._listeners.reserve(count, held=0)
 
 
 def _shutting_down() -> McpError:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcpearl.protocol import codec
-from mcpearl.server.connection import ServerConnection
+from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.run import stop_signals
-from mcpearl.transports.http_endpoint import LOCAL_HOSTS, Endpoint
+from mcpearl.transports.http_endpoint import Endpoint, Nowhere
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
+from mcpearl.transports.http_origin import LOCAL_HOSTS
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
@@ -31,6 +32,12 @@ class HttpHost:
     def converse(self, transport: Transport, principal: Any) -> ServerConnection:
         """Make the server's side of one client."""
         connection = ServerConnection(self._server, transport, principal)
+        self._server.connections.add(connection)
+        return connection
+
+    def converse_alone(self) -> SoloConnection:
+        """Make the server's side of clients that have no session."""
+        connection = SoloConnection(self._server, Nowhere())
         self._server.connections.add(connection)
         return connection
 

@@ -1,13 +1,12 @@
 """Streamable HTTP, the server's side: one ASGI endpoint for every version at once.
 
-What is checked of a request before its message is looked at, which status an answer travels with,
-and when an answer becomes a stream is decided here, straight on ASGI. The messages themselves are
-the protocol's affair.
+What is checked of a request before its message is looked at, whose message it is, and which status an
+answer travels with is decided here, straight on ASGI. The messages themselves are the protocol's
+affair; how an answer leaves is `http_exchange`'s.
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -16,49 +15,39 @@ from msgspec import UNSET, Struct, UnsetType
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import Malformed
+from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
+from mcpearl.runtime.lingering import Lingering
+from mcpearl.transports.http_exchange import Conversation, Exchange, Terms, header_map
 from mcpearl.transports.http_gate import Gate, Refused, Scope
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
-from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
-from mcpearl.transports.http_stream import Exchange, Reader, Stream
-from mcpearl.transports.sse import KEEP_ALIVE
-from mcpearl.types.jsonrpc import (
-    INTERNAL_ERROR,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
+from mcpearl.transports.http_origin import Welcome
+from mcpearl.transports.http_response import (
+    EVENTS,
+    JSON,
+    Receive,
+    Send,
+    disconnected,
+    for_origin,
+    preflight,
+    respond,
+    respond_stream,
 )
+from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR
 
-logger = logging.getLogger("mcpearl.http")
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_JSON = b"application/json"
-_EVENTS = b"text/event-stream"
-_STALLED = 60.0  # seconds a client may take nothing of its stream
-_WATCH_AFTER = 0.2  # seconds a call may take before a disconnect is looked for
-_NOTHING: dict[str, Any] = {"type": "http.response.body", "body": b""}
+_WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
+_PUBLIC = ((b"access-control-allow-origin", b"*"),)
+_ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
+_POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
 
-class Conversation(Protocol):
-    """What an endpoint needs of a connection of the server."""
+class SoloConversation(Conversation, Protocol):
+    """The server's side of all clients that have no session."""
 
-    def receive(self, message: bytes, outlet: Exchange) -> bool:
-        """Take one message; whether an answer to it will come."""
-        ...
-
-    def speak(self, version: str) -> None:
-        """Take the session as initialized in this version."""
-        ...
-
-    def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
-        ...
-
-    def lost(self, reason: Exception | None) -> None:
-        """Release everything: the client is gone."""
+    def receive_from(self, principal: Any, message: bytes, outlet: Exchange) -> list[Call]:
+        """Take one message of whoever this is; give the calls to be run."""
         ...
 
 
@@ -69,6 +58,10 @@ class Host(Protocol):
 
     def converse(self, transport: Any, principal: Any) -> Conversation:
         """Make the server's side of one client."""
+        ...
+
+    def converse_alone(self) -> SoloConversation:
+        """Make the server's side of clients that have no session."""
         ...
 
     def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
@@ -98,20 +91,19 @@ class Endpoint:
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
     ) -> None:
+        limits = host.limits
         self._host = host
-        self._limits = host.limits
         self._path = path.rstrip("/")
-        self._hosts = allowed_hosts
-        self._origins = allowed_origins
+        self._welcome = Welcome(allowed_hosts, allowed_origins)
         self._stateless = stateless
-        self._sessions = Sessions(host.limits, max_sessions, idle_timeout)
+        self._sessions = Sessions(limits, max_sessions, idle_timeout)
         self._max_requests = max_requests
-        self._body_timeout = body_timeout
-        self._keep_alive = keep_alive
+        self._terms = Terms(limits.max_message, body_timeout, limits.max_outgoing, keep_alive)
         self._gate = gate
         self._lifespan = lifespan
         self._open = 0  # requests being answered
-        self._live: set[Conversation] = set()  # modern conversations under way
+        self._lingering = Lingering(_WATCH_AFTER)  # of these, the POSTs
+        self._solo: SoloConversation | None = None  # with all who have no session
 
     # ASGI
 
@@ -122,201 +114,147 @@ class Endpoint:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
-        headers = _headers(scope)
+        headers = header_map(scope)
         self._open += 1
         try:
             document = None if self._gate is None else self._gate.document(scope)
             if document is not None:
-                await _respond(send, 200, document, _PUBLIC)
+                await respond(send, 200, document, _PUBLIC)
                 return
-            self._check_place(scope, headers)
+            self._check_path(scope)
+            self._welcome.check(headers)
             if b"origin" in headers:
-                send = _for_origin(headers[b"origin"], send)
-            await self._respond(scope, headers, receive, send)
+                send = for_origin(headers[b"origin"], send)
+            if scope["method"] == "OPTIONS":
+                await respond(send, 204, b"", preflight(headers))
+                return
+            if self._open > self._max_requests:
+                raise _busy("Too many requests at once", 1)
+            principal = None
+            if self._gate is not None:
+                known = self._gate.known(scope, headers)
+                principal = known or await self._gate.admit(scope, headers)
+            match scope["method"]:
+                case "POST":
+                    await self._post(headers, principal, receive, send)
+                case "GET":
+                    await self._get(headers, principal, receive, send)
+                case "DELETE":
+                    await self._delete(headers, principal, send)
+                case other:
+                    raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
         except Refused as refused:
             body = codec.encode_error(None, refused.error)
-            await _respond(send, refused.status, body, refused.headers)
+            await respond(send, refused.status, body, refused.headers)
         finally:
             self._open -= 1
 
-    async def _respond(
-        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
-    ) -> None:
-        if scope["method"] == "OPTIONS":
-            await _respond(send, 204, b"", _preflight(headers))
-            return
-        if self._open > self._max_requests:
-            raise Refused(
-                503, "Too many requests at once", INTERNAL_ERROR, ((b"retry-after", b"1"),)
-            )
-        principal = None
-        if self._gate is not None:
-            principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
-        match scope["method"]:
-            case "POST":
-                await self._post(headers, principal, receive, send)
-            case "GET":
-                await self._get(headers, principal, receive, send)
-            case "DELETE":
-                await self._delete(headers, principal, send)
-            case other:
-                raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
-
-    def _check_place(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Refuse what is not for this endpoint, or comes from a page that has no business here."""
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+    def _check_path(self, scope: Scope) -> None:
+        path = scope["path"]
         if path != self._path:
-            raise Refused(404, f"There is nothing at {scope['path'][:128]!r}", METHOD_NOT_FOUND)
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and _without_port(host) not in self._hosts:
-            raise Refused(421, f"Host {host[:128]!r} is not served here")
-        origin = headers.get(b"origin")
-        if origin is not None and not self._is_welcome(origin.decode("latin-1").lower(), host):
-            raise Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
-
-    def _is_welcome(self, origin: str, host: str) -> bool:
-        if self._origins is not None:
-            return origin in self._origins or "*" in self._origins
-        # That origin and host are the same says nothing: a name of the attacker's may lead here.
-        known = LOCAL_HOSTS if self._hosts is None else self._hosts
-        _, _, named = origin.partition("://")
-        return _without_port(named) in known and _without_port(host) in known
+            inner = path.removeprefix(scope.get("root_path", "")).rstrip("/")
+            if inner != self._path:
+                raise Refused(404, f"There is nothing at {path[:128]!r}", METHOD_NOT_FOUND)
 
     # POST
 
     async def _post(
         self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
     ) -> None:
-        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != _JSON:
-            raise Refused(415, "Content-Type must be application/json")
-        _check_accept(headers, _JSON, _EVENTS)
-        body = await self._read_body(headers, receive)
+        if headers.get(b"content-type") != JSON:
+            _check_type(headers)
+        _check_accept(headers, JSON, EVENTS)
+        exchange = Exchange(self._terms, receive, send)
+        self._lingering.add(exchange)
         try:
-            peek = read_peek(body)
-        except codec.UNREADABLE:
-            _refuse_unreadable(body)
-            peek = Peek()  # a batch, or no message: the protocol says what is wrong with it
-        if is_modern(peek, headers):
-            await self._post_modern(body, peek, headers, principal, receive, send)
-        elif self._stateless:
-            await self._post_stateless(body, peek, headers, principal, receive, send)
-        else:
-            await self._post_session(body, peek, headers, principal, receive, send)
-
-    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        limit = self._limits.max_message
-        declared = headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > limit:
-            raise _too_large(limit)
-        try:
-            async with asyncio.timeout(self._body_timeout):
-                return await _read_parts(receive, limit)
-        except TimeoutError:
-            raise Refused(408, "The body did not arrive in time", headers=_CLOSE) from None
-
-    async def _post_modern(
-        self,
-        body: bytes,
-        peek: Peek,
-        headers: dict[bytes, bytes],
-        principal: Any,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Serve a request that stands for itself."""
-        mismatch = mismatch_of(peek, headers, self._host.tool_headers)
-        if mismatch is not None:
-            id = None if peek.id is UNSET else peek.id
-            await _respond(send, 400, codec.encode_error(id, mismatch))
-            return
-        conversation = self._host.converse(_Nowhere(), principal)
-        await self._serve_alone(conversation, body, receive, send, _modern_status)
-
-    async def _post_stateless(
-        self,
-        body: bytes,
-        peek: Peek,
-        headers: dict[bytes, bytes],
-        principal: Any,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        """Serve a legacy request without keeping a session."""
-        version = self._legacy_version(headers)
-        conversation = self._host.converse(_Nowhere(), principal)
-        if peek.method != "initialize":
-            conversation.speak(version.name)
-        await self._serve_alone(conversation, body, receive, send, _legacy_status)
+            body = await exchange.read_body(headers)
+            try:
+                peek = read_peek(body)
+            except codec.UNREADABLE:
+                _refuse_unreadable(body)
+                peek = Peek()  # a batch, or no message: the protocol says what is wrong with it
+            if is_modern(peek, headers):
+                await self._serve_alone(exchange, body, peek, headers, principal)
+            elif self._stateless:
+                await self._serve_stateless(exchange, body, peek, headers, principal)
+            else:
+                await self._serve_session(exchange, body, peek, headers, principal)
+        finally:
+            self._lingering.discard(exchange)
+            exchange.close()
 
     async def _serve_alone(
         self,
-        conversation: Conversation,
-        body: bytes,
-        receive: Receive,
-        send: Send,
-        status: Callable[[Exchange], int],
-    ) -> None:
-        """Serve one message of which nothing outlives the answer."""
-        exchange = Exchange(Stream(None, self._limits.max_outgoing))
-        self._live.add(conversation)
-        try:
-            if conversation.receive(body, exchange):
-                await self._answer(exchange, receive, send, (), status)
-            else:
-                await _respond(send, 202, b"")
-        finally:
-            # Also when the client left: without a session that is how a call is cancelled.
-            self._live.discard(conversation)
-            conversation.lost(None)
-
-    def _legacy_version(self, headers: dict[bytes, bytes]) -> Version:
-        given = headers.get(b"mcp-protocol-version")
-        if given is None:
-            return UNNAMED
-        name = given.decode("latin-1")
-        if name not in VERSIONS:
-            supported = ", ".join(VERSIONS)
-            raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
-        return VERSIONS[name]
-
-    async def _post_session(
-        self,
+        exchange: Exchange,
         body: bytes,
         peek: Peek,
         headers: dict[bytes, bytes],
         principal: Any,
-        receive: Receive,
-        send: Send,
+    ) -> None:
+        """Serve a request that stands for itself."""
+        solo = self._solo
+        if solo is None:
+            solo = self._solo = self._host.converse_alone()
+        mismatch = mismatch_of(peek, headers, self._host.tool_headers)
+        calls: list[Call] = []
+        if mismatch is not None:
+            id = None if peek.id is UNSET else peek.id
+            exchange.finish(codec.encode_error(id, mismatch), refused=True)
+        else:
+            calls = solo.receive_from(principal, body, exchange)
+        await exchange.serve(solo, calls, _modern_status)
+
+    async def _serve_stateless(
+        self,
+        exchange: Exchange,
+        body: bytes,
+        peek: Peek,
+        headers: dict[bytes, bytes],
+        principal: Any,
+    ) -> None:
+        """Serve a legacy request without keeping a session."""
+        version = _legacy_version(headers)
+        conversation = self._host.converse(Nowhere(), principal)
+        try:
+            if peek.method != "initialize":
+                conversation.speak(version.name)
+            calls = conversation.receive(body, exchange)
+            await exchange.serve(conversation, calls, _legacy_status)
+        finally:
+            conversation.lost(None)
+
+    async def _serve_session(
+        self,
+        exchange: Exchange,
+        body: bytes,
+        peek: Peek,
+        headers: dict[bytes, bytes],
+        principal: Any,
     ) -> None:
         """Serve a message of a session, or begin one."""
-        version = self._legacy_version(headers)
+        version = _legacy_version(headers)
         begins = peek.method == "initialize" and b"mcp-session-id" not in headers
-        if begins:
-            try:
-                session = self._sessions.create(principal)
-            except SessionsFull:
-                raise Refused(
-                    503, "Too many sessions", INTERNAL_ERROR, ((b"retry-after", b"10"),)
-                ) from None
-            await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
-        else:
-            session = self._session(headers, principal)
-        id = None if peek.id is UNSET else peek.id
-        with session.exchange(id, version.primes_streams) as exchange:
-            if not session.receiver.receive(body, exchange):
-                if peek.method == "notifications/cancelled":
-                    session.end_cancelled()
-                await _respond(send, 202, b"")
-                return
-            extra: tuple[tuple[bytes, bytes], ...] = ()
+        session = await self._begin(principal) if begins else self._session(headers, principal)
+        exchange.belong(session.new_stream, version.primes_streams)
+        session.enter()
+        try:
+            calls = session.receiver.receive(body, exchange)
             if begins:
-                await exchange.settled
                 if exchange.refused:
                     self._sessions.remove(session)
                 else:
-                    extra = ((b"mcp-session-id", session.id.encode()),)
-            await self._answer(exchange, receive, send, extra, _legacy_status, session)
+                    exchange.headers = ((b"mcp-session-id", session.id.encode()),)
+            await exchange.serve(session.receiver, calls, _legacy_status)
+        finally:
+            session.leave()
+
+    async def _begin(self, principal: Any) -> HttpSession:
+        try:
+            session = self._sessions.create(principal)
+        except SessionsFull:
+            raise _busy("Too many sessions", 10) from None
+        await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
+        return session
 
     def _session(self, headers: dict[bytes, bytes], principal: Any) -> HttpSession:
         id = headers.get(b"mcp-session-id")
@@ -327,112 +265,14 @@ class Endpoint:
             raise Refused(404, "There is no such session; begin a new one with `initialize`")
         return session
 
-    # Answering
-
-    async def _answer(
-        self,
-        exchange: Exchange,
-        receive: Receive,
-        send: Send,
-        extra: tuple[tuple[bytes, bytes], ...],
-        status: Callable[[Exchange], int],
-        session: HttpSession | None = None,
-    ) -> None:
-        """Wait for the answer, or for it to become a stream, and send it."""
-        if not exchange.settled.done():
-            await self._wait(exchange, receive)
-        if exchange.settled.cancelled():
-            return  # the client left; nobody reads an answer
-        if exchange.answer is not None:
-            await _respond(send, status(exchange), exchange.answer, extra)
-            return
-        if session is not None:
-            session.keep(exchange.stream)
-        await self._stream(exchange.stream.reader(0), receive, send, extra)
-
-    async def _wait(self, exchange: Exchange, receive: Receive) -> None:
-        """Wait until it is known what the answer will be: plain, a stream, or wanted by nobody."""
-        loop = asyncio.get_running_loop()
-        watch: list[asyncio.Task[None]] = []
-        # Most calls are done before anybody could have left; only the others are worth watching.
-        timer = loop.call_later(_WATCH_AFTER, self._start_watch, watch, receive, exchange)
-        try:
-            await asyncio.wait((exchange.settled,))
-        finally:
-            timer.cancel()
-            for task in watch:
-                task.cancel()
-
-    def _start_watch(
-        self, watch: list["asyncio.Task[None]"], receive: Receive, exchange: Exchange
-    ) -> None:
-        watch.append(asyncio.get_running_loop().create_task(self._watch(receive, exchange)))
-
-    async def _watch(self, receive: Receive, exchange: Exchange) -> None:
-        """Note when the client of a long call leaves; show it signs of life if it does not."""
-        try:
-            async with asyncio.timeout(self._keep_alive):
-                await _disconnected(receive)
-        except TimeoutError:
-            exchange.open_stream()
-        else:
-            if not exchange.settled.done():
-                exchange.settled.cancel()
-
-    async def _stream(
-        self,
-        reader: Reader,
-        receive: Receive,
-        send: Send,
-        extra: tuple[tuple[bytes, bytes], ...] = (),
-    ) -> None:
-        """Write a stream as it comes, until it ends or the client leaves."""
-        start = {
-            "type": "http.response.start",
-            "status": 200,
-            "headers": [*_STREAM_HEADERS, *extra],
-        }
-        gone = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await send(start)
-            while not gone.done():
-                chunk = reader.take()
-                if chunk:
-                    await _send_part(send, chunk)
-                if reader.has_news:
-                    continue
-                if reader.finished:
-                    await send(_NOTHING)
-                    return
-                if not await self._news(reader, gone):
-                    await _send_part(send, KEEP_ALIVE)
-        except TimeoutError:
-            logger.warning("a client that does not read its stream was dropped")
-        finally:
-            gone.cancel()
-            reader.close()
-
-    async def _news(self, reader: Reader, gone: "asyncio.Future[None]") -> bool:
-        """Wait for news or the end; False when it is time for a sign of life."""
-        news = asyncio.ensure_future(reader.wait(self._keep_alive))
-        try:
-            await asyncio.wait((news, gone), return_when=asyncio.FIRST_COMPLETED)
-            return not news.done() or news.result()
-        finally:
-            news.cancel()
-
     # GET and DELETE
 
     async def _get(
         self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
     ) -> None:
         """Open the standing stream of a session, or go on with a broken one."""
-        if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise Refused(405, "There is no GET in this version", headers=_POST_ONLY)
-        if self._stateless:
-            raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
-        version = self._legacy_version(headers)
-        _check_accept(headers, _EVENTS)
+        version = self._version_of_session(headers)
+        _check_accept(headers, EVENTS)
         session = self._session(headers, principal)
         last = headers.get(b"last-event-id")
         if last is None:
@@ -445,17 +285,25 @@ class Endpoint:
             if found is None:
                 raise Refused(400, "Last-Event-ID names no event that is still kept")
             reader = found[0].reader(found[1])
-        await self._stream(reader, receive, send)
+        gone = asyncio.get_running_loop().create_task(disconnected(receive))
+        try:
+            await respond_stream(send, reader, gone, self._terms.keep_alive)
+        finally:
+            gone.cancel()
 
     async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
         """End a session at its client's wish."""
+        self._version_of_session(headers)
+        self._sessions.remove(self._session(headers, principal))
+        await respond(send, 204, b"")
+
+    def _version_of_session(self, headers: dict[bytes, bytes]) -> Version:
+        """The version of a request only sessions have."""
         if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise Refused(405, "There are no sessions in this version", headers=_POST_ONLY)
+            raise Refused(405, "This version has POST only, and no sessions", headers=_POST_ONLY)
         if self._stateless:
             raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
-        self._legacy_version(headers)
-        self._sessions.remove(self._session(headers, principal))
-        await _respond(send, 204, b"")
+        return _legacy_version(headers)
 
     # Life
 
@@ -488,8 +336,8 @@ class Endpoint:
 
     def end_streams(self) -> None:
         """End in order what would stay open for ever; calls go on."""
-        for conversation in list(self._live):
-            conversation.end_listeners()
+        if self._solo is not None:
+            self._solo.end_listeners()
         for session in self._sessions.all():
             session.end_standing()
 
@@ -498,9 +346,12 @@ class Endpoint:
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()
+        if self._solo is not None:
+            self._solo.lost(None)
+            self._solo = None
 
 
-class _Nowhere:
+class Nowhere:
     """The transport of a request that stands for itself: there is nothing beside its answer."""
 
     async def open(self, receiver: Any) -> None:
@@ -522,69 +373,25 @@ class _Nowhere:
         pass
 
 
-_PUBLIC = ((b"access-control-allow-origin", b"*"),)
-_ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
-_POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
-_CLOSE = ((b"connection", b"close"),)
-_STREAM_HEADERS = (
-    (b"content-type", _EVENTS),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-)
+def _busy(reason: str, seconds: int) -> Refused:
+    return Refused(503, reason, INTERNAL_ERROR, ((b"retry-after", b"%d" % seconds),))
 
 
-def _headers(scope: Scope) -> dict[bytes, bytes]:
-    # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        stripped = value.strip(b" \t")
-        # Given twice is a list, so nobody in between has read another value than is read here.
-        headers[name] = headers[name] + b", " + stripped if name in headers else stripped
-    return headers
+def _legacy_version(headers: dict[bytes, bytes]) -> Version:
+    given = headers.get(b"mcp-protocol-version")
+    if given is None:
+        return UNNAMED
+    name = given.decode("latin-1")
+    if name not in VERSIONS:
+        supported = ", ".join(VERSIONS)
+        raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
+    return VERSIONS[name]
 
 
-def _for_origin(origin: bytes, send: Send) -> Send:
-    """Let the page that asks, and was found welcome, read the response."""
-
-    async def respond(event: dict[str, Any]) -> None:
-        if event["type"] == "http.response.start":
-            event["headers"] += (
-                (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
-                (b"vary", b"origin"),
-            )
-        await send(event)
-
-    return respond
-
-
-def _refuse_unreadable(body: bytes) -> None:
-    try:
-        codec.decode(body)
-    except Malformed as error:
-        if error.code == PARSE_ERROR:
-            raise Refused(400, error.message, error.code) from None
-
-
-async def _read_parts(receive: Receive, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size, more = 0, True
-    while more:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise Refused(400, "The client left before its body was complete")
-        part = event.get("body", b"")
-        more = event.get("more_body", False)
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+def _check_type(headers: dict[bytes, bytes]) -> None:
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != JSON:
+        raise Refused(415, "Content-Type must be application/json")
 
 
 def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:
@@ -596,16 +403,20 @@ def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:
         raise Refused(406, f"Accept must list {' and '.join(missing)}")
 
 
-def _too_large(limit: int) -> Refused:
-    return Refused(413, f"The body is over the limit of {limit} bytes")
-
-
-class _Code(Struct):
-    error: "_CodeOnly | UnsetType" = UNSET
+def _refuse_unreadable(body: bytes) -> None:
+    try:
+        codec.decode(body)
+    except Malformed as error:
+        if error.code == PARSE_ERROR:
+            raise Refused(400, error.message, error.code) from None
 
 
 class _CodeOnly(Struct):
     code: int
+
+
+class _Code(Struct):
+    error: _CodeOnly | UnsetType = UNSET
 
 
 _read_code = msgspec.json.Decoder(_Code).decode
@@ -633,34 +444,3 @@ def _legacy_status(exchange: Exchange) -> int:
     """Legacy answers are 200 whatever they say, except to what was no message at all."""
     answer = exchange.answer or b""
     return 400 if exchange.refused and answer.startswith(b'{"jsonrpc":"2.0","id":null') else 200
-
-
-async def _respond(
-    send: Send, status: int, body: bytes, extra: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    headers = [*extra]
-    if status != 204:
-        headers.append((b"content-length", b"%d" % len(body)))
-    if body:
-        headers.append((b"content-type", _JSON))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _send_part(send: Send, chunk: bytes) -> None:
-    async with asyncio.timeout(_STALLED):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-
-def _preflight(headers: dict[bytes, bytes]) -> tuple[tuple[bytes, bytes], ...]:
-    asked = headers.get(b"access-control-request-headers", b"*")
-    return (
-        (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
-        (b"access-control-allow-headers", asked),
-        (b"access-control-max-age", b"600"),
-    )
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

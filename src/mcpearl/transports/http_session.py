@@ -8,14 +8,11 @@ expire; their number is bounded.
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_stream import Exchange, Stream
+from mcpearl.transports.http_stream import Stream
 from mcpearl.transports.transport import Receiver
-from mcpearl.types.base import RequestId
 
 STANDING = "s"
 MAX_STREAMS = 32  # streams of one session nobody reads that can still be resumed
@@ -44,7 +41,7 @@ class HttpSession:
         self.closed = False
         self._limit = limits.max_outgoing
         self._next = 1
-        self._open: dict[Exchange, RequestId | None] = {}  # POSTs that are being answered
+        self._open = 0  # requests that are being answered
         self._receiver: Receiver | None = None
         self._standing: Stream | None = None
         self._streams: OrderedDict[str, Stream] | None = None  # of POSTs, by name
@@ -58,27 +55,23 @@ class HttpSession:
         """Whoever receives the messages of this session."""
         return self._receiver
 
-    @contextmanager
-    def exchange(self, id: RequestId | None, primes: bool) -> Iterator[Exchange]:
-        """Hold the answer to a POST, with the id of its request, while it is given."""
-        exchange = Exchange(Stream(f"{self._next}", self._limit), primes)
+    def enter(self) -> None:
+        """Note that a request is being answered."""
+        self._open += 1
+
+    def leave(self) -> None:
+        """Note that it has been."""
+        self._open -= 1
+        self.used = asyncio.get_running_loop().time()
+
+    def new_stream(self) -> Stream:
+        """Make the stream of a POST, which can be resumed."""
+        stream = Stream(f"{self._next}", self._limit)
         self._next += 1
-        self._open[exchange] = id
-        try:
-            yield exchange
-        finally:
-            del self._open[exchange]
-            self.used = asyncio.get_running_loop().time()
+        self._keep(stream)
+        return stream
 
-    def end_cancelled(self) -> None:
-        """End the responses to calls that were cancelled: no answer will come."""
-        in_flight = self.receiver.end.in_flight
-        for exchange, id in self._open.items():
-            if id is not None and id not in in_flight:
-                exchange.abandon()
-
-    def keep(self, stream: Stream) -> None:
-        """Remember a POST's stream, so that it can be resumed."""
+    def _keep(self, stream: Stream) -> None:
         assert stream.id is not None
         if self._streams is None:
             self._streams = OrderedDict()
@@ -149,8 +142,6 @@ class HttpSession:
             stream.end()
         if self._receiver is not None:
             self._receiver.lost(None)
-        for exchange in self._open:
-            exchange.abandon()
 
 
 class SessionsFull(Exception):

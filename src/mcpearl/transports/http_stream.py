@@ -61,12 +61,12 @@ class Stream:
     def end(self) -> None:
         """Note that nothing more will come."""
         self.ended = True
-        self._notify()
+        self.wake()
 
     def send_away(self, retry_ms: int) -> None:
         """Let the reader close its connection and come back after a while."""
         self._retry = retry_ms
-        self._notify()
+        self.wake()
 
     def _append(self, message: bytes) -> None:
         number = self._next
@@ -81,7 +81,7 @@ class Stream:
             self.overrun = self.ended = True
             self._events.clear()
             self._bytes = 0
-        self._notify()
+        self.wake()
 
     def _is_crowded(self) -> bool:
         return self._bytes > self._limit or len(self._events) > MAX_KEPT
@@ -97,7 +97,8 @@ class Stream:
         while self._bytes > kept and self._events[0][0] <= self._taken:
             self._drop()
 
-    def _notify(self) -> None:
+    def wake(self) -> None:
+        """Let whoever waits for news look again."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -112,7 +113,7 @@ class Stream:
             self._retry = None  # back again; the first reader may have to leave at once
         self._reader += 1
         self.read = True
-        self._notify()
+        self.wake()
         return Reader(self, self._reader, after)
 
     def unread_from(self) -> int:
@@ -203,53 +204,3 @@ class Reader:
 def _give_up(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-class Exchange:
-    """The outlet of one POST: plain JSON if the answer comes first, else a stream of events."""
-
-    __slots__ = ("_primes", "answer", "refused", "settled", "stream")
-
-    def __init__(self, stream: Stream, primes: bool = False) -> None:
-        self.stream = stream
-        self._primes = primes  # a stream begins with an empty event, as its client knows
-        self.answer: bytes | None = None
-        self.refused = False
-        self.settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """True once it has become a stream, False when there is a plain answer."""
-
-    def send(self, message: bytes) -> None:
-        """Say something before the answer: from here on it is a stream."""
-        if self.open_stream():
-            self.stream.put(message)
-
-    def send_away(self, retry_ms: int) -> None:
-        """Let the client hang up and come back for the rest, if it can."""
-        if self._primes and self.open_stream():
-            self.stream.send_away(retry_ms)
-
-    def open_stream(self) -> bool:
-        """Become a stream, whose client sees that the call goes on; whether it is one."""
-        if self.answer is not None:
-            return False
-        if not self.settled.done():
-            if self._primes:
-                self.stream.prime()
-            self.settled.set_result(True)
-        return True
-
-    def finish(self, message: bytes, refused: bool = False) -> None:
-        """Give the answer."""
-        if not self.settled.done():
-            self.answer = message
-            self.refused = refused
-            self.settled.set_result(False)
-        elif self.answer is None:
-            self.stream.put(message)
-            self.stream.end()
-
-    def abandon(self) -> None:
-        """Note that there will be no answer."""
-        if not self.settled.done():
-            self.settled.set_result(True)
-        self.stream.end()

@@ -1,0 +1,280 @@
+"""One POST: its body comes in, its message is served, its answer goes out.
+
+The answer is plain JSON when it comes before anything else was said, and a stream of events from the
+first notification on. A call runs in the task of its request, so nothing stands between the two; a
+writer of its own is there only once there is a stream.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from mcpearl.protocol.events import Call
+from mcpearl.transports.http_gate import Headers, Refused
+from mcpearl.transports.http_response import (
+    Receive,
+    Send,
+    disconnected,
+    respond,
+    respond_stream,
+)
+from mcpearl.transports.http_stream import Reader, Stream
+
+_CLOSE = ((b"connection", b"close"),)
+
+
+class Conversation(Protocol):
+    """What is needed of the server's side of a client."""
+
+    def receive(self, message: bytes, outlet: "Exchange") -> list[Call]:
+        """Take one message; give the calls to be run."""
+        ...
+
+    async def run(self, calls: list[Call]) -> None:
+        """Run calls to their end."""
+        ...
+
+    def give_up(self, calls: list[Call]) -> None:
+        """End calls nobody waits for."""
+        ...
+
+    def speak(self, version: str) -> None:
+        """Take the session as initialized in this version."""
+        ...
+
+    def end_listeners(self) -> None:
+        """End every subscription in order, with its result."""
+        ...
+
+    def lost(self, reason: Exception | None) -> None:
+        """Release everything: the client is gone."""
+        ...
+
+
+class Terms(NamedTuple):
+    """What an endpoint grants every request."""
+
+    max_body: int
+    body_timeout: float  # seconds for a body to arrive
+    max_outgoing: int  # bytes that may wait in a stream
+    keep_alive: float  # seconds of silence before a sign of life
+
+
+class Exchange:
+    """A request on its way. It is the `Outlet` of its answer."""
+
+    __slots__ = (
+        "_calls",
+        "_conversation",
+        "_expired",
+        "_gone",
+        "_late",
+        "_new_stream",
+        "_primes",
+        "_receive",
+        "_send",
+        "_serving",
+        "_task",
+        "_terms",
+        "_timer",
+        "_writer",
+        "answer",
+        "headers",
+        "refused",
+        "stream",
+    )
+
+    def __init__(self, terms: Terms, receive: Receive, send: Send) -> None:
+        self._terms = terms
+        self._receive = receive
+        self._send = send
+        self._task = asyncio.current_task()
+        self._late = False
+        self._expired = False  # the body took too long
+        self._serving = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Task[None] | None = None  # done when the client has left
+        self._conversation: Conversation | None = None
+        self._calls: list[Call] = []
+        self._new_stream: Callable[[], Stream] | None = None  # of a session: it can be resumed
+        self._primes = False  # a stream begins with an empty event, as its client knows
+        self._writer: asyncio.Task[None] | None = None
+        self.stream: Stream | None = None
+        self.answer: bytes | None = None
+        self.refused = False
+        self.headers: Headers = ()
+        """What the response has beside the usual."""
+
+    def belong(self, new_stream: Callable[[], Stream], primes: bool) -> None:
+        """Belong to a session: a call goes on when its client leaves, and so may its stream."""
+        self._new_stream = new_stream
+        self._primes = primes
+
+    # The request
+
+    async def read_body(self, headers: Mapping[bytes, bytes]) -> bytes:
+        """Give the whole body, within its bounds."""
+        limit = self._terms.max_body
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise _too_large(limit)
+        try:
+            return await _read_parts(self._receive, limit)
+        except asyncio.CancelledError:
+            if not self._expired:
+                raise
+            assert self._task is not None
+            self._task.uncancel()
+            raise Refused(408, "The body did not arrive in time", headers=_CLOSE) from None
+
+    def late(self) -> None:
+        """Look after a request that takes its time: its body must come, its client must stay."""
+        self._late = True
+        if self._serving:
+            self._watch()
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._terms.body_timeout, self._expire)
+
+    def _expire(self) -> None:
+        assert self._task is not None
+        self._expired = True
+        self._task.cancel()
+
+    # The answer
+
+    async def serve(
+        self, conversation: Conversation, calls: list[Call], status: "Callable[[Exchange], int]"
+    ) -> None:
+        """Run what the request asks for, and give the response."""
+        if calls:
+            self._conversation, self._calls = conversation, calls
+            self._serving = True
+            if self._late:
+                self._stop_timer()
+                self._watch()
+            await conversation.run(calls)
+        if self.answer is not None:
+            await respond(self._send, status(self), self.answer, self.headers)
+        elif calls:
+            await self._finish_stream()
+        else:
+            await respond(self._send, 202, b"")
+
+    async def _finish_stream(self) -> None:
+        self.open_stream()
+        assert self.stream is not None
+        assert self._writer is not None
+        if self._new_stream is not None:
+            self.stream.end()  # also when the call was cancelled, and nothing will be said
+        await self._writer
+
+    def close(self) -> None:
+        """Let go of everything. What only this client waited for ends."""
+        self._stop_timer()
+        if self._gone is not None:
+            self._gone.cancel()
+        if self._writer is not None:
+            self._writer.cancel()
+        if self._new_stream is None and self._conversation is not None:
+            self._conversation.give_up(self._calls)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self) -> None:
+        """Show the client signs of life; without a session, also look whether it is still there."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._terms.keep_alive, self.open_stream)
+        if self._new_stream is None:
+            self._follow_client()
+
+    def _follow_client(self) -> "asyncio.Task[None]":
+        if self._gone is None:
+            self._gone = asyncio.get_running_loop().create_task(disconnected(self._receive))
+            self._gone.add_done_callback(self._left)
+        return self._gone
+
+    def _left(self, gone: "asyncio.Task[None]") -> None:
+        if not gone.cancelled() and self._new_stream is None:
+            assert self._conversation is not None
+            self._conversation.give_up(self._calls)
+
+    # As an outlet
+
+    def send(self, message: bytes) -> None:
+        """Say something before the answer: from here on it is a stream."""
+        if self.open_stream():
+            assert self.stream is not None
+            self.stream.put(message)
+
+    def send_away(self, retry_ms: int) -> None:
+        """Let the client hang up and come back for the rest, if it can."""
+        if self._primes and self.open_stream():
+            assert self.stream is not None
+            self.stream.send_away(retry_ms)
+
+    def finish(self, message: bytes, refused: bool = False) -> None:
+        """Give the answer."""
+        if self.stream is not None:
+            self.stream.put(message)
+            self.stream.end()
+        elif self.answer is None:
+            self.answer = message
+            self.refused = refused
+
+    def open_stream(self) -> bool:
+        """Become a stream, whose client sees that the call goes on; whether it is one."""
+        if self.answer is not None:
+            return False
+        if self.stream is None:
+            make = self._new_stream
+            self.stream = Stream(None, self._terms.max_outgoing) if make is None else make()
+            if self._primes:
+                self.stream.prime()
+            # The reader from now on: a stream that has none may be dropped to make room.
+            writing = self._write(self.stream.reader(0))
+            self._writer = asyncio.get_running_loop().create_task(writing)
+        return True
+
+    async def _write(self, reader: Reader) -> None:
+        gone = self._follow_client()
+        await respond_stream(self._send, reader, gone, self._terms.keep_alive, self.headers)
+
+
+async def _read_parts(receive: Receive, limit: int) -> bytes:
+    event = await receive()
+    if not event.get("more_body", False) and event["type"] == "http.request":
+        body: bytes = event.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if event["type"] == "http.disconnect":
+            raise Refused(400, "The client left before its body was complete")
+        parts.append(event.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise _too_large(limit)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+        event = await receive()
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(413, f"The body is over the limit of {limit} bytes")
+
+
+def header_map(scope: dict[str, Any]) -> dict[bytes, bytes]:
+    """Give the headers of a request by name, repeated ones as a list."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
+        stripped = value.strip(b" \t")
+        # Given twice is a list, so nobody in between has read another value than is read here.
+        headers[name] = headers[name] + b", " + stripped if name in headers else stripped
+    return headers

@@ -1,0 +1,98 @@
+"""Giving an HTTP response straight on ASGI: whole, or as a stream of events."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from mcpearl.transports.http_gate import Headers
+from mcpearl.transports.http_stream import Reader
+from mcpearl.transports.sse import KEEP_ALIVE
+
+logger = logging.getLogger("mcpearl.http")
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+JSON = b"application/json"
+EVENTS = b"text/event-stream"
+_STALLED = 60.0  # seconds a client may take nothing of its stream
+_NOTHING: dict[str, Any] = {"type": "http.response.body", "body": b""}
+_STREAM_HEADERS = (
+    (b"content-type", EVENTS),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+async def respond(send: Send, status: int, body: bytes, extra: Headers = ()) -> None:
+    """Give a whole response; a body is JSON."""
+    headers = [*extra]
+    if status != 204:
+        headers.append((b"content-length", b"%d" % len(body)))
+    if body:
+        headers.append((b"content-type", JSON))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_stream(
+    send: Send, reader: Reader, gone: "asyncio.Future[None]", keep_alive: float, extra: Headers = ()
+) -> None:
+    """Write a stream as it comes, until it ends or the client is `gone`."""
+    headers = [*_STREAM_HEADERS, *extra]
+    stream = reader.stream
+    gone.add_done_callback(lambda _: stream.wake())
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while not gone.done():
+            chunk = reader.take()
+            if chunk:
+                await _send_part(send, chunk)
+            if reader.has_news:
+                continue
+            if reader.finished:
+                await send(_NOTHING)
+                return
+            if not await reader.wait(keep_alive) and not gone.done():
+                await _send_part(send, KEEP_ALIVE)
+    except TimeoutError:
+        logger.warning("a client that does not read its stream was dropped")
+    finally:
+        reader.close()
+
+
+async def _send_part(send: Send, chunk: bytes) -> None:
+    async with asyncio.timeout(_STALLED):
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def for_origin(origin: bytes, send: Send) -> Send:
+    """Let the page that asks, and was found welcome, read the response."""
+
+    async def respond(event: dict[str, Any]) -> None:
+        if event["type"] == "http.response.start":
+            event["headers"] += (
+                (b"access-control-allow-origin", origin),
+                (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+                (b"vary", b"origin"),
+            )
+        await send(event)
+
+    return respond
+
+
+def preflight(headers: Mapping[bytes, bytes]) -> Headers:
+    """What a page that was found welcome is told before it asks."""
+    asked = headers.get(b"access-control-request-headers", b"*")
+    return (
+        (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
+        (b"access-control-allow-headers", asked),
+        (b"access-control-max-age", b"600"),
+    )

@@ -1,0 +1,45 @@
+"""Being told of what takes long, and only of that."""
+
+import asyncio
+
+from mcpearl.runtime.lingering import Lingering
+
+
+class Work:
+    def __init__(self) -> None:
+        self.told = 0
+
+    def late(self) -> None:
+        self.told += 1
+
+
+async def test_only_what_lingers_is_told_and_only_once() -> None:
+    lingering = Lingering(0.02)
+    quick, slow = Work(), Work()
+    lingering.add(quick)
+    lingering.add(slow)
+    lingering.discard(quick)
+    await asyncio.sleep(0.2)
+    assert (quick.told, slow.told) == (0, 1)
+    assert len(lingering) == 0
+    lingering.discard(slow)
+
+
+async def test_what_is_removed_between_ticks_is_not_told() -> None:
+    lingering = Lingering(0.2)
+    work = Work()
+    lingering.add(work)
+    await asyncio.sleep(0.25)  # one tick has passed, the second has not
+    lingering.discard(work)
+    await asyncio.sleep(0.3)
+    assert work.told == 0
+
+
+async def test_it_goes_on_after_a_pause() -> None:
+    lingering = Lingering(0.02)
+    first, second = Work(), Work()
+    lingering.add(first)
+    await asyncio.sleep(0.15)
+    lingering.add(second)
+    await asyncio.sleep(0.15)
+    assert (first.told, second.told) == (1, 1)

@@ -1,13 +1,19 @@
 """The guard at the door: uvicorn's protocol with bounds on what a client may leave undone.
 
 Uvicorn itself waits for ever for a request to begin and for a response to be read, and takes a head
-of any size. What concerns bodies and streams is the endpoint's affair.
+of any size. What concerns bodies and streams is the endpoint's affair. Two things are done cheaper
+than uvicorn does them, since every request pays for them: a whole response is one write, and the time
+a connection may be idle is watched by one timer, not a new one after each response.
 """
 
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 MAX_HEAD = 64 * 1024  # bytes of a request beside its body
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
@@ -21,6 +27,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._head = 0  # bytes received of the head so far
         self._head_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
         self._stall_timer: asyncio.TimerHandle | None = None  # there while much waits to be read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -33,6 +41,38 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._stop_timer()
         self._stop_stall_timer()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # Uvicorn names the class of its cycles in the middle of a method; this is the next place.
+        cycle.__class__ = _Cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Begin what waits, or to be idle."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_idle)
+
+    def _look_idle(self) -> None:
+        """Close a connection nothing has happened on for long enough."""
+        self._idle_timer = None
+        if not self.cycle.response_complete:
+            return  # busy; when it is done it will be idle again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left <= 0:
+            self.transport.close()
+        else:
+            self._idle_timer = self.loop.call_later(left, self._look_idle)
 
     def pause_writing(self) -> None:
         """Look from now on whether the client reads."""
@@ -98,3 +138,47 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle: Any = self.cycle  # None before the first request
         if cycle is None or cycle.response_complete:
             self.transport.close()
+
+
+class _Cycle(RequestResponseCycle):
+    """One request of uvicorn's, whose response leaves in one piece when it comes in one."""
+
+    _head: Any = None  # held back for the body that follows at once
+
+    async def send(self, message: Any) -> None:
+        """Take an event of the application."""
+        head = self._head
+        if head is None:
+            if message["type"] == "http.response.start" and self._is_short(message["headers"]):
+                self._head = message
+                return
+            await super().send(message)
+            return
+        self._head = None
+        if self.flow.write_paused or self.disconnected or message.get("more_body", False):
+            await super().send(head)
+            await super().send(message)
+            return
+        self._write(head["status"], head["headers"], message["body"])
+
+    def _is_short(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Whether the rest follows at once: its length is known, and it will be sent."""
+        known = any(name == b"content-length" for name, _ in headers)
+        return known and self.scope["method"] != "HEAD"
+
+    def _write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        parts = [STATUS_LINE[status]]
+        for name, value in headers:
+            if name == b"connection":
+                self.keep_alive = False  # the one thing an endpoint says about it
+            else:
+                parts += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts += (b"\r\n", body)
+        self.transport.write(b"".join(parts))
+        self.response_started = self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()

@@ -12,7 +12,7 @@ from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.run import stop_signals
 from mcpearl.transports.http_endpoint import Endpoint, Nowhere
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
-from mcpearl.transports.http_origin import LOCAL_HOSTS
+from mcpearl.transports.http_origin import hosts_of
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
@@ -80,8 +80,7 @@ async def serve_http(
 
     from mcpearl.server.http_guard import GuardedProtocol
 
-    local = LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
-    options.setdefault("allowed_hosts", local)
+    options.setdefault("allowed_hosts", hosts_of(host))
     endpoint = make_endpoint(server, **options)
     config = uvicorn.Config(
         endpoint,

@@ -19,10 +19,10 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
-from mcpearl.transports.http_exchange import Conversation, Exchange, Terms, header_map
+from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
 from mcpearl.transports.http_gate import Gate, Refused, Scope
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
-from mcpearl.transports.http_origin import Welcome
+from mcpearl.transports.http_origin import Place, gathered
 from mcpearl.transports.http_response import (
     EVENTS,
     JSON,
@@ -93,8 +93,7 @@ class Endpoint:
     ) -> None:
         limits = host.limits
         self._host = host
-        self._path = path.rstrip("/")
-        self._welcome = Welcome(allowed_hosts, allowed_origins)
+        self._place = Place(path, allowed_hosts, allowed_origins)
         self._stateless = stateless
         self._sessions = Sessions(limits, max_sessions, idle_timeout)
         self._max_requests = max_requests
@@ -114,15 +113,14 @@ class Endpoint:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
-        headers = header_map(scope)
+        headers = gathered(scope["headers"])
         self._open += 1
         try:
             document = None if self._gate is None else self._gate.document(scope)
             if document is not None:
                 await respond(send, 200, document, _PUBLIC)
                 return
-            self._check_path(scope)
-            self._welcome.check(headers)
+            self._place.check(scope["path"].removeprefix(scope.get("root_path", "")), headers)
             if b"origin" in headers:
                 send = for_origin(headers[b"origin"], send)
             if scope["method"] == "OPTIONS":
@@ -148,13 +146,6 @@ class Endpoint:
             await respond(send, refused.status, body, refused.headers)
         finally:
             self._open -= 1
-
-    def _check_path(self, scope: Scope) -> None:
-        path = scope["path"]
-        if path != self._path:
-            inner = path.removeprefix(scope.get("root_path", "")).rstrip("/")
-            if inner != self._path:
-                raise Refused(404, f"There is nothing at {path[:128]!r}", METHOD_NOT_FOUND)
 
     # POST
 

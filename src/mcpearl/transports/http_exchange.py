@@ -7,7 +7,7 @@ writer of its own is there only once there is a stream.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from mcpearl.protocol.events import Call
 from mcpearl.transports.http_gate import Headers, Refused
@@ -267,14 +267,3 @@ async def _read_parts(receive: Receive, limit: int) -> bytes:
 
 def _too_large(limit: int) -> Refused:
     return Refused(413, f"The body is over the limit of {limit} bytes")
-
-
-def header_map(scope: dict[str, Any]) -> dict[bytes, bytes]:
-    """Give the headers of a request by name, repeated ones as a list."""
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
-        stripped = value.strip(b" \t")
-        # Given twice is a list, so nobody in between has read another value than is read here.
-        headers[name] = headers[name] + b", " + stripped if name in headers else stripped
-    return headers

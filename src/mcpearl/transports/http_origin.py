@@ -1,37 +1,63 @@
-"""Where a request may come from: the host it names and the page it is made by.
+"""Where a request is for and which page it comes from: what protects a server from a browser.
 
-A page anywhere can make a browser call a server on the same machine, and a name of its owner's may
-lead there (DNS rebinding). So the host must be one this server goes by, and an origin one it knows.
+A page of anybody's can make its reader's browser send requests to that reader's own machine. So the
+host must be one that is served here, and an origin one that is welcome. HTTP and WebSocket alike.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mcpearl.transports.http_gate import Refused
+from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_MAX_KNOWN = 1000  # pairs of host and origin found welcome, remembered
+_MAX_KNOWN = 1000  # places found right, remembered: most requests come from the same few
 
 
-class Welcome:
-    """Who is welcome: None for any host; None for the origins that go by an allowed host's name."""
+def hosts_of(host: str) -> frozenset[str] | None:
+    """Which hosts a request may name, for a server that listens on `host`; None for any."""
+    return LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
 
-    def __init__(self, hosts: frozenset[str] | None, origins: frozenset[str] | None) -> None:
-        self._hosts = hosts
-        self._origins = origins
-        self._known: set[tuple[bytes | None, bytes | None]] = set()
 
-    def check(self, headers: Mapping[bytes, bytes]) -> None:
-        """Raise `Refused` unless the request may be made from where it is."""
-        place = headers.get(b"host"), headers.get(b"origin")
-        if place not in self._known:
-            self._check(*place)
+def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Give headers by name."""
+    # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        stripped = value.strip(b" \t")
+        # Given twice is a list, so nobody in between has read another value than is read here.
+        found[name] = found[name] + b", " + stripped if name in found else stripped
+    return found
+
+
+class Place:
+    """A path, the hosts it is served on, and the origins whose pages may come."""
+
+    def __init__(
+        self,
+        path: str,
+        allowed_hosts: frozenset[str] | None = None,
+        allowed_origins: frozenset[str] | None = None,
+    ) -> None:
+        self._path = path.rstrip("/")
+        self._hosts = allowed_hosts
+        self._origins = allowed_origins
+        self._known: set[tuple[str, bytes | None, bytes | None]] = set()
+
+    def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse what is not for this place, or comes from a page that has no business here."""
+        asked = path, headers.get(b"host"), headers.get(b"origin")
+        if asked not in self._known:
+            self._check(path, headers)
             if len(self._known) < _MAX_KNOWN:
-                self._known.add(place)
+                self._known.add(asked)
 
-    def _check(self, host_header: bytes | None, origin: bytes | None) -> None:
-        host = (host_header or b"").decode("latin-1").lower()
+    def _check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        if path.rstrip("/") != self._path:
+            raise Refused(404, f"There is nothing at {path[:128]!r}", METHOD_NOT_FOUND)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts is not None and _without_port(host) not in self._hosts:
             raise Refused(421, f"Host {host[:128]!r} is not served here")
+        origin = headers.get(b"origin")
         if origin is not None and not self._is_welcome(origin.decode("latin-1").lower(), host):
             raise Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
 

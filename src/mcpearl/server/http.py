@@ -9,8 +9,9 @@ import msgspec
 from mcpearl.protocol import codec
 from mcpearl.server.connection import ServerConnection
 from mcpearl.transports.addresses import bind_port
-from mcpearl.transports.http_endpoint import LOCAL_HOSTS, Endpoint
+from mcpearl.transports.http_endpoint import Endpoint
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
+from mcpearl.transports.http_origin import hosts_of
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
@@ -76,8 +77,7 @@ class HttpListener:
 
         from mcpearl.server.http_guard import GuardedProtocol
 
-        local = LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
-        options.setdefault("allowed_hosts", local)
+        options.setdefault("allowed_hosts", hosts_of(host))
         self._place = host, port, reuse_port
         self._endpoint = make_endpoint(server, **options)
         self._sockets: list[socket.socket] = []

@@ -20,6 +20,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.transports.http_gate import Gate, Refused, Scope
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
+from mcpearl.transports.http_origin import Place, gathered
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_stream import Exchange, Reader, Stream
 from mcpearl.transports.sse import KEEP_ALIVE
@@ -34,7 +35,6 @@ logger = logging.getLogger("mcpearl.http")
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _JSON = b"application/json"
 _EVENTS = b"text/event-stream"
 _STALLED = 60.0  # seconds a client may take nothing of its stream
@@ -100,9 +100,7 @@ class Endpoint:
     ) -> None:
         self._host = host
         self._limits = host.limits
-        self._path = path.rstrip("/")
-        self._hosts = allowed_hosts
-        self._origins = allowed_origins
+        self._place = Place(path, allowed_hosts, allowed_origins)
         self._stateless = stateless
         self._sessions = Sessions(host.limits, max_sessions, idle_timeout)
         self._max_requests = max_requests
@@ -122,14 +120,14 @@ class Endpoint:
             return
         if scope["type"] != "http":
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
-        headers = _headers(scope)
+        headers = gathered(scope["headers"])
         self._open += 1
         try:
             document = None if self._gate is None else self._gate.document(scope)
             if document is not None:
                 await _respond(send, 200, document, _PUBLIC)
                 return
-            self._check_place(scope, headers)
+            self._place.check(scope["path"].removeprefix(scope.get("root_path", "")), headers)
             if b"origin" in headers:
                 send = _for_origin(headers[b"origin"], send)
             await self._respond(scope, headers, receive, send)
@@ -161,26 +159,6 @@ class Endpoint:
                 await self._delete(headers, principal, send)
             case other:
                 raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
-
-    def _check_place(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
-        """Refuse what is not for this endpoint, or comes from a page that has no business here."""
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
-        if path != self._path:
-            raise Refused(404, f"There is nothing at {scope['path'][:128]!r}", METHOD_NOT_FOUND)
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and _without_port(host) not in self._hosts:
-            raise Refused(421, f"Host {host[:128]!r} is not served here")
-        origin = headers.get(b"origin")
-        if origin is not None and not self._is_welcome(origin.decode("latin-1").lower(), host):
-            raise Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
-
-    def _is_welcome(self, origin: str, host: str) -> bool:
-        if self._origins is not None:
-            return origin in self._origins or "*" in self._origins
-        # That origin and host are the same says nothing: a name of the attacker's may lead here.
-        known = LOCAL_HOSTS if self._hosts is None else self._hosts
-        _, _, named = origin.partition("://")
-        return _without_port(named) in known and _without_port(host) in known
 
     # POST
 
@@ -533,16 +511,6 @@ _STREAM_HEADERS = (
 )
 
 
-def _headers(scope: Scope) -> dict[bytes, bytes]:
-    # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
-    headers: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        stripped = value.strip(b" \t")
-        # Given twice is a list, so nobody in between has read another value than is read here.
-        headers[name] = headers[name] + b", " + stripped if name in headers else stripped
-    return headers
-
-
 def _for_origin(origin: bytes, send: Send) -> Send:
     """Let the page that asks, and was found welcome, read the response."""
 
@@ -580,11 +548,6 @@ async def _read_parts(receive: Receive, limit: int) -> bytes:
             raise _too_large(limit)
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
 
 
 def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:

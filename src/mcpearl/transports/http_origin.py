@@ -1,0 +1,66 @@
+"""Where a request is for and which page it comes from: what protects a server from a browser.
+
+A page of anybody's can make its reader's browser send requests to that reader's own machine. So the
+host must be one that is served here, and an origin one that is welcome. HTTP and WebSocket alike.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from mcpearl.transports.http_gate import Refused
+from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def hosts_of(host: str) -> frozenset[str] | None:
+    """Which hosts a request may name, for a server that listens on `host`; None for any."""
+    return LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
+
+
+def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Give headers by name."""
+    # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        stripped = value.strip(b" \t")
+        # Given twice is a list, so nobody in between has read another value than is read here.
+        found[name] = found[name] + b", " + stripped if name in found else stripped
+    return found
+
+
+class Place:
+    """A path, the hosts it is served on, and the origins whose pages may come."""
+
+    def __init__(
+        self,
+        path: str,
+        allowed_hosts: frozenset[str] | None = None,
+        allowed_origins: frozenset[str] | None = None,
+    ) -> None:
+        self._path = path.rstrip("/")
+        self._hosts = allowed_hosts
+        self._origins = allowed_origins
+
+    def check(self, path: str, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse what is not for this place, or comes from a page that has no business here."""
+        if path.rstrip("/") != self._path:
+            raise Refused(404, f"There is nothing at {path[:128]!r}", METHOD_NOT_FOUND)
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._hosts is not None and _without_port(host) not in self._hosts:
+            raise Refused(421, f"Host {host[:128]!r} is not served here")
+        origin = headers.get(b"origin")
+        if origin is not None and not self._is_welcome(origin.decode("latin-1").lower(), host):
+            raise Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
+
+    def _is_welcome(self, origin: str, host: str) -> bool:
+        if self._origins is not None:
+            return origin in self._origins or "*" in self._origins
+        # That origin and host are the same says nothing: a name of the attacker's may lead here.
+        known = LOCAL_HOSTS if self._hosts is None else self._hosts
+        _, _, named = origin.partition("://")
+        return _without_port(named) in known and _without_port(host) in known
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mcpearl.server.handler import Handler
     from mcpearl.server.results import Media
     from mcpearl.server.server import Server
+    from mcpearl.server.wires import Http, Stdio, Tcp, Unix
+    from mcpearl.transports.tls import Tls
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
@@ -40,6 +42,7 @@ _HOMES = {
     "Context": "server.context",
     "Elicited": "server.forms",
     "Handler": "server.handler",
+    "Http": "server.wires",
     "InvalidResult": "protocol.errors",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
@@ -51,8 +54,12 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
+    "Stdio": "server.wires",
+    "Tcp": "server.wires",
+    "Tls": "transports.tls",
     "ToolError": "protocol.errors",
     "Transport": "transports.transport",
+    "Unix": "server.wires",
     "UrlElicitationRequired": "protocol.errors",
 }
 
@@ -63,6 +70,7 @@ __all__ = [
     "Context",
     "Elicited",
     "Handler",
+    "Http",
     "InvalidResult",
     "LimitReached",
     "Limits",
@@ -74,8 +82,12 @@ __all__ = [
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
+    "Stdio",
+    "Tcp",
+    "Tls",
     "ToolError",
     "Transport",
+    "Unix",
     "UrlElicitationRequired",
     "__version__",
 ]

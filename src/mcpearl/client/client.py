@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -88,6 +88,11 @@ from mcpearl.types.resources import (
 from mcpearl.types.subscriptions import SubscriptionFilter
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from mcpearl.transports.tls import Tls
+
 logger = logging.getLogger("mcpearl.client")
 
 R = TypeVar("R", bound=Result)
@@ -133,8 +138,10 @@ class Client:
         cwd: str | Path | None = None,
         on_stderr: Callable[[str], None] | None = None,
         headers: Mapping[str, str] | None = None,
+        tls: "Tls | SSLContext | None" = None,
+        framing: str = "newline",
     ) -> None:
-        options = ReachOptions(env, inherit_env, cwd, on_stderr, headers)
+        options = ReachOptions(env, inherit_env, cwd, on_stderr, headers, tls, framing)
         self._route = find_route(target, options)
         known_as = self._route.identity if self._route.restartable else None
         self._handshake = Handshake(known_as, protocol, connect_timeout, log_level)

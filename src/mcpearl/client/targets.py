@@ -5,22 +5,25 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from mcpearl.server.server import Server
+    from mcpearl.transports.tls import Tls
 
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
 _numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()
-_LATER = ("tcp://", "tls://", "unix://", "ws://", "wss://")
 
 
 class ReachOptions(NamedTuple):
-    """How a server is reached: as a process (see `ProcessTransport`), or what HTTP requests carry."""
+    """How a server is reached: as a process (see `ProcessTransport`), or by address."""
 
     env: Mapping[str, str] | None = None
     inherit_env: bool = False
@@ -28,6 +31,10 @@ class ReachOptions(NamedTuple):
     on_stderr: Callable[[str], None] | None = None
     headers: Mapping[str, str] | None = None
     """Of every HTTP request, for a server reached by address."""
+    tls: "Tls | SSLContext | None" = None
+    """Whom to trust and who to be, on wires with TLS; by default the system's roots, and nobody."""
+    framing: str = "newline"
+    """How messages are told apart on a byte stream: `newline` or `content-length`."""
 
 
 class Route(NamedTuple):
@@ -71,12 +78,60 @@ def _http(url: str, options: ReachOptions) -> Route:
     return Route(url, url, restartable=True, transport=start)
 
 
+def _tcp(url: str, options: ReachOptions) -> Route:
+    host, port = _place(url)
+
+    def start(limits: Limits) -> Transport:
+        from mcpearl.transports.addresses import TcpAddress
+        from mcpearl.transports.socket import SocketClient
+        from mcpearl.transports.tls import client_context
+
+        context = client_context(options.tls) if url.startswith("tls:") else None
+        return SocketClient(TcpAddress(host, port, context), limits, options.framing)
+
+    return Route(url, url, restartable=True, transport=start)
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if not parts.hostname or port is None:
+        raise ValueError(
+            f"cannot connect to {url!r}: it needs a host and a port, "
+            f"such as {parts.scheme}://127.0.0.1:9000"
+        )
+    return parts.hostname, port
+
+
+def _unix(url: str, options: ReachOptions) -> Route:
+    path = unquote(url.removeprefix("unix://"))
+    if not path.startswith("/"):
+        raise ValueError(
+            f"cannot connect to {url!r}: it needs a whole path, such as unix:///run/weather.sock"
+        )
+
+    def start(limits: Limits) -> Transport:
+        from mcpearl.transports.addresses import UnixAddress
+        from mcpearl.transports.socket import SocketClient
+
+        return SocketClient(UnixAddress(path), limits, options.framing)
+
+    return Route(url, url, restartable=True, transport=start)
+
+
+_SCHEMES = {"http": _http, "https": _http, "tcp": _tcp, "tls": _tcp, "unix": _unix}
+
+
 def _named(target: str, options: ReachOptions) -> Route:
-    if target.startswith(("http://", "https://")):
-        return _http(target, options)
-    if target.startswith(_LATER):
-        scheme = target.partition(":")[0]
-        raise ValueError(f"cannot connect to {target!r}: the wire `{scheme}` is not there yet")
+    scheme, named, _ = target.partition("://")
+    if named:
+        if scheme not in _SCHEMES:
+            known = ", ".join(f"{each}://" for each in _SCHEMES)
+            raise ValueError(f"cannot connect to {target!r}: addresses begin with {known}")
+        return _SCHEMES[scheme](target, options)
     runner = _RUNNERS.get(Path(target).suffix)
     if runner is None:
         raise ValueError(

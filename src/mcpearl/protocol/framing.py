@@ -240,5 +240,20 @@ class DetectingFramer:
         return self.chosen.frame(message) if self.chosen else message + b"\n"
 
 
+FRAMERS: dict[str, type[NewlineFramer | ContentLengthFramer | DetectingFramer]] = {
+    "newline": NewlineFramer,
+    "content-length": ContentLengthFramer,
+    "detect": DetectingFramer,
+}
+
+
+def framer_named(name: str, max_message: int) -> Framer:
+    """Make the framer an option names."""
+    if name not in FRAMERS:
+        known = ", ".join(f"{each!r}" for each in FRAMERS)
+        raise ValueError(f"unknown framing {name!r}; there is {known}")
+    return FRAMERS[name](max_message)
+
+
 def _too_long(limit: int) -> FrameError:
     return FrameError(f"message is over the limit of {limit} bytes")

@@ -2,14 +2,13 @@
 
 import asyncio
 import socket
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from mcpearl.protocol import codec
 from mcpearl.server.connection import ServerConnection, SoloConnection
-from mcpearl.server.run import stop_signals
+from mcpearl.transports.addresses import bind_port
 from mcpearl.transports.http_endpoint import Endpoint, Nowhere
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.http_origin import hosts_of
@@ -66,64 +65,65 @@ def make_endpoint(server: "Server", **options: Any) -> Endpoint:
     return Endpoint(HttpHost(server), lifespan=server.running, **options)
 
 
-async def serve_http(
-    server: "Server",
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    certificate: str | None = None,
-    key: str | None = None,
-    **options: Any,
-) -> None:
-    """Serve on uvicorn until a signal comes."""
-    import uvicorn
+class HttpListener:
+    """Serves on uvicorn: host, port, TLS, and the options of `Endpoint`."""
 
-    from mcpearl.server.http_guard import GuardedProtocol
+    def __init__(
+        self,
+        server: "Server",
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        certificate: str | None = None,
+        key: str | None = None,
+        reuse_port: bool = False,
+        **options: Any,
+    ) -> None:
+        import uvicorn
 
-    options.setdefault("allowed_hosts", hosts_of(host))
-    endpoint = make_endpoint(server, **options)
-    config = uvicorn.Config(
-        endpoint,
-        host=host,
-        port=port,
-        http=GuardedProtocol,
-        ws="none",
-        loop="none",
-        lifespan="on",
-        log_level="warning",
-        access_log=False,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        timeout_graceful_shutdown=max(1, int(server.grace)),
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-    )
-    front = uvicorn.Server(config)
-    front.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
-    listening = _listen(host, port)
-    with stop_signals() as stop:
-        serving = asyncio.ensure_future(front.serve(sockets=[listening]))
-        stopped = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-            endpoint.end_streams()  # first, since uvicorn waits for open responses
-            front.should_exit = True
-            await serving
+        from mcpearl.server.http_guard import GuardedProtocol
 
+        options.setdefault("allowed_hosts", hosts_of(host))
+        self._place = host, port, reuse_port
+        self._endpoint = make_endpoint(server, **options)
+        self._sockets: list[socket.socket] = []
+        self._front = uvicorn.Server(
+            uvicorn.Config(
+                self._endpoint,
+                http=GuardedProtocol,
+                ws="none",
+                loop="none",
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+                timeout_graceful_shutdown=max(1, int(server.grace)),
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+            )
+        )
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Open the port, or say which one could not be."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise OSError(
-            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another"
-        ) from None
-    return listening
+    async def start(self) -> None:
+        """Open the port, and begin to answer."""
+        host, port, reuse_port = self._place
+        self._sockets = [bind_port(host, port, reuse_port=reuse_port)]
+        config = self._front.config
+        config.load()
+        self._front.lifespan = config.lifespan_class(config)
+        await self._front.startup(sockets=self._sockets)
+
+    async def ended(self) -> None:
+        """Wait for ever: requests may always come."""
+        await asyncio.Event().wait()
+
+    def stop_accepting(self) -> None:
+        """Close the port; and first what would stay open for ever, since uvicorn waits for it."""
+        for front in self._front.servers:
+            front.close()
+        self._endpoint.end_streams()
+
+    async def drain(self, grace: float) -> None:
+        """Let requests finish, as long as the configuration says."""
+        await self._front.shutdown(sockets=self._sockets)

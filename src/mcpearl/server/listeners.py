@@ -1,16 +1,14 @@
-"""The modern subscriptions of one connection: each is a `subscriptions/listen` that stays open."""
+"""Serving on sockets: each listener is an address to take clients in at, and the clients taken in."""
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from mcpearl.protocol import codec
-from mcpearl.protocol.errors import LimitReached, McpError
-from mcpearl.protocol.events import Call
-from mcpearl.protocol.modern import subscription_meta
-from mcpearl.server.context import Context
-from mcpearl.server.subscriptions import Subscriber, followed, granted
-from mcpearl.types.base import encode
-from mcpearl.types.subscriptions import SubscriptionsAcknowledgedNotificationParams
+from mcpearl.server.clients import Clients
+from mcpearl.server.wires import Tcp, Unix
+from mcpearl.transports.addresses import TcpAddress, UnixAddress
+from mcpearl.transports.socket import SocketServer
+from mcpearl.transports.tls import server_context
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -18,83 +16,62 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 
-class Listeners:
-    """Who listens, by the key of their call. The index of what they listen to is the server's."""
+class _SocketListener:
+    """What the listeners on sockets share."""
 
-    __slots__ = ("_open", "_server")
+    def __init__(self, server: "Server", wire: Tcp | Unix) -> None:
+        self._clients = Clients(server, wire)
+        self._framing = wire.framing
+        self._front: asyncio.Server | None = None
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
-        self._open: dict[object, Subscriber] = {}
+    def _client(self) -> SocketServer:
+        return SocketServer(self._clients, self._framing)
 
-    def __len__(self) -> int:
-        return len(self._open)
+    async def ended(self) -> None:
+        """Wait for ever: clients may always come."""
+        await asyncio.Event().wait()
 
-    async def open(self, call: Call, ctx: Context) -> None:
-        """Acknowledge a subscription first, then let it hear."""
-        honoured = granted(call.params.notifications, self._server.offer.has)
-        if honoured.resource_subscriptions is not None:
-            uris = await self._agreed(honoured.resource_subscriptions, ctx)
-            honoured.resource_subscriptions = uris
-        acknowledged = SubscriptionsAcknowledgedNotificationParams(
-            notifications=honoured, meta=subscription_meta(call.id)
-        )
-        call.outlet.send(
-            codec.encode_notification(
-                "notifications/subscriptions/acknowledged", encode(acknowledged)
-            )
-        )
-        subscriber = Subscriber(call.outlet, call)
-        for uri in honoured.resource_subscriptions or ():
-            self._server.subscriptions.subscribe(subscriber, uri)
-        for kind in followed(honoured):
-            self._server.subscriptions.follow(subscriber, kind)
-        self._open[call.key] = subscriber
+    def stop_accepting(self) -> None:
+        """Close the door."""
+        if self._front is not None:
+            self._front.close()
 
-    async def _agreed(self, uris: list[str], ctx: Context) -> list[str]:
-        """The resources the handler lets this caller follow."""
-        ctx.connection.reserve(len(uris))
-        agreed = []
-        for uri in dict.fromkeys(uris):
-            try:
-                await self._server.handler.subscribe(uri, ctx)
-            except McpError as error:
-                logger.debug("no subscription to %s: %s", uri, error)
-            except Exception as error:
-                logger.error("subscribing to %s raised", uri, exc_info=error)
-            else:
-                agreed.append(uri)
-        ctx.connection.reserve(len(agreed))  # others may have come in between
-        return agreed
+    async def drain(self, grace: float) -> None:
+        """Let those inside finish."""
+        await self._clients.drain(grace)
 
-    @property
-    def uris(self) -> int:
-        """To how many resources they listen."""
-        return sum(len(listener.uris) for listener in self._open.values())
 
-    def reserve(self, count: int, held: int) -> None:
-        """Refuse more than one client may have."""
-        limit = self._server.limits.max_subscriptions
-        if held + count > limit:
-            raise LimitReached(
-                f"{held} resources are subscribed to already, and the limit is {limit}: "
-                "see `Limits.max_subscriptions`"
-            )
+class TcpListener(_SocketListener):
+    """A port."""
 
-    def leave(self, call: Call) -> None:
-        """Forget the listener of a call, if it is one."""
-        listener = self._open.pop(call.key, None)
-        if listener is not None:
-            self._server.subscriptions.leave(listener)
+    def __init__(self, server: "Server", wire: Tcp) -> None:
+        super().__init__(server, wire)
+        context = server_context(wire.certificate, wire.key, wire.client_ca)
+        self._address = TcpAddress(wire.host, wire.port, context)
+        self._reuse_port = wire.reuse_port
 
-    def end_all(self) -> list[Call]:
-        """Stop all from hearing; give their calls, which are still to be answered."""
-        calls = [listener.call for listener in self._open.values() if listener.call is not None]
-        self.clear()
-        return calls
+    async def start(self) -> None:
+        """Open the port."""
+        self._front = await self._address.listen(self._client, reuse_port=self._reuse_port)
+        logger.info("listening on %s", self._address)
 
-    def clear(self) -> None:
-        """Forget all."""
-        for listener in self._open.values():
-            self._server.subscriptions.leave(listener)
-        self._open.clear()
+
+class UnixListener(_SocketListener):
+    """A Unix socket. Its file goes when nobody is taken in any more."""
+
+    def __init__(self, server: "Server", wire: Unix) -> None:
+        super().__init__(server, wire)
+        self._address = UnixAddress(wire.path)
+        self._file: tuple[int, int] | None = None
+
+    async def start(self) -> None:
+        """Make the socket."""
+        self._front = await self._address.listen(self._client)
+        self._file = self._address.identity()
+        logger.info("listening on %s", self._address)
+
+    def stop_accepting(self) -> None:
+        """Close the door, and take the sign down if it is still ours."""
+        super().stop_accepting()
+        if self._file is not None and self._address.identity() == self._file:
+            self._address.path.unlink(missing_ok=True)

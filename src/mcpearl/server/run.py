@@ -1,4 +1,4 @@
-"""Serving until the end: the event loop, signals, and the wires by name."""
+"""Serving until the end: the event loop, the signals, and the wires, up and down together."""
 
 import asyncio
 import os
@@ -8,17 +8,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.server.connection import UNWINDING
+from mcpearl.server.wires import Listener, Wire, named
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
-WIRES = ("stdio", "http")
 
-
-def run(server: "Server", transport: str, **options: Any) -> None:
+def run(server: "Server", *wires: str | Wire, **options: Any) -> None:
     """Serve on a loop of its own."""
     _complete_descriptors()
-    _run_loop(serve(server, transport, **options))
+    _run_loop(serve(server, *wires, **options))
 
 
 def _complete_descriptors() -> None:
@@ -59,37 +58,33 @@ async def _end_tasks() -> None:
         await asyncio.wait(tasks, timeout=UNWINDING)
 
 
-async def serve(server: "Server", transport: str, **options: Any) -> None:
-    """Serve on the running loop until the wire ends or a signal comes."""
-    match transport:
-        case "stdio":
-            async with server.running():
-                await _serve_stdio(server, **options)
-        case "http":
-            from mcpearl.server.http import serve_http
+async def serve(server: "Server", *wires: str | Wire, **options: Any) -> None:
+    """Serve on the running loop until one of the wires ends or a signal comes."""
+    listeners = [wire.listener(server) for wire in named(wires or ("stdio",), options)]
+    with stop_signals() as stop:
+        async with server.running():
+            started: list[Listener] = []
+            try:
+                for listener in listeners:
+                    await listener.start()
+                    started.append(listener)
+                await _first(stop.wait(), *(listener.ended() for listener in started))
+            finally:
+                for listener in started:
+                    listener.stop_accepting()
+                await asyncio.gather(*(listener.drain(server.grace) for listener in started))
 
-            await serve_http(server, **options)
-        case _:
-            known = ", ".join(f"{wire!r}" for wire in WIRES)
-            raise ValueError(f"unknown transport {transport!r}; there is {known}")
 
-
-async def _serve_stdio(server: "Server") -> None:
-    from mcpearl.transports.stdio import StdioTransport
-
-    transport = StdioTransport(server.limits)
-    connection = await server.connect(transport)
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait for the first of these, and let its error out."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        with stop_signals() as stop:
-            ended = asyncio.ensure_future(connection.closed.wait())
-            stopped = asyncio.ensure_future(stop.wait())
-            await asyncio.wait((ended, stopped), return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            if not ended.done():
-                await connection.drain(server.grace)
-                await ended
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
     finally:
-        await transport.close()
+        for task in tasks:
+            task.cancel()
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from mcpearl.types.tools import Tool, ToolAnnotations
 logger = logging.getLogger("mcpearl.server")
 if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.server.wires import Wire
     from mcpearl.transports.http_endpoint import Endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -433,14 +434,19 @@ class Server:
         entry = self._registry.tools.get(name)
         return None if entry is None else entry.definition
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code."""
+    def run(self, *wires: "str | Wire", **options: Any) -> None:
+        """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code.
+
+        >>> app.run()                                        # stdio
+        >>> app.run("http", port=8000)                       # one wire, with its options
+        >>> app.run(Http(port=8000), Unix(path="app.sock"))  # several at once
+        """
         from mcpearl.server.run import run
 
-        run(self, transport, **options)
+        run(self, *wires, **options)
 
-    async def serve(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the end, from async code."""
+    async def serve(self, *wires: "str | Wire", **options: Any) -> None:
+        """Serve until the end, from async code; takes what `run` takes."""
         from mcpearl.server.run import serve
 
-        await serve(self, transport, **options)
+        await serve(self, *wires, **options)

@@ -18,7 +18,6 @@ from mcpearl.transports.stream import StreamProtocol
 from mcpearl.transports.transport import Receiver
 
 _READ_SIZE = 256 * 1024
-_PATIENCE = 2.0  # seconds a client may take nothing of what is left, at the end
 
 
 class StdioTransport:
@@ -91,7 +90,7 @@ class StdioTransport:
         if protocol is None:
             return
         self._protocol = None
-        await _flush(protocol)
+        await protocol.settle()
         if self._reader is not None:
             self._reader.close()
         if self._writer is not None:
@@ -99,18 +98,6 @@ class StdioTransport:
         if self._saved is not None:
             _give_back(*self._saved)
         protocol.finish(None)
-
-
-async def _flush(protocol: StreamProtocol) -> None:
-    """Wait while the client takes what is left; a client that is gone ends it by itself."""
-    clock = asyncio.get_running_loop().time
-    outbox = protocol.outbox
-    outbox.flush()
-    left, since = outbox.waiting, clock()
-    while not (protocol.finished or outbox.empty()) and clock() < since + _PATIENCE:
-        await asyncio.sleep(0.01)
-        if outbox.waiting < left:
-            left, since = outbox.waiting, clock()
 
 
 class _InputProtocol(asyncio.Protocol):

@@ -5,6 +5,7 @@ one write; what a peer does not read is held up to a bound, then the peer is dro
 """
 
 import asyncio
+from typing import Any
 
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Framer, NewlineFramer
@@ -12,23 +13,25 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import Receiver
 
 _MUCH = 1024 * 1024  # bytes worth a write of their own, and left unread, worth waiting for
+_PATIENCE = 2.0  # seconds a peer may take nothing of what is left, at the end
 
 
 class Outbox:
     """What waits to be written to one write transport of the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, framer: Framer, limit: int) -> None:
-        self._loop = loop
+    def __init__(self, framer: Framer, limit: int) -> None:
         self._framer = framer
         self._limit = limit
         self._messages: list[bytes] = []
         self._size = 0  # of these messages
         self._writer: asyncio.WriteTransport | None = None
+        self._call_soon: Any = None  # the loop's, once there is something to write to
         self._scheduled = False
 
     def attach(self, writer: asyncio.WriteTransport) -> None:
         """Begin to write."""
         self._writer = writer
+        self._call_soon = asyncio.get_running_loop().call_soon
         writer.set_write_buffer_limits(high=_MUCH)
         self.flush()
 
@@ -38,9 +41,9 @@ class Outbox:
         self._size += len(message)
         if self._size > _MUCH:
             self.flush()  # so that what follows in this turn knows whether the peer keeps up
-        elif not self._scheduled:
+        elif not self._scheduled and self._call_soon is not None:
             self._scheduled = True
-            self._loop.call_soon(self._turn_ends)
+            self._call_soon(self._turn_ends)
 
     def _turn_ends(self) -> None:
         self._scheduled = False
@@ -77,7 +80,7 @@ class StreamProtocol(asyncio.Protocol):
     def __init__(self, receiver: Receiver, limits: Limits, framer: Framer | None = None) -> None:
         self.receiver = receiver
         self.framer: Framer = framer or NewlineFramer(limits.max_message)
-        self.outbox = Outbox(asyncio.get_running_loop(), self.framer, limits.max_outgoing)
+        self.outbox = Outbox(self.framer, limits.max_outgoing)
         self.reader: asyncio.ReadTransport | None = None
         self.paused = False
         self.finished = False
@@ -114,6 +117,17 @@ class StreamProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Note the end of the stream."""
         self.finish(exc)
+
+    async def settle(self) -> None:
+        """Write what is left, and wait while the peer takes it; one that is gone ends it itself."""
+        clock = asyncio.get_running_loop().time
+        outbox = self.outbox
+        outbox.flush()
+        left, since = outbox.waiting, clock()
+        while not (self.finished or outbox.empty()) and clock() < since + _PATIENCE:
+            await asyncio.sleep(0.01)
+            if outbox.waiting < left:
+                left, since = outbox.waiting, clock()
 
     def finish(self, reason: Exception | None) -> None:
         """Report the end, once."""

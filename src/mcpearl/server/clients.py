@@ -1,0 +1,134 @@
+"""The clients of one wire: how many there may be, how long they may be silent, and how they leave.
+
+It owns the set of open sockets. One timer looks after all of them.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.protocol.errors import LimitReached
+from mcpearl.server.connection import ServerConnection
+from mcpearl.server.wires import Bounds
+from mcpearl.transports.socket import SocketServer
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+logger = logging.getLogger("mcpearl.server")
+_MAX_REFUSED = 100  # clients being told that there is no room; more are not told
+_LOOKS = 4  # how often the shortest of the timeouts is looked at while it passes
+
+
+class _Stay:
+    """One client's stay."""
+
+    __slots__ = ("connection", "stalled_at", "unread")
+
+    def __init__(self) -> None:
+        self.connection: ServerConnection | None = None  # there once it may talk
+        self.unread = 0  # bytes it had left unread when last looked at
+        self.stalled_at = 0.0  # since when it has taken none of them
+
+
+class Clients:
+    """The `Reception` of one wire."""
+
+    def __init__(self, server: "Server", bounds: Bounds) -> None:
+        self._server = server
+        self.limits = server.limits
+        self._bounds = bounds
+        self._loop = asyncio.get_running_loop()
+        self._stays: dict[SocketServer, _Stay] = {}
+        self._refused: set[SocketServer] = set()
+        self._draining = False
+        timeouts = (bounds.handshake_timeout, bounds.idle_timeout, bounds.stall_timeout)
+        self._interval = min(seconds for seconds in timeouts if seconds is not None) / _LOOKS
+        self._timer: asyncio.TimerHandle | None = None  # there while there are clients
+
+    def __len__(self) -> int:
+        return len(self._stays)
+
+    # Coming
+
+    def enter(self, transport: SocketServer) -> bool:
+        """Count a client; tell one that is one too many, or comes too late."""
+        if self._draining:
+            return self._refuse(transport, "The server is shutting down")
+        if len(self._stays) >= self._bounds.max_connections:
+            most = self._bounds.max_connections
+            reason = f"The server has all the {most} clients it takes; try again later"
+            return self._refuse(transport, reason)
+        self._stays[transport] = _Stay()
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._interval, self._look)
+        return True
+
+    def _refuse(self, transport: SocketServer, reason: str) -> bool:
+        logger.warning("a client was refused: %s", reason)
+        if len(self._refused) >= _MAX_REFUSED:
+            transport.wire.abort()
+        else:
+            self._refused.add(transport)
+            transport.refuse(reason)
+        return False
+
+    def receive(self, transport: SocketServer, principal: Any) -> ServerConnection:
+        """Make the server's side of a client."""
+        connection = ServerConnection(self._server, transport, principal)
+        self._server.connections.add(connection)
+        self._stays[transport].connection = connection
+        return connection
+
+    def leave(self, transport: SocketServer) -> None:
+        """Forget a client."""
+        self._stays.pop(transport, None)
+        self._refused.discard(transport)
+
+    # Staying
+
+    def _look(self) -> None:
+        """Look after everybody: who never spoke, who is silent, who does not read."""
+        self._timer = None
+        now = self._loop.time()
+        for transport, stay in list(self._stays.items()):
+            if not transport.finished:
+                self._look_at(transport, stay, now)
+        if self._stays:
+            self._timer = self._loop.call_later(self._interval, self._look)
+
+    def _look_at(self, transport: SocketServer, stay: _Stay, now: float) -> None:
+        bounds = self._bounds
+        waiting = transport.outbox.waiting if transport.paused else 0
+        if waiting != stay.unread:
+            stay.unread, stay.stalled_at = waiting, now
+        if not transport.has_spoken:
+            if now >= transport.opened_at + bounds.handshake_timeout:
+                transport.refuse(f"Nothing was said within {bounds.handshake_timeout:g} s")
+        elif waiting:
+            if now >= stay.stalled_at + bounds.stall_timeout:
+                transport.finish(LimitReached("the peer does not read what it is sent"))
+        elif self._is_idle(transport, stay, now):
+            transport.refuse(f"Nothing was said for {bounds.idle_timeout:g} s")
+
+    def _is_idle(self, transport: SocketServer, stay: _Stay, now: float) -> bool:
+        patience = self._bounds.idle_timeout
+        if patience is None or now < transport.heard_at + patience:
+            return False
+        return stay.connection is None or not stay.connection.end.in_flight
+
+    # Leaving
+
+    async def drain(self, grace: float) -> None:
+        """Take nobody in any more; let calls finish within `grace`, then close every socket."""
+        self._draining = True
+        work = []
+        for transport, stay in list(self._stays.items()):
+            if stay.connection is None:
+                transport.refuse("The server is shutting down")
+            else:
+                work.append(stay.connection.drain(grace))
+        await asyncio.gather(*work)
+        await asyncio.gather(*(transport.until_gone(grace) for transport in list(self._stays)))
+        if self._timer is not None:
+            self._timer.cancel()

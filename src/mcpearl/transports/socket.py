@@ -1,0 +1,211 @@
+"""One stream socket as a transport: TCP, TLS and Unix, the client's side and the server's.
+
+The object is the loop's protocol and the transport at once, so that nothing stands between what is
+read and who receives it. Where the socket comes from is an address's affair, who its client is a
+reception's.
+"""
+
+import asyncio
+from typing import Any, Protocol, cast
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.errors import LimitReached, McpError
+from mcpearl.protocol.framing import Frame, Framer, framer_named
+from mcpearl.protocol.limits import Limits
+from mcpearl.transports.addresses import Address
+from mcpearl.transports.stream import StreamProtocol
+from mcpearl.transports.tls import subject_of
+from mcpearl.transports.transport import Receiver
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+_LINGER = 1.0  # seconds a peer has to read the last of what it was sent, and close its side
+
+
+class Reception(Protocol):
+    """What a server's socket asks of the server."""
+
+    limits: Limits
+
+    def enter(self, transport: "SocketServer") -> bool:
+        """Count a client that has just connected; False for one that is one too many."""
+        ...
+
+    def receive(self, transport: "SocketServer", principal: Any) -> Receiver:
+        """Give the side that takes this client's messages."""
+        ...
+
+    def leave(self, transport: "SocketServer") -> None:
+        """Note that the socket is closed."""
+        ...
+
+
+class _Nobody:
+    """The receiver of a socket before anybody listens."""
+
+    def received(self, frames: list[Frame]) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def lost(self, reason: Exception | None) -> None: ...
+
+    def writable(self, flowing: bool) -> None: ...
+
+
+class SocketTransport(StreamProtocol):
+    """What both sides share."""
+
+    wire: asyncio.Transport
+
+    def __init__(self, limits: Limits, framer: Framer) -> None:
+        super().__init__(_Nobody(), limits, framer)
+        self.opened_at = 0.0  # by the loop's clock
+        self.heard_at = 0.0  # when something was last read
+        self.has_spoken = False  # whether a whole message has come
+        self.is_gone = True  # there is no socket yet, or no more
+        self._now: Any = None  # the loop's clock
+        self._gone: asyncio.Future[None] | None = None  # there while somebody waits for the end
+
+    # The loop's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self.wire = cast("asyncio.Transport", transport)
+        self._now = asyncio.get_running_loop().time
+        self.opened_at = self.heard_at = self._now()
+        self.is_gone = False
+        self.outbox.attach(self.wire)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut what was read into messages and pass them on."""
+        self.heard_at = self._now()
+        frames = self.framer.feed(data)
+        if frames and not self.finished:
+            self.has_spoken = True
+            self.receiver.received(frames)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the socket is closed."""
+        self.is_gone = True
+        super().connection_lost(exc)
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
+
+    def finish(self, reason: Exception | None) -> None:
+        """Report the end, once. A peer that is dropped is given no further time."""
+        super().finish(reason)
+        if isinstance(reason, LimitReached):
+            self.wire.abort()
+
+    # The transport's side
+
+    def flush(self) -> None:
+        """Write what was taken."""
+        self.outbox.flush()
+
+    def pause(self) -> None:
+        """Stop reading."""
+        if not (self.is_gone or self.wire.is_closing()):
+            self.wire.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if not (self.is_gone or self.wire.is_closing()):
+            self.wire.resume_reading()
+
+    async def until_gone(self, patience: float) -> None:
+        """Wait until the socket is closed; close it when the peer takes too long over it."""
+        if self.is_gone:
+            return
+        self._gone = self._gone or asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._gone,), timeout=patience)
+        if not self._gone.done():
+            self.wire.abort()
+            await asyncio.wait((self._gone,), timeout=_LINGER)
+
+
+class SocketClient(SocketTransport):
+    """The client's side.
+
+    >>> transport = SocketClient(TcpAddress("127.0.0.1", 9000), Limits())
+    """
+
+    def __init__(self, address: Address, limits: Limits, framing: str = "newline") -> None:
+        super().__init__(limits, framer_named(framing, limits.max_message))
+        self._address = address
+
+    async def open(self, receiver: Receiver) -> None:
+        """Connect."""
+        self.receiver = receiver
+        await self._address.dial(self)
+
+    def eof_received(self) -> bool:
+        """Close: a server that says nothing more is none."""
+        self.receiver.ended()
+        return False
+
+    async def close(self) -> None:
+        """Send what was taken, then close."""
+        if not self.is_gone:
+            await self.settle()
+            self.wire.close()
+            await self.until_gone(_LINGER)
+
+
+class SocketServer(SocketTransport):
+    """The server's side of one client, made when that client connects."""
+
+    def __init__(self, reception: Reception, framing: str = "detect") -> None:
+        limits = reception.limits
+        super().__init__(limits, framer_named(framing, limits.max_message))
+        self.reception = reception
+        self._has_ended = False  # whether the client said that it will send nothing more
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the client in, if there is room."""
+        super().connection_made(transport)
+        if self.reception.enter(self):
+            self.receiver = self.reception.receive(self, subject_of(transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let the client go."""
+        super().connection_lost(exc)
+        self.reception.leave(self)
+
+    def eof_received(self) -> bool:
+        """Keep writing where that is possible: the client may still read."""
+        self._has_ended = True
+        if self.finished:
+            return False
+        self.receiver.ended()
+        return self.wire.can_write_eof()
+
+    async def open(self, receiver: Receiver) -> None:
+        """Begin to hand messages over; the socket is open since this exists."""
+        self.receiver = receiver
+
+    def refuse(self, reason: str) -> None:
+        """Tell the client why it is not served, and have it go."""
+        self.send(codec.encode_error(None, McpError(INTERNAL_ERROR, reason)))
+        self.say_no_more(None)
+
+    def say_no_more(self, reason: Exception | None) -> None:
+        """End the conversation, but let the client read what was said before the socket goes.
+
+        Closing at once with something unread would have the system throw away what it has not sent.
+        """
+        if self.finished:
+            return
+        self.outbox.flush()
+        self.finish(reason)
+        if self._has_ended or not self.wire.can_write_eof():
+            self.wire.close()
+        else:
+            self.resume()
+            self.wire.write_eof()
+        asyncio.get_running_loop().call_later(_LINGER, self.wire.abort)
+
+    async def close(self) -> None:
+        """Send what was taken, then close."""
+        await self.settle()
+        self.say_no_more(None)
+        await self.until_gone(2 * _LINGER)

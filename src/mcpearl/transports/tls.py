@@ -1,0 +1,65 @@
+"""TLS of the socket wires: whom each side trusts, who it says it is, and who the other is."""
+
+import ssl
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PathLike = str | Path
+
+
+class Tls(NamedTuple):
+    """How a client does TLS.
+
+    >>> Client("tls://db.example:9000", tls=Tls(ca="ca.pem", certificate="me.pem", key="me.key"))
+    """
+
+    ca: PathLike | None = None
+    """Whom to trust; the system's roots when not given."""
+    certificate: PathLike | None = None
+    """Who this client is, for a server that asks."""
+    key: PathLike | None = None
+    """The certificate's private key, where the certificate's file does not have it."""
+
+
+def client_context(tls: Tls | ssl.SSLContext | None) -> ssl.SSLContext:
+    """Make what a client needs."""
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    tls = tls or Tls()
+    context = ssl.create_default_context()
+    if tls.ca is not None:
+        context = ssl.create_default_context(cafile=tls.ca)
+    if tls.certificate is not None:
+        context.load_cert_chain(tls.certificate, tls.key)
+    return context
+
+
+def server_context(
+    certificate: PathLike | None, key: PathLike | None, client_ca: PathLike | None
+) -> ssl.SSLContext | None:
+    """Make what a server needs, or None where it does no TLS. A `client_ca` is for clients' own."""
+    if certificate is None:
+        if key is not None or client_ca is not None:
+            raise ValueError(
+                "`key` and `client_ca` need a `certificate`: without it there is no TLS"
+            )
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def subject_of(transport: Any) -> str | None:
+    """Who the peer's verified certificate says it is, such as `CN=alice,O=Example`."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return None
+    certificate = tls.getpeercert(binary_form=True)
+    if certificate is None:
+        return None
+    from cryptography import x509
+
+    return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()

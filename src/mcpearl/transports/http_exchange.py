@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from mcpearl.protocol.events import Call
+from mcpearl.transports.http_encoding import MIN_SIZE, encoded
 from mcpearl.transports.http_gate import Headers, Refused
 from mcpearl.transports.http_response import (
     Receive,
@@ -64,6 +65,7 @@ class Exchange:
     """A request on its way. It is the `Outlet` of its answer."""
 
     __slots__ = (
+        "_accepts",
         "_calls",
         "_conversation",
         "_expired",
@@ -89,6 +91,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._task = asyncio.current_task()
+        self._accepts = b""  # encodings of the response the client can read
         self._late = False
         self._expired = False  # the body took too long
         self._serving = False
@@ -115,6 +118,7 @@ class Exchange:
     async def read_body(self, headers: Mapping[bytes, bytes]) -> bytes:
         """Give the whole body, within its bounds."""
         limit = self._terms.max_body
+        self._accepts = headers.get(b"accept-encoding", b"")
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
@@ -155,11 +159,21 @@ class Exchange:
                 self._watch()
             await conversation.run(calls)
         if self.answer is not None:
-            await respond(self._send, status(self), self.answer, self.headers)
+            await self._respond(status(self), self.answer)
         elif calls:
             await self._finish_stream()
         else:
             await respond(self._send, 202, b"")
+
+    async def _respond(self, status: int, body: bytes) -> None:
+        if len(body) < MIN_SIZE:
+            await respond(self._send, status, body, self.headers)
+            return
+        body, encoding = await encoded(body, self._accepts)
+        headers = (*self.headers, (b"vary", b"accept-encoding"))
+        if encoding is not None:
+            headers = (*headers, (b"content-encoding", encoding))
+        await respond(self._send, status, body, headers)
 
     async def _finish_stream(self) -> None:
         self.open_stream()

@@ -1,0 +1,66 @@
+"""Making large responses smaller for clients that can read them so: zstd where it is installed, gzip.
+
+Only whole responses: an event in a stream must not wait until there is enough to compress.
+"""
+
+import asyncio
+import gzip
+import importlib
+from collections.abc import Callable
+
+MIN_SIZE = 16 * 1024  # bytes under which it is not worth the work
+_OFF_LOOP = 256 * 1024  # bytes from which the work would keep others waiting
+
+Compress = Callable[[bytes], bytes]
+
+
+def _gzip(body: bytes) -> bytes:
+    return gzip.compress(body, compresslevel=4, mtime=0)
+
+
+def _find_zstd() -> Compress | None:
+    try:
+        compress: Compress = importlib.import_module("zstandard").compress
+    except ImportError:
+        return None
+    return compress
+
+
+_known: dict[bytes, Compress] | None = None  # best first; made when first needed
+
+
+def _encodings() -> dict[bytes, Compress]:
+    global _known
+    if _known is None:
+        zstd = _find_zstd()
+        _known = {b"gzip": _gzip} if zstd is None else {b"zstd": zstd, b"gzip": _gzip}
+    return _known
+
+
+def chosen(accepted: bytes) -> bytes | None:
+    """Choose an encoding by what `Accept-Encoding` says; None for none.
+
+    >>> chosen(b"br;q=1.0, gzip;q=0.8")
+    b'gzip'
+    """
+    weights: dict[bytes, float] = {}
+    for part in accepted.lower().split(b","):
+        name, _, weight = part.partition(b";")
+        try:
+            weights[name.strip()] = float(weight.strip().removeprefix(b"q=") or b"1")
+        except ValueError:
+            continue
+    rest = weights.get(b"*", 0.0)
+    best = max(_encodings(), key=lambda name: weights.get(name, rest))  # of equals the first
+    return best if weights.get(best, rest) > 0 else None
+
+
+async def encoded(body: bytes, accepted: bytes) -> tuple[bytes, bytes | None]:
+    """Give a body as small as the client can read it, and the name of what was done to it."""
+    name = chosen(accepted)
+    if name is None:
+        return body, None
+    compress = _encodings()[name]
+    if len(body) < _OFF_LOOP:
+        return compress(body), name
+    return await asyncio.to_thread(compress, body), name

@@ -278,7 +278,8 @@ class HttpTransport:
         body = await self._body(connection)
         error = error_in(body, id) if status >= 400 else None
         may_be_old = exchange.outgoing.method == "initialize" and self._link.endpoint is None
-        if error is None and may_be_old and status in _OLD_TRANSPORT and await self._is_old():
+        unsaid = error is None or status == 405  # without POST, whatever is said of it
+        if unsaid and may_be_old and status in _OLD_TRANSPORT and await self._is_old():
             await self._post(exchange)
             return
         problem = _problem(status, headers) + shown(body)

@@ -19,8 +19,9 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
+from mcpearl.transports import http_sse as old_transport
 from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
-from mcpearl.transports.http_gate import Gate, Refused, Scope
+from mcpearl.transports.http_gate import Gate, Refused, Scope, busy
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
 from mcpearl.transports.http_origin import Place, gathered
 from mcpearl.transports.http_response import (
@@ -28,6 +29,8 @@ from mcpearl.transports.http_response import (
     JSON,
     Receive,
     Send,
+    check_accept,
+    check_type,
     disconnected,
     for_origin,
     preflight,
@@ -35,7 +38,8 @@ from mcpearl.transports.http_response import (
     respond_stream,
 )
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
-from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR
+from mcpearl.transports.http_sse import HttpSse
+from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, PARSE_ERROR
 
 _WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
 _PUBLIC = ((b"access-control-allow-origin", b"*"),)
@@ -88,6 +92,7 @@ class Endpoint:
         max_requests: int = 10_000,
         body_timeout: float = 30.0,
         keep_alive: float = 15.0,
+        http_sse: bool = False,
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
     ) -> None:
@@ -95,9 +100,13 @@ class Endpoint:
         self._host = host
         self._place = Place(path, allowed_hosts, allowed_origins)
         self._stateless = stateless
-        self._sessions = Sessions(limits, max_sessions, idle_timeout)
+        self._sessions = Sessions(limits, max_sessions, idle_timeout, HttpSession)
         self._max_requests = max_requests
         self._terms = Terms(limits.max_message, body_timeout, limits.max_outgoing, keep_alive)
+        self._sse = HttpSse(host, self._terms, max_sessions, idle_timeout) if http_sse else None
+        self._sse_places = {
+            path: Place(path, allowed_hosts, allowed_origins) for path in old_transport.PATHS
+        }
         self._gate = gate
         self._lifespan = lifespan
         self._open = 0  # requests being answered
@@ -120,41 +129,55 @@ class Endpoint:
             if document is not None:
                 await respond(send, 200, document, _PUBLIC)
                 return
-            self._place.check(scope["path"].removeprefix(scope.get("root_path", "")), headers)
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            old = self._sse is not None and path in self._sse_places
+            (self._sse_places[path] if old else self._place).check(path, headers)
             if b"origin" in headers:
                 send = for_origin(headers[b"origin"], send)
             if scope["method"] == "OPTIONS":
                 await respond(send, 204, b"", preflight(headers))
-                return
-            if self._open > self._max_requests:
-                raise _busy("Too many requests at once", 1)
-            principal = None
-            if self._gate is not None:
-                known = self._gate.known(scope, headers)
-                principal = known or await self._gate.admit(scope, headers)
-            match scope["method"]:
-                case "POST":
-                    await self._post(headers, principal, receive, send)
-                case "GET":
-                    await self._get(headers, principal, receive, send)
-                case "DELETE":
-                    await self._delete(headers, principal, send)
-                case other:
-                    raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
+            else:
+                await self._respond(scope, headers, receive, send, path if old else None)
         except Refused as refused:
             body = codec.encode_error(None, refused.error)
             await respond(send, refused.status, body, refused.headers)
         finally:
             self._open -= 1
 
+    async def _respond(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        old_path: str | None,
+    ) -> None:
+        """Answer a request that is at the right place."""
+        if self._open > self._max_requests:
+            raise busy("Too many requests at once", 1)
+        principal = None
+        if self._gate is not None:
+            principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
+        if old_path is not None:
+            await self._serve_old(old_path, scope, headers, principal, receive, send)
+            return
+        match scope["method"]:
+            case "POST":
+                await self._post(headers, principal, receive, send)
+            case "GET":
+                await self._get(headers, principal, receive, send)
+            case "DELETE":
+                await self._delete(headers, principal, send)
+            case other:
+                raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
+
     # POST
 
     async def _post(
         self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
     ) -> None:
-        if headers.get(b"content-type") != JSON:
-            _check_type(headers)
-        _check_accept(headers, JSON, EVENTS)
+        check_type(headers)
+        check_accept(headers, JSON, EVENTS)
         exchange = Exchange(self._terms, receive, send)
         self._lingering.add(exchange)
         try:
@@ -243,7 +266,7 @@ class Endpoint:
         try:
             session = self._sessions.create(principal)
         except SessionsFull:
-            raise _busy("Too many sessions", 10) from None
+            raise busy("Too many sessions", 10) from None
         await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
         return session
 
@@ -263,7 +286,7 @@ class Endpoint:
     ) -> None:
         """Open the standing stream of a session, or go on with a broken one."""
         version = self._version_of_session(headers)
-        _check_accept(headers, EVENTS)
+        check_accept(headers, EVENTS)
         session = self._session(headers, principal)
         last = headers.get(b"last-event-id")
         if last is None:
@@ -295,6 +318,33 @@ class Endpoint:
         if self._stateless:
             raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
         return _legacy_version(headers)
+
+    # HTTP+SSE
+
+    async def _serve_old(
+        self,
+        path: str,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a client that knows only the first version."""
+        assert self._sse is not None
+        match scope["method"], path:
+            case "GET", old_transport.STREAM:
+                await self._sse.get(scope, headers, principal, receive, send)
+            case "POST", old_transport.MESSAGES:
+                exchange = Exchange(self._terms, receive, send)
+                self._lingering.add(exchange)
+                try:
+                    await self._sse.post(scope, headers, principal, exchange, send)
+                finally:
+                    self._lingering.discard(exchange)
+                    exchange.close()
+            case method, _:
+                raise Refused(405, f"{method} is not a method of {path}", headers=_ALLOW)
 
     # Life
 
@@ -337,6 +387,8 @@ class Endpoint:
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()
+        if self._sse is not None:
+            self._sse.close()
         if self._solo is not None:
             self._solo.lost(None)
             self._solo = None
@@ -364,10 +416,6 @@ class Nowhere:
         pass
 
 
-def _busy(reason: str, seconds: int) -> Refused:
-    return Refused(503, reason, INTERNAL_ERROR, ((b"retry-after", b"%d" % seconds),))
-
-
 def _legacy_version(headers: dict[bytes, bytes]) -> Version:
     given = headers.get(b"mcp-protocol-version")
     if given is None:
@@ -377,21 +425,6 @@ def _legacy_version(headers: dict[bytes, bytes]) -> Version:
         supported = ", ".join(VERSIONS)
         raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
     return VERSIONS[name]
-
-
-def _check_type(headers: dict[bytes, bytes]) -> None:
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != JSON:
-        raise Refused(415, "Content-Type must be application/json")
-
-
-def _check_accept(headers: dict[bytes, bytes], *kinds: bytes) -> None:
-    accepted = headers.get(b"accept", b"*/*").lower()
-    if b"*/*" in accepted:
-        return
-    missing = [kind.decode() for kind in kinds if kind not in accepted]
-    if missing:
-        raise Refused(406, f"Accept must list {' and '.join(missing)}")
 
 
 def _refuse_unreadable(body: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import UNSET
 
 from mcpearl.protocol.errors import McpError
-from mcpearl.types.jsonrpc import INVALID_REQUEST
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
 Scope = dict[str, Any]
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -31,6 +31,11 @@ class Refused(Exception):
         self.status = status
         self.error = McpError(code, message, data)
         self.headers = headers
+
+
+def busy(reason: str, seconds: int) -> Refused:
+    """Refuse for now: it may be tried again after so many seconds."""
+    return Refused(503, reason, INTERNAL_ERROR, ((b"retry-after", b"%d" % seconds),))
 
 
 class Gate(Protocol):

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from mcpearl.transports.http_gate import Headers
+from mcpearl.transports.http_gate import Headers, Refused
 from mcpearl.transports.http_stream import Reader
 from mcpearl.transports.sse import KEEP_ALIVE
 
@@ -25,6 +25,23 @@ _STREAM_HEADERS = (
 )
 
 
+def check_type(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body that is not said to be JSON."""
+    kind = headers.get(b"content-type", b"")
+    if kind != JSON and kind.partition(b";")[0].strip().lower() != JSON:
+        raise Refused(415, "Content-Type must be application/json")
+
+
+def check_accept(headers: Mapping[bytes, bytes], *kinds: bytes) -> None:
+    """Refuse a client that does not take what it may be given."""
+    accepted = headers.get(b"accept", b"*/*").lower()
+    if b"*/*" in accepted:
+        return
+    missing = [kind.decode() for kind in kinds if kind not in accepted]
+    if missing:
+        raise Refused(406, f"Accept must list {' and '.join(missing)}")
+
+
 async def respond(send: Send, status: int, body: bytes, extra: Headers = ()) -> None:
     """Give a whole response; a body is JSON."""
     headers = [*extra]
@@ -37,14 +54,21 @@ async def respond(send: Send, status: int, body: bytes, extra: Headers = ()) -> 
 
 
 async def respond_stream(
-    send: Send, reader: Reader, gone: "asyncio.Future[None]", keep_alive: float, extra: Headers = ()
+    send: Send,
+    reader: Reader,
+    gone: "asyncio.Future[None]",
+    keep_alive: float,
+    extra: Headers = (),
+    first: bytes = b"",
 ) -> None:
-    """Write a stream as it comes, until it ends or the client is `gone`."""
+    """Write a stream as it comes, `first` before anything else, until it ends or the client is `gone`."""
     headers = [*_STREAM_HEADERS, *extra]
     stream = reader.stream
     gone.add_done_callback(lambda _: stream.wake())
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if first:
+            await _send_part(send, first)
         while not gone.done():
             chunk = reader.take()
             if chunk:

@@ -8,7 +8,7 @@ expire; their number is bounded.
 import asyncio
 import secrets
 from collections import OrderedDict
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_stream import Stream
@@ -144,37 +144,43 @@ class HttpSession:
             self._receiver.lost(None)
 
 
+S = TypeVar("S", bound=HttpSession)
+
+
 class SessionsFull(Exception):
     """As many sessions as allowed exist, and all are in use."""
 
 
-class Sessions:
-    """All sessions of one endpoint."""
+class Sessions(Generic[S]):
+    """All sessions of one endpoint, of one kind."""
 
-    def __init__(self, limits: Limits, max_sessions: int, idle_timeout: float) -> None:
+    def __init__(
+        self, limits: Limits, max_sessions: int, idle_timeout: float, kind: type[S]
+    ) -> None:
+        self._kind = kind
         self._limits = limits
         self._max = max_sessions
         self._idle = idle_timeout
-        self._sessions: dict[str, HttpSession] = {}
+        self._sessions: dict[str, S] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, principal: Any) -> HttpSession:
+    def create(self, principal: Any) -> S:
         """Begin a session, or raise `SessionsFull`."""
         loop = asyncio.get_running_loop()
         if len(self._sessions) >= self._max:
             self._expire(loop.time())
             if len(self._sessions) >= self._max:
                 raise SessionsFull
-        session = HttpSession(secrets.token_urlsafe(24), self._limits, principal, loop.time())
+        session = self._kind(secrets.token_urlsafe(24), self._limits, principal, loop.time())
         self._sessions[session.id] = session
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._idle / 4, self._sweep)
         return session
 
-    def find(self, id: str, principal: Any) -> HttpSession | None:
+    def find(self, id: str, principal: Any) -> S | None:
         """Find a session; another principal's does not exist."""
         session = self._sessions.get(id)
         if session is None or session.closed or session.principal != principal:
@@ -182,7 +188,7 @@ class Sessions:
         session.used = asyncio.get_running_loop().time()
         return session
 
-    def remove(self, session: HttpSession) -> None:
+    def remove(self, session: S) -> None:
         """End a session."""
         self._sessions.pop(session.id, None)
         session.end()
@@ -199,7 +205,7 @@ class Sessions:
             if session.closed or (now - session.used > self._idle and not session.busy):
                 self.remove(session)
 
-    def all(self) -> list[HttpSession]:
+    def all(self) -> list[S]:
         """Every session there is."""
         return list(self._sessions.values())
 

@@ -1,0 +1,126 @@
+"""HTTP+SSE of 2024-11-05, for clients that know nothing newer: one stream down, POSTs up.
+
+`GET /sse` begins a session and stays open; its first event says where to POST. Every answer comes on
+the stream. When the stream ends, so does the session.
+"""
+
+import asyncio
+from typing import Any, Protocol
+from urllib.parse import parse_qs
+
+from mcpearl.protocol.limits import Limits
+from mcpearl.transports.http_exchange import Exchange, Terms
+from mcpearl.transports.http_gate import Refused, Scope, busy
+from mcpearl.transports.http_response import (
+    EVENTS,
+    Receive,
+    Send,
+    check_accept,
+    check_type,
+    disconnected,
+    respond,
+    respond_stream,
+)
+from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
+from mcpearl.transports.http_stream import Stream
+from mcpearl.transports.sse import format_event
+
+STREAM = "/sse"
+MESSAGES = "/messages"
+PATHS = (STREAM, MESSAGES)
+
+
+class Host(Protocol):
+    """What is needed of the server."""
+
+    limits: Limits
+
+    def converse(self, transport: Any, principal: Any) -> Any:
+        """Make the server's side of one client."""
+        ...
+
+
+class SseSession(HttpSession):
+    """A session that lives on one stream and as long as it. What is lost there is lost."""
+
+    __slots__ = ("full",)
+
+    def __init__(self, id: str, limits: Limits, principal: Any, now: float) -> None:
+        super().__init__(id, limits, principal, now)
+        self.full = False  # has as much in hand as it takes
+
+    def standing(self) -> Stream:
+        """The stream for everything."""
+        if self._standing is None:
+            self._standing = Stream(None, self._limit)
+        return self._standing
+
+    def pause(self) -> None:
+        """Refuse POSTs for now."""
+        self.full = True
+
+    def resume(self) -> None:
+        """Take them again."""
+        self.full = False
+
+
+class HttpSse:
+    """The two paths of the old transport, beside an endpoint of the new one."""
+
+    def __init__(self, host: Host, terms: Terms, max_sessions: int, idle_timeout: float) -> None:
+        self._host = host
+        self._terms = terms
+        self._sessions: Sessions[SseSession] = Sessions(
+            host.limits, max_sessions, idle_timeout, SseSession
+        )
+
+    async def get(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Begin a session, and keep its stream open until one of the two ends it."""
+        check_accept(headers, EVENTS)
+        try:
+            session = self._sessions.create(principal)
+        except SessionsFull:
+            raise busy("Too many sessions", 10) from None
+        gone = asyncio.get_running_loop().create_task(disconnected(receive))
+        try:
+            await session.open(self._host.converse(session, principal))
+            place = f"{scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
+            first = format_event(place.encode(), event="endpoint")
+            reader = session.standing().reader(0)
+            await respond_stream(send, reader, gone, self._terms.keep_alive, first=first)
+        finally:
+            gone.cancel()
+            self._sessions.remove(session)
+
+    async def post(
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        exchange: Exchange,
+        send: Send,
+    ) -> None:
+        """Take one message; what there is to say to it goes on the stream."""
+        check_type(headers)
+        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=10)
+        id = query.get("session_id", query.get("sessionId", [""]))[0]
+        session = self._sessions.find(id, principal)
+        if session is None:
+            raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
+        if session.full:
+            raise busy("Too much of this session is in hand", 1)
+        body = await exchange.read_body(headers)
+        if not session.closed:
+            session.receiver.received([body])
+        await respond(send, 202, b"")
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._sessions.close()

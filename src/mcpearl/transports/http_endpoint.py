@@ -19,6 +19,7 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
+from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
 from mcpearl.transports.http_gate import Gate, Refused, Scope
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
@@ -38,6 +39,7 @@ from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND, PARSE_ERROR
 
 _WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
+_LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
 _PUBLIC = ((b"access-control-allow-origin", b"*"),)
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
@@ -90,6 +92,7 @@ class Endpoint:
         keep_alive: float = 15.0,
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
+        websockets: AsgiWebSockets | None = None,
     ) -> None:
         limits = host.limits
         self._host = host
@@ -100,6 +103,7 @@ class Endpoint:
         self._terms = Terms(limits.max_message, body_timeout, limits.max_outgoing, keep_alive)
         self._gate = gate
         self._lifespan = lifespan
+        self._websockets = websockets
         self._open = 0  # requests being answered
         self._lingering = Lingering(_WATCH_AFTER)  # of these, the POSTs
         self._solo: SoloConversation | None = None  # with all who have no session
@@ -110,6 +114,9 @@ class Endpoint:
         """Answer one HTTP request."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
+            return
+        if scope["type"] == "websocket" and self._websockets is not None:
+            await self._websockets(scope, receive, send)
             return
         if scope["type"] != "http":
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
@@ -334,6 +341,8 @@ class Endpoint:
 
     async def close(self) -> None:
         """End every stream and session in order."""
+        if self._websockets is not None:
+            await self._websockets.drain(_LAST_CALLS)
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()

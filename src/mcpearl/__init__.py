@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcpearl.server.handler import Handler
     from mcpearl.server.results import Media
     from mcpearl.server.server import Server
-    from mcpearl.server.wires import Http, Stdio, Tcp, Unix
+    from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.transports.tls import Tls
     from mcpearl.transports.transport import Receiver, Transport
 
@@ -61,6 +61,7 @@ _HOMES = {
     "Transport": "transports.transport",
     "Unix": "server.wires",
     "UrlElicitationRequired": "protocol.errors",
+    "WebSocket": "server.wires",
 }
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "Transport",
     "Unix",
     "UrlElicitationRequired",
+    "WebSocket",
     "__version__",
 ]
 

@@ -122,7 +122,27 @@ def _unix(url: str, options: ReachOptions) -> Route:
     return Route(url, url, restartable=True, transport=start)
 
 
-_SCHEMES = {"http": _http, "https": _http, "tcp": _tcp, "tls": _tcp, "unix": _unix}
+def _websocket(url: str, options: ReachOptions) -> Route:
+    if not urlsplit(url).hostname or "#" in url:
+        raise ValueError(f"cannot connect to {url!r}: it is no address of a WebSocket")
+
+    def start(limits: Limits) -> Transport:
+        from mcpearl.transports.websocket_client import WebSocketClient
+
+        return WebSocketClient(url, limits, headers=options.headers, tls=options.tls)
+
+    return Route(url, url, restartable=True, transport=start)
+
+
+_SCHEMES = {
+    "http": _http,
+    "https": _http,
+    "tcp": _tcp,
+    "tls": _tcp,
+    "unix": _unix,
+    "ws": _websocket,
+    "wss": _websocket,
+}
 
 
 def _named(target: str, options: ReachOptions) -> Route:

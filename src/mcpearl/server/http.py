@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcpearl.protocol import codec
+from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
-from mcpearl.transports.addresses import bind_port
+from mcpearl.server.wires import Bounds
+from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_endpoint import Endpoint, Nowhere
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
-from mcpearl.transports.http_origin import hosts_of
+from mcpearl.transports.http_origin import Place, hosts_of
+from mcpearl.transports.ports import bind_port
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
@@ -60,13 +63,26 @@ class HttpHost:
         return [(header, values.get(header)) for header in headers]
 
 
-def make_endpoint(server: "Server", **options: Any) -> Endpoint:
+def make_endpoint(server: "Server", websocket: str | None = None, **options: Any) -> Endpoint:
     """Give the ASGI application of a server; its lifespan holds the server up."""
-    return Endpoint(HttpHost(server), lifespan=server.running, **options)
+    host = HttpHost(server)
+    if websocket is not None:
+        place = _place(websocket, options)
+        options["websockets"] = AsgiWebSockets(
+            place, host.converse, server.limits, options.get("gate")
+        )
+    return Endpoint(host, lifespan=server.running, **options)
+
+
+def _place(path: str, options: dict[str, Any]) -> Place:
+    return Place(path, options.get("allowed_hosts"), options.get("allowed_origins"))
 
 
 class HttpListener:
-    """Serves on uvicorn: host, port, TLS, and the options of `Endpoint`."""
+    """Serves on uvicorn: host, port, TLS, and the options of `Endpoint`.
+
+    With `websocket` there is a WebSocket at that path, beside the endpoint.
+    """
 
     def __init__(
         self,
@@ -77,6 +93,7 @@ class HttpListener:
         certificate: str | None = None,
         key: str | None = None,
         reuse_port: bool = False,
+        websocket: str | None = None,
         **options: Any,
     ) -> None:
         import uvicorn
@@ -87,11 +104,19 @@ class HttpListener:
         self._place = host, port, reuse_port
         self._endpoint = make_endpoint(server, **options)
         self._sockets: list[socket.socket] = []
+        self._clients = Clients(server, Bounds())  # on WebSockets
+        accept: Any = "none"
+        if websocket is not None:
+            from mcpearl.transports.websocket import Beat
+            from mcpearl.transports.websocket_server import acceptor
+
+            place = _place(websocket, options)
+            accept = acceptor(self._clients, place, options.get("gate"), Beat())
         self._front = uvicorn.Server(
             uvicorn.Config(
                 self._endpoint,
                 http=GuardedProtocol,
-                ws="none",
+                ws=accept,
                 loop="none",
                 lifespan="on",
                 log_level="warning",
@@ -126,4 +151,6 @@ class HttpListener:
 
     async def drain(self, grace: float) -> None:
         """Let requests finish, as long as the configuration says."""
-        await self._front.shutdown(sockets=self._sockets)
+        await asyncio.gather(
+            self._front.shutdown(sockets=self._sockets), self._clients.drain(grace)
+        )

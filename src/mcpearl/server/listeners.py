@@ -1,12 +1,14 @@
-"""Serving on sockets: each listener is an address to take clients in at, and the clients taken in."""
+"""Serving on sockets: a listener is a port to take clients in at, and the clients taken in."""
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
+from mcpearl.protocol.framing import framer_named
 from mcpearl.server.clients import Clients
-from mcpearl.server.wires import Tcp, Unix
-from mcpearl.transports.addresses import TcpAddress, UnixAddress
+from mcpearl.server.wires import Tcp, Unix, WebSocket
+from mcpearl.transports.ports import MakeProtocol, TcpPort, UnixPort
 from mcpearl.transports.socket import SocketServer
 from mcpearl.transports.tls import server_context
 
@@ -16,16 +18,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 
-class _SocketListener:
-    """What the listeners on sockets share."""
+class SocketListener:
+    """The `Listener` of a wire whose clients connect."""
 
-    def __init__(self, server: "Server", wire: Tcp | Unix) -> None:
-        self._clients = Clients(server, wire)
-        self._framing = wire.framing
-        self._front: asyncio.Server | None = None
+    def __init__(self, port: TcpPort | UnixPort, clients: Clients, make: MakeProtocol) -> None:
+        self._port = port
+        self._clients = clients
+        self._make = make
 
-    def _client(self) -> SocketServer:
-        return SocketServer(self._clients, self._framing)
+    async def start(self) -> None:
+        """Open the door."""
+        await self._port.open(self._make)
+        logger.info("listening on %s", self._port)
 
     async def ended(self) -> None:
         """Wait for ever: clients may always come."""
@@ -33,45 +37,43 @@ class _SocketListener:
 
     def stop_accepting(self) -> None:
         """Close the door."""
-        if self._front is not None:
-            self._front.close()
+        self._port.close()
 
     async def drain(self, grace: float) -> None:
         """Let those inside finish."""
         await self._clients.drain(grace)
 
 
-class TcpListener(_SocketListener):
-    """A port."""
-
-    def __init__(self, server: "Server", wire: Tcp) -> None:
-        super().__init__(server, wire)
-        context = server_context(wire.certificate, wire.key, wire.client_ca)
-        self._address = TcpAddress(wire.host, wire.port, context)
-        self._reuse_port = wire.reuse_port
-
-    async def start(self) -> None:
-        """Open the port."""
-        self._front = await self._address.listen(self._client, reuse_port=self._reuse_port)
-        logger.info("listening on %s", self._address)
+def tcp_listener(server: "Server", wire: Tcp) -> SocketListener:
+    """Serve on a port."""
+    clients = Clients(server, wire)
+    return SocketListener(_port(wire), clients, _byte_stream(clients, wire))
 
 
-class UnixListener(_SocketListener):
-    """A Unix socket. Its file goes when nobody is taken in any more."""
+def unix_listener(server: "Server", wire: Unix) -> SocketListener:
+    """Serve on a Unix socket."""
+    clients = Clients(server, wire)
+    return SocketListener(UnixPort(wire.path), clients, _byte_stream(clients, wire))
 
-    def __init__(self, server: "Server", wire: Unix) -> None:
-        super().__init__(server, wire)
-        self._address = UnixAddress(wire.path)
-        self._file: tuple[int, int] | None = None
 
-    async def start(self) -> None:
-        """Make the socket."""
-        self._front = await self._address.listen(self._client)
-        self._file = self._address.identity()
-        logger.info("listening on %s", self._address)
+def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
+    """Serve WebSocket on a port of its own."""
+    from mcpearl.transports.http_origin import Place, hosts_of
+    from mcpearl.transports.websocket import Beat
+    from mcpearl.transports.websocket_server import acceptor
 
-    def stop_accepting(self) -> None:
-        """Close the door, and take the sign down if it is still ours."""
-        super().stop_accepting()
-        if self._file is not None and self._address.identity() == self._file:
-            self._address.path.unlink(missing_ok=True)
+    clients = Clients(server, wire)
+    hosts = hosts_of(wire.host) if wire.allowed_hosts is None else wire.allowed_hosts
+    place = Place(wire.path, hosts, wire.allowed_origins)
+    beat = Beat(wire.ping_interval, wire.ping_timeout)
+    return SocketListener(_port(wire), clients, acceptor(clients, place, wire.gate, beat))
+
+
+def _port(wire: Tcp | WebSocket) -> TcpPort:
+    tls = server_context(wire.certificate, wire.key, wire.client_ca)
+    return TcpPort(wire.host, wire.port, tls, reuse_port=wire.reuse_port)
+
+
+def _byte_stream(clients: Clients, wire: Tcp | Unix) -> MakeProtocol:
+    framer_named(wire.framing, 0)  # a wrong name is told now, and not to the first client
+    return partial(SocketServer, clients, wire.framing)

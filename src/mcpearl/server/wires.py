@@ -3,13 +3,15 @@
 What a wire does is in its listener, which is loaded when the wire is used.
 """
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mcpearl.server.server import Server
+    from mcpearl.transports.http_gate import Gate
 
 
 class Listener(Protocol):
@@ -87,9 +89,9 @@ class Tcp(Bounds, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     port: int = 9000
-    certificate: str | Path | None = None
-    key: str | Path | None = None
-    client_ca: str | Path | None = None
+    certificate: "str | Path | None" = None
+    key: "str | Path | None" = None
+    client_ca: "str | Path | None" = None
     """Who signs clients' certificates; the subject of a client's becomes its principal."""
     framing: str = "detect"
     """How messages are told apart: as each client does it, or `newline` or `content-length`."""
@@ -98,9 +100,9 @@ class Tcp(Bounds, frozen=True, kw_only=True):
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
-        from mcpearl.server.listeners import TcpListener
+        from mcpearl.server.listeners import tcp_listener
 
-        return TcpListener(server, self)
+        return tcp_listener(server, self)
 
 
 class Unix(Bounds, frozen=True, kw_only=True):
@@ -109,18 +111,57 @@ class Unix(Bounds, frozen=True, kw_only=True):
     >>> Unix(path="/run/user/1000/weather.sock")
     """
 
-    path: str | Path
+    path: "str | Path"
     framing: str = "detect"
     """How messages are told apart: as each client does it, or `newline` or `content-length`."""
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
-        from mcpearl.server.listeners import UnixListener
+        from mcpearl.server.listeners import unix_listener
 
-        return UnixListener(server, self)
+        return unix_listener(server, self)
 
 
-WIRES: dict[str, type[Any]] = {"stdio": Stdio, "http": Http, "tcp": Tcp, "unix": Unix}
+class WebSocket(Bounds, frozen=True, kw_only=True):
+    """WebSocket on a port of its own; see `Http(websocket=…)` for a path of the HTTP server.
+
+    >>> WebSocket(port=9001, allowed_origins=frozenset({"https://app.example"}))
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9001
+    path: str = "/"
+    certificate: "str | Path | None" = None
+    key: "str | Path | None" = None
+    client_ca: "str | Path | None" = None
+    """Who signs clients' certificates; the subject of a client's becomes its principal."""
+    allowed_hosts: frozenset[str] | None = None
+    """Hosts a request may name; on a local port only the local ones."""
+    allowed_origins: frozenset[str] | None = None
+    """Origins whose pages may connect; else only local ones."""
+    gate: "Gate | None" = None
+    """Who asks every client who it is, as for HTTP."""
+    ping_interval: float | None = 30.0
+    """Seconds of silence after which a client is pinged; None for never."""
+    ping_timeout: float = 10.0
+    """Seconds it then has to say anything."""
+    reuse_port: bool = False
+    """Whether several processes may take this port and share its clients."""
+
+    def listener(self, server: "Server") -> Listener:
+        """Make what serves this wire."""
+        from mcpearl.server.listeners import websocket_listener
+
+        return websocket_listener(server, self)
+
+
+WIRES: dict[str, type[Any]] = {
+    "stdio": Stdio,
+    "http": Http,
+    "tcp": Tcp,
+    "unix": Unix,
+    "ws": WebSocket,
+}
 
 
 def named(wires: tuple[str | Wire, ...], options: dict[str, Any]) -> list[Wire]:

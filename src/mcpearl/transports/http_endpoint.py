@@ -20,6 +20,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports import http_sse as old_transport
+from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
 from mcpearl.transports.http_gate import Gate, Refused, Scope, busy
 from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
@@ -42,6 +43,7 @@ from mcpearl.transports.http_sse import HttpSse
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, PARSE_ERROR
 
 _WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
+_LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
 _PUBLIC = ((b"access-control-allow-origin", b"*"),)
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
@@ -95,6 +97,7 @@ class Endpoint:
         http_sse: bool = False,
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
+        websockets: AsgiWebSockets | None = None,
     ) -> None:
         limits = host.limits
         self._host = host
@@ -109,6 +112,7 @@ class Endpoint:
         }
         self._gate = gate
         self._lifespan = lifespan
+        self._websockets = websockets
         self._open = 0  # requests being answered
         self._lingering = Lingering(_WATCH_AFTER)  # of these, the POSTs
         self._solo: SoloConversation | None = None  # with all who have no session
@@ -119,6 +123,9 @@ class Endpoint:
         """Answer one HTTP request."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
+            return
+        if scope["type"] == "websocket" and self._websockets is not None:
+            await self._websockets(scope, receive, send)
             return
         if scope["type"] != "http":
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
@@ -384,6 +391,8 @@ class Endpoint:
 
     async def close(self) -> None:
         """End every stream and session in order."""
+        if self._websockets is not None:
+            await self._websockets.drain(_LAST_CALLS)
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()

@@ -56,8 +56,10 @@ class SocketTransport(StreamProtocol):
 
     wire: asyncio.Transport
 
-    def __init__(self, limits: Limits, framer: Framer) -> None:
-        super().__init__(_Nobody(), limits, framer)
+    def __init__(self, limits: Limits, framing: str | Framer) -> None:
+        if isinstance(framing, str):
+            framing = framer_named(framing, limits.max_message)
+        super().__init__(_Nobody(), limits, framing)
         self.opened_at = 0.0  # by the loop's clock
         self.heard_at = 0.0  # when something was last read
         self.has_spoken = False  # whether a whole message has come
@@ -129,8 +131,8 @@ class SocketClient(SocketTransport):
     >>> transport = SocketClient(TcpAddress("127.0.0.1", 9000), Limits())
     """
 
-    def __init__(self, address: Address, limits: Limits, framing: str = "newline") -> None:
-        super().__init__(limits, framer_named(framing, limits.max_message))
+    def __init__(self, address: Address, limits: Limits, framing: str | Framer = "newline") -> None:
+        super().__init__(limits, framing)
         self._address = address
 
     async def open(self, receiver: Receiver) -> None:
@@ -140,7 +142,8 @@ class SocketClient(SocketTransport):
 
     def eof_received(self) -> bool:
         """Close: a server that says nothing more is none."""
-        self.receiver.ended()
+        if not self.finished:
+            self.receiver.ended()
         return False
 
     async def close(self) -> None:
@@ -154,17 +157,20 @@ class SocketClient(SocketTransport):
 class SocketServer(SocketTransport):
     """The server's side of one client, made when that client connects."""
 
-    def __init__(self, reception: Reception, framing: str = "detect") -> None:
-        limits = reception.limits
-        super().__init__(limits, framer_named(framing, limits.max_message))
+    def __init__(self, reception: Reception, framing: str | Framer = "detect") -> None:
+        super().__init__(reception.limits, framing)
         self.reception = reception
         self._has_ended = False  # whether the client said that it will send nothing more
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the client in, if there is room."""
+        """Begin, if there is room for one more."""
         super().connection_made(transport)
         if self.reception.enter(self):
-            self.receiver = self.reception.receive(self, subject_of(transport))
+            self.take_in()
+
+    def take_in(self) -> None:
+        """Let the client talk."""
+        self.receiver = self.reception.receive(self, subject_of(self.wire))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the client go."""
@@ -197,12 +203,19 @@ class SocketServer(SocketTransport):
             return
         self.outbox.flush()
         self.finish(reason)
-        if self._has_ended or not self.wire.can_write_eof():
+        if self._has_ended:
             self.wire.close()
         else:
             self.resume()
-            self.wire.write_eof()
+            self.end_writing()
         asyncio.get_running_loop().call_later(_LINGER, self.wire.abort)
+
+    def end_writing(self) -> None:
+        """Show the client that nothing more will come."""
+        if self.wire.can_write_eof():
+            self.wire.write_eof()
+        else:
+            self.wire.close()
 
     async def close(self) -> None:
         """Send what was taken, then close."""

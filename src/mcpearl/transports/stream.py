@@ -101,7 +101,12 @@ class StreamProtocol(asyncio.Protocol):
         if self.finished:
             return
         self.outbox.put(message)
-        if self.paused and self.outbox.overfull:
+        if self.paused:
+            self.check_bound()
+
+    def check_bound(self) -> None:
+        """Drop a peer that leaves too much unread."""
+        if self.outbox.overfull:
             self.finish(LimitReached("the peer does not read what it is sent"))
 
     def pause_writing(self) -> None:

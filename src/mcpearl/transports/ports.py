@@ -1,0 +1,143 @@
+"""Where servers listen: ports and Unix sockets, opened and closed. Errors name the place.
+
+A Unix socket belongs to its owner alone. What a server that died left behind is removed; what a
+living one listens on is not.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from mcpearl.transports.addresses import TcpAddress, UnixAddress, tune
+
+_BACKLOG = 4096
+_LONGEST_PATH = 107  # bytes; the system's bound for the name of a Unix socket
+
+MakeProtocol = Callable[[], asyncio.Protocol]
+
+
+class TcpPort:
+    """A port, with TLS where there is a context for it. With `reuse_port` processes share it."""
+
+    def __init__(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False
+    ) -> None:
+        self._address = TcpAddress(host, port, tls)
+        self._reuse_port = reuse_port
+        self._front: asyncio.Server | None = None
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    async def open(self, make: MakeProtocol) -> None:
+        """Begin to accept connections."""
+        place = self._address
+        listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
+        self._front = await asyncio.get_running_loop().create_server(
+            make, sock=listening, ssl=place.tls, backlog=_BACKLOG
+        )
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._front is not None:
+            self._front.close()
+
+
+class UnixPort:
+    """The path of a socket, which nobody but its owner may use."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._address = UnixAddress(path)
+        self._path = Path(path)
+        self._front: asyncio.Server | None = None
+        self._file: os.stat_result | None = None  # the socket's, to know it again
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    async def open(self, make: MakeProtocol) -> None:
+        """Begin to accept connections."""
+        listening = self._bind()
+        self._file = self._path.lstat()
+        self._front = await asyncio.get_running_loop().create_unix_server(
+            make, sock=listening, backlog=_BACKLOG
+        )
+
+    def close(self) -> None:
+        """Accept no more, and remove the socket if it is still this one."""
+        if self._front is None or self._file is None:
+            return
+        self._front.close()
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._path.lstat(), self._file):
+                self._path.unlink()
+
+    def _bind(self) -> socket.socket:
+        length = len(os.fsencode(self._path))
+        if length > _LONGEST_PATH:
+            raise ValueError(
+                f"cannot listen on {self}: the path has {length} bytes, and a Unix socket's may "
+                f"have {_LONGEST_PATH}; choose a shorter one"
+            )
+        self._clear()
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # Before there is a name, so that at no moment anybody else can connect; where the
+            # system does not take it from here, after.
+            with suppress(OSError):
+                os.fchmod(listening.fileno(), 0o600)
+            listening.bind(str(self._path))
+            self._path.chmod(0o600)
+        except OSError as error:
+            listening.close()
+            raise OSError(error.errno, f"cannot listen on {self}: {error.strerror}") from None
+        return listening
+
+    def _clear(self) -> None:
+        """Remove what a server that is no more has left; refuse to remove anything else."""
+        try:
+            found = self._path.lstat()
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(found.st_mode):
+            raise FileExistsError(
+                errno.EEXIST, f"cannot listen on {self}: there is something that is no socket"
+            )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(str(self._path))
+            except ConnectionRefusedError:
+                self._path.unlink(missing_ok=True)
+                return
+            except OSError:
+                pass  # full, or not ours: somebody is there
+        raise OSError(
+            errno.EADDRINUSE,
+            f"cannot listen on {self}: a server that is running listens there; "
+            "stop it or choose another path",
+        )
+
+
+def bind_port(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Take a port, or say which one could not be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        tune(listening)  # what is accepted inherits it
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another"
+        ) from None
+    return listening

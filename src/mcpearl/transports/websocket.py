@@ -1,0 +1,199 @@
+"""WebSocket, what both sides share: one JSON-RPC message per text frame, on a socket like the others.
+
+The protocol itself is the `websockets` library's, without its I/O. Here are the wire's own ping, the
+end, and what becomes of frames that are no message. The handshakes are in files of their own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from websockets.client import ClientProtocol
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import Side, State
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
+from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.protocol.framing import Frame as Message
+from mcpearl.protocol.framing import FrameError
+from mcpearl.transports.socket import SocketTransport
+
+SUBPROTOCOL = Subprotocol("mcp")
+DEFLATE_FROM = 8192  # bytes of a message that are worth compressing
+DEFLATE: dict[str, Any] = {
+    # Each message for itself: a connection that is silent holds no dictionary.
+    "server_no_context_takeover": True,
+    "client_no_context_takeover": True,
+    "compress_settings": {"level": 3},
+}
+_ORDERLY = (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, CloseCode.NO_STATUS_RCVD)
+_MAX_REASON = 120  # bytes; what fits into a close frame
+
+Core = ClientProtocol | ServerProtocol
+
+
+class Beat(Struct, frozen=True):
+    """How a silent peer is asked for a sign of life."""
+
+    interval: float | None = 30.0
+    """Seconds of silence after which it is pinged; None for never."""
+    timeout: float = 10.0
+    """Seconds it then has to say anything."""
+
+
+class MessageFramer:
+    """The framing of an open WebSocket: text frames are messages."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._is_client = core.side is Side.CLIENT
+        self._begun: list[bytes] = []  # of a message in several frames
+        self._is_text = False  # whether that message is text
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Take bytes as they were read; give the messages they complete."""
+        self._core.receive_data(data)
+        return self.messages(self._core.events_received())
+
+    def messages(self, events: Sequence[Any]) -> list[Message]:
+        """Give what the application is sent of these events."""
+        found: list[Message] = []
+        for event in events:
+            opcode = event.opcode
+            if opcode is Opcode.TEXT and event.fin:
+                found.append(bytes(event.data))
+            elif opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+                self._continue(event, found)
+        return found
+
+    def _continue(self, frame: Frame, found: list[Message]) -> None:
+        if frame.opcode is not Opcode.CONT:
+            self._begun = []
+            self._is_text = frame.opcode is Opcode.TEXT
+        if frame.data:
+            self._begun.append(bytes(frame.data))
+        if frame.fin:
+            whole, self._begun = b"".join(self._begun), []
+            wrong = FrameError("a binary frame is no message; send each one as a text frame")
+            found.append(whole if self._is_text else wrong)
+
+    def frame(self, message: bytes) -> bytes:
+        """Give the bytes that carry `message`."""
+        core = self._core
+        if core.state is not State.OPEN:
+            return b""
+        extensions = core.extensions if len(message) >= DEFLATE_FROM else ()
+        return Frame(Opcode.TEXT, message).serialize(mask=self._is_client, extensions=extensions)
+
+
+class WebSocketStream(SocketTransport):
+    """What both sides share: reading, closing, and the beat."""
+
+    core: Core
+    framer: MessageFramer
+    beat: Beat
+    _beat_timer: asyncio.TimerHandle | None = None
+    _pinged_at = 0.0  # when a sign of life was asked for that has not come
+    _reading = True
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was read: of the handshake, or messages."""
+        self.heard_at = self._now()
+        core = self.core
+        if core.state is State.CONNECTING:
+            if not self.finished:
+                core.receive_data(data)
+                self.shake_hands(core.events_received())
+        elif core.state is not State.CLOSED:
+            self.take(self.framer.feed(data))
+
+    def shake_hands(self, events: Sequence[Any]) -> None:
+        """Go on with the handshake."""
+        raise NotImplementedError
+
+    def take(self, messages: list[Message]) -> None:
+        """Pass messages on, answer the wire's own frames, and see whether this was the last."""
+        if self.core.writes:
+            self.write_own()
+        if messages and not self.finished:
+            self.has_spoken = True
+            self.receiver.received(messages)
+        if self.core.state is not State.OPEN:
+            self.part()
+
+    def write_own(self) -> None:
+        """Write what the protocol itself has to say."""
+        data = b"".join(self.core.data_to_send())
+        if data and not self.wire.is_closing():
+            self.wire.write(data)
+            if self.paused:
+                self.check_bound()
+
+    def part(self) -> None:
+        """End, because a close frame came or the peer broke the rules."""
+        raise NotImplementedError
+
+    def end_reason(self) -> Exception | None:
+        """Why the connection ends; None when the peer ended it in order."""
+        core = self.core
+        if core.parser_exc is not None:
+            return ConnectionLost(f"the peer broke the rules of WebSocket: {core.parser_exc}")
+        if core.close_rcvd is None or core.close_rcvd.code in _ORDERLY:
+            return None
+        return ConnectionLost(f"the peer closed the connection: {core.close_rcvd}")
+
+    def send_close(self, code: CloseCode, reason: str = "") -> None:
+        """Say what was taken, then goodbye."""
+        self.outbox.flush()
+        if self.core.state is State.OPEN:
+            short = reason.encode()[:_MAX_REASON].decode(errors="ignore")
+            self.core.send_close(code, short)
+            self.write_own()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the beat."""
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
+        super().connection_lost(exc)
+
+    # The beat
+
+    def pause(self) -> None:
+        """Stop reading. What is not read cannot be a sign of life."""
+        self._reading = False
+        super().pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._reading = True
+        self.heard_at = self._now()
+        super().resume()
+
+    def begin_beat(self) -> None:
+        """Look after the peer from now on."""
+        interval = self.beat.interval
+        if interval is not None:
+            self._beat_in(interval, interval)
+
+    def _beat_in(self, seconds: float, interval: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._beat_timer = loop.call_later(seconds, self._check_life, interval)
+
+    def _check_life(self, interval: float) -> None:
+        if self.finished:
+            return
+        silent = self._now() - self.heard_at
+        if not self._reading or silent < interval:
+            self._pinged_at = 0.0
+            self._beat_in(max(interval - silent, interval / 4), interval)
+        elif self._pinged_at > self.heard_at:
+            patience = self.beat.timeout
+            self.finish(ConnectionLost(f"the peer did not answer a ping within {patience:g} s"))
+            self.wire.abort()
+        else:
+            self._pinged_at = self._now()
+            self.core.send_ping(b"mcp")
+            self.write_own()
+            self._beat_in(self.beat.timeout, interval)

@@ -1,0 +1,165 @@
+"""WebSocket, the server's side: who may open one, and the handshake."""
+
+import asyncio
+import http
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
+from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from mcpearl.transports.http_gate import Gate, Refused
+from mcpearl.transports.http_origin import Place, gathered
+from mcpearl.transports.socket import Reception, SocketServer
+from mcpearl.transports.tls import subject_of
+from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, Beat, MessageFramer, WebSocketStream
+
+logger = logging.getLogger("mcpearl.websocket")
+
+_NO_REQUEST = b"This is no HTTP request that opens a WebSocket.\n"
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_NO_REQUEST), _NO_REQUEST)
+)
+
+
+class WebSocketServer(WebSocketStream, SocketServer):
+    """The server's side of one client, on a port of its own or handed over by an HTTP server."""
+
+    core: ServerProtocol
+
+    def __init__(
+        self, reception: Reception, place: Place, gate: Gate | None = None, beat: Beat | None = None
+    ) -> None:
+        self.beat = beat or Beat()
+        self._place = place
+        self._gate = gate
+        self._admitting: asyncio.Task[None] | None = None
+        self.core = ServerProtocol(
+            subprotocols=[SUBPROTOCOL],
+            extensions=[ServerPerMessageDeflateFactory(**DEFLATE)],
+            max_size=reception.limits.max_message,
+        )
+        SocketServer.__init__(self, reception, MessageFramer(self.core))
+
+    def take_in(self) -> None:
+        """Wait for the client's request."""
+
+    def shake_hands(self, events: Sequence[Any]) -> None:
+        """Look at the client's request."""
+        if events:
+            self._examine(events[0])
+        elif self.core.handshake_exc is not None:
+            answer = b"".join(self.core.data_to_send())
+            self.wire.write(answer or _BAD_REQUEST)
+            self.say_no_more(None)
+
+    def _examine(self, request: Request) -> None:
+        headers = gathered(
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in request.headers.raw_items()
+        )
+        path, _, query = request.path.partition("?")
+        try:
+            self._place.check(unquote(path), headers)
+            if self._gate is None:
+                self._accept(request, subject_of(self.wire))
+                return
+            scope = {
+                "type": "websocket",
+                "path": unquote(path),
+                "query_string": query.encode("latin-1"),
+                "headers": list(headers.items()),
+            }
+            principal = self._gate.known(scope, headers)
+        except Refused as refused:
+            self._reject(refused)
+            return
+        if principal is not None:
+            self._accept(request, principal)
+        else:
+            self.pause()
+            loop = asyncio.get_running_loop()
+            self._admitting = loop.create_task(self._admit(request, scope, headers))
+
+    async def _admit(
+        self, request: Request, scope: dict[str, Any], headers: Mapping[bytes, bytes]
+    ) -> None:
+        assert self._gate is not None
+        try:
+            principal = await self._gate.admit(scope, headers)
+        except Refused as refused:
+            self._reject(refused)
+            return
+        except Exception as error:
+            logger.error("the gate raised", exc_info=error)
+            self._reject(Refused(500, "Authorization failed on the server's side"))
+            return
+        if not self.finished:
+            self.resume()
+            self._accept(request, principal)
+
+    def _accept(self, request: Request, principal: Any) -> None:
+        response = self.core.accept(request)
+        self.core.send_response(response)
+        self.write_own()
+        if self.core.state is not State.OPEN:
+            self.say_no_more(None)
+            return
+        self.receiver = self.reception.receive(self, principal)
+        self.begin_beat()
+        self.take(self.framer.feed(b""))  # what came with the request
+
+    def _reject(self, refused: Refused) -> None:
+        if self.finished:
+            return
+        response = self.core.reject(http.HTTPStatus(refused.status), f"{refused}\n")
+        for name, value in refused.headers:
+            response.headers[name.decode("latin-1")] = value.decode("latin-1")
+        self._respond(response)
+
+    def _respond(self, response: Response) -> None:
+        self.core.send_response(response)
+        self.write_own()
+        self.say_no_more(None)
+
+    def part(self) -> None:
+        """End: the client said goodbye, or has been told what it did."""
+        if not self.finished:
+            self.say_no_more(self.end_reason())
+        elif self.core.close_rcvd is not None:
+            self.wire.close()
+
+    def refuse(self, reason: str) -> None:
+        """Tell the client why it is not served, and have it go."""
+        if self.finished:
+            return
+        if self.core.state is State.CONNECTING:
+            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n"))
+        else:
+            self.send_close(CloseCode.TRY_AGAIN_LATER, reason)
+            self.say_no_more(None)
+
+    def end_writing(self) -> None:
+        """Say goodbye; the client's own goodbye, or its end, closes the socket."""
+        self.send_close(CloseCode.GOING_AWAY)
+        if self.core.eof_sent:
+            super().end_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is waiting to be admitted any more."""
+        if self._admitting is not None:
+            self._admitting.cancel()
+        super().connection_lost(exc)
+
+
+def acceptor(
+    reception: Reception, place: Place, gate: Gate | None, beat: Beat
+) -> Callable[..., WebSocketServer]:
+    """Give what makes the server's side of each client; uvicorn's arguments are of no interest."""
+    return lambda **_: WebSocketServer(reception, place, gate, beat)

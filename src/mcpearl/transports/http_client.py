@@ -44,6 +44,7 @@ from mcpearl.transports.http_messages import (
 )
 from mcpearl.transports.http_wire import HttpWire, tls_context
 from mcpearl.transports.sse import EventReader
+from mcpearl.transports.tls import Tls
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool
@@ -60,10 +61,9 @@ class HttpTransport:
 
     >>> transport = HttpTransport("https://example.com/mcp", Limits(), auth=lambda: "Bearer …")
 
-    `auth` gives the `Authorization` of each exchange, or None. `verify` is a file of certificates
-    to trust, or False; `certificate` a file that says who this client is, or that and its key. `tls`
-    stands for both, and offers HTTP/2 if its ALPN does. `proxy` is an `http://` address; without it
-    the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
+    `auth` gives the `Authorization` of each exchange, or None. `tls` says whom to trust and who to
+    be; a context of one's own offers HTTP/2 if its ALPN does. `proxy` is an `http://` address; without
+    it the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
     """
 
     def __init__(
@@ -73,9 +73,7 @@ class HttpTransport:
         *,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
-        tls: ssl.SSLContext | None = None,
-        verify: bool | str = True,
-        certificate: str | tuple[str, str] | None = None,
+        tls: Tls | ssl.SSLContext | None = None,
         proxy: str | None = None,
         http2: bool | None = None,
         connect_timeout: float = 10.0,
@@ -83,12 +81,9 @@ class HttpTransport:
         max_exchanges: int = 256,
     ) -> None:
         self._max_message = limits.max_message
-        if tls is None and url.startswith("https:"):
-            tls = tls_context(verify=verify, certificate=certificate, http2=http2)
-        elif tls is not None and (verify is not True or certificate is not None):
-            raise ValueError("give either `tls` or `verify` and `certificate`")
+        context = tls_context(tls, http2) if url.startswith("https:") else None
         wire = HttpWire(
-            url, tls=tls, proxy=proxy, connect_timeout=connect_timeout, http2=http2 is True
+            url, tls=context, proxy=proxy, connect_timeout=connect_timeout, http2=http2 is True
         )
         self._link = HttpLink(url, wire, headers, auth)
         self._connect_timeout = connect_timeout

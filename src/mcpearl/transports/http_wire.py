@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from mcpearl.transports.http1_connection import Http1Connection, format_head
 from mcpearl.transports.http_connection import MAX_HEAD, Header, HttpConnection, WireError
+from mcpearl.transports.tls import Tls, client_context
 
 if TYPE_CHECKING:
     from mcpearl.transports.http2_connection import Http2Connection
@@ -304,32 +305,9 @@ def target_of(url: SplitResult) -> str:
     return quote((url.path or "/") + (f"?{url.query}" if url.query else ""), safe=_VISIBLE)
 
 
-def tls_context(
-    *,
-    verify: bool | str = True,
-    certificate: str | tuple[str, str] | None = None,
-    http2: bool | None = None,
-) -> ssl.SSLContext:
-    """Make what TLS needs: whom to trust, who this client is, and what to offer.
-
-    `verify` names a file of certificates to trust instead of the system's, or is False to trust
-    anybody. `certificate` is a file with this client's certificate and key, or one of each.
-    """
-    try:
-        context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
-    except OSError as error:
-        raise ValueError(f"cannot read the certificates to trust in {verify!r}: {error}") from None
-    context.set_alpn_protocols(_OFFERED[http2])
-    if verify is False:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if certificate is not None:
-        files = (certificate,) if isinstance(certificate, str) else certificate
-        try:
-            context.load_cert_chain(*files)
-        except OSError as error:
-            raise ValueError(f"cannot use the certificate {certificate!r}: {error}") from None
-    return context
+def tls_context(tls: Tls | ssl.SSLContext | None, http2: bool | None = None) -> ssl.SSLContext:
+    """Make what TLS needs: HTTP/2 is offered, the only offer, or none."""
+    return client_context(tls, _OFFERED[http2])
 
 
 def _split(url: str) -> SplitResult:

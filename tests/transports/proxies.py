@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def proxy(refuse: bool = False) -> AsyncIterator[tuple[int, list[str]]]:
-    """Run a proxy: its port, and the heads of what it was asked."""
+async def proxy(
+    refuse: bool = False, leads_to: int | None = None
+) -> AsyncIterator[tuple[int, list[str]]]:
+    """Run a proxy: its port, and the heads of what it was asked. It may lead all to one port."""
     heads: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -20,6 +22,8 @@ async def proxy(refuse: bool = False) -> AsyncIterator[tuple[int, list[str]]]:
             return
         address = target if method == "CONNECT" else target.split("/")[2]
         host, _, port = address.rpartition(":")
+        if leads_to is not None:
+            host, port = "127.0.0.1", str(leads_to)
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
         if method == "CONNECT":
             writer.write(b"HTTP/1.1 200 Here you are\r\n\r\n")

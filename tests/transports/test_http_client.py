@@ -13,8 +13,8 @@ import pytest_asyncio
 from mcpearl import Client
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
 from mcpearl.protocol.limits import Limits
+from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_client import HttpTransport
-from mcpearl.transports.http_wire import HttpConnection
 from mcpearl.types.tools import Tool
 from tests.transports.http_peer import (
     HttpPeer,
@@ -666,13 +666,13 @@ async def test_a_notification_leaves_after_the_requests_before_it(
 ) -> None:
     peer.on("tools/call")(call)
     left: list[str] = []
-    send = HttpConnection.send
+    send = Http1Connection.send
 
-    def noted(connection: HttpConnection, method: str, target: str, *rest: Any) -> None:
+    def noted(connection: Http1Connection, method: str, target: str, *rest: Any) -> None:
         left.append(json.loads(rest[-1])["method"])
         send(connection, method, target, *rest)
 
-    monkeypatch.setattr(HttpConnection, "send", noted)
+    monkeypatch.setattr(Http1Connection, "send", noted)
     async with wired(peer) as (wire, heard):
         for id in range(20):
             wire.send(modern_request(id, "tools/call", name="x"))

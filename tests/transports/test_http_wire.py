@@ -1,8 +1,6 @@
 """The wire below Streamable HTTP: TLS, proxies, connections kept and given up."""
 
 import asyncio
-import datetime
-import ipaddress
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,51 +8,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from mcpearl.transports.http_wire import (
-    HttpWire,
-    WireError,
-    format_head,
-    origin_of,
-    target_of,
-    tls_context,
-)
+from mcpearl.transports.http1_connection import format_head
+from mcpearl.transports.http_connection import WireError
+from mcpearl.transports.http_wire import HttpWire, origin_of, target_of, tls_context
 from tests.transports.http_peer import HttpPeer, Request, http_peer
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that signed itself, and its key, in one file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mcpearl test")])
-    now = datetime.datetime.now(datetime.UTC)
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
-    file.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return file
+from tests.transports.proxies import proxy
 
 
 def hello(peer: HttpPeer) -> None:
@@ -91,7 +50,7 @@ async def secure(certificate: Path, ask: bool = False) -> AsyncIterator[HttpPeer
 async def test_tls_with_a_certificate_of_ones_own(certificate: Path) -> None:
     async with secure(certificate) as peer:
         url = f"https://127.0.0.1:{peer.port}"
-        for context in (tls_context(ca=str(certificate)), tls_context(verify=False)):
+        for context in (tls_context(verify=str(certificate)), tls_context(verify=False)):
             wire = HttpWire(url, tls=context)
             assert await fetch(wire, "/a") == b"hello from /a"
             wire.close()
@@ -108,49 +67,10 @@ async def test_tls_with_a_certificate_nobody_knows(certificate: Path) -> None:
 
 async def test_tls_that_asks_who_the_client_is(certificate: Path) -> None:
     async with secure(certificate, ask=True) as peer:
-        context = tls_context(ca=str(certificate), cert=str(certificate))
+        context = tls_context(verify=str(certificate), certificate=str(certificate))
         wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=context)
         assert await fetch(wire) == b"hello from /"
         wire.close()
-
-
-@asynccontextmanager
-async def proxy(refuse: bool = False) -> AsyncIterator[tuple[int, list[str]]]:
-    """Run a proxy: its port, and the heads of what it was asked."""
-    heads: list[str] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        heads.append(head.decode())
-        method, target, *_ = heads[-1].split(" ")
-        if refuse:
-            writer.write(b"HTTP/1.1 407 Who are you?\r\n\r\n")
-            writer.close()
-            return
-        address = target if method == "CONNECT" else target.split("/")[2]
-        host, _, port = address.rpartition(":")
-        far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        if method == "CONNECT":
-            writer.write(b"HTTP/1.1 200 Here you are\r\n\r\n")
-        else:
-            far_writer.write(head)
-        await asyncio.gather(_pour(reader, far_writer), _pour(far_reader, writer))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1], heads
-    finally:
-        server.close()
-
-
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-    except ConnectionError:
-        pass
-    finally:
-        writer.close()
 
 
 async def test_through_a_proxy(certificate: Path) -> None:
@@ -163,7 +83,7 @@ async def test_through_a_proxy(certificate: Path) -> None:
     async with secure(certificate) as peer, proxy() as (port, heads):
         wire = HttpWire(
             f"https://127.0.0.1:{peer.port}",
-            tls=tls_context(ca=str(certificate)),
+            tls=tls_context(verify=str(certificate)),
             proxy=f"http://127.0.0.1:{port}",
         )
         assert await fetch(wire, "/b") == b"hello from /b"

@@ -140,8 +140,12 @@ class Client:
         headers: Mapping[str, str] | None = None,
         tls: "Tls | SSLContext | None" = None,
         framing: str = "newline",
+        proxy: str | None = None,
+        http2: bool | None = None,
     ) -> None:
-        options = ReachOptions(env, inherit_env, cwd, on_stderr, headers, tls, framing)
+        options = ReachOptions(
+            env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2
+        )
         self._route = find_route(target, options)
         known_as = self._route.identity if self._route.restartable else None
         self._handshake = Handshake(known_as, protocol, connect_timeout, log_level)

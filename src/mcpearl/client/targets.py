@@ -35,6 +35,10 @@ class ReachOptions(NamedTuple):
     """Whom to trust and who to be, on wires with TLS; by default the system's roots, and nobody."""
     framing: str = "newline"
     """How messages are told apart on a byte stream: `newline` or `content-length`."""
+    proxy: str | None = None
+    """The `http://` address of a proxy to HTTP servers; None is what the environment says."""
+    http2: bool | None = None
+    """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
 
 
 class Route(NamedTuple):
@@ -73,7 +77,14 @@ def _http(url: str, options: ReachOptions) -> Route:
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.http_client import HttpTransport
 
-        return HttpTransport(url, limits, headers=options.headers)
+        return HttpTransport(
+            url,
+            limits,
+            headers=options.headers,
+            tls=options.tls,
+            proxy=options.proxy,
+            http2=options.http2,
+        )
 
     return Route(url, url, restartable=True, transport=start)
 

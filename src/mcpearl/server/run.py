@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 
-def run(server: "Server", *wires: str | Wire, **options: Any) -> None:
+def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on a loop of its own."""
     _complete_descriptors()
     _run_loop(serve(server, *wires, **options))
@@ -58,7 +58,7 @@ async def _end_tasks() -> None:
         await asyncio.wait(tasks, timeout=UNWINDING)
 
 
-async def serve(server: "Server", *wires: str | Wire, **options: Any) -> None:
+async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
     listeners = [wire.listener(server) for wire in named(wires or ("stdio",), options)]
     with stop_signals() as stop:

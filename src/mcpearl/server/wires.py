@@ -55,7 +55,8 @@ class Http:
 
     >>> Http(host="0.0.0.0", port=8080, path="/mcp", websocket="/ws")
 
-    It takes what `HttpListener` takes, and the options of `Server.asgi`.
+    It takes what `HttpListener` takes, and the options of `Server.asgi`. `server="granian"` has
+    granian answer instead of uvicorn, which can HTTP/2.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -63,9 +64,18 @@ class Http:
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
-        from mcpearl.server.http import HttpListener
+        options = dict(self.options)
+        match options.pop("server", "uvicorn"):
+            case "uvicorn":
+                from mcpearl.server.http import HttpListener
 
-        return HttpListener(server, **self.options)
+                return HttpListener(server, **options)
+            case "granian":
+                from mcpearl.server.http_granian import GranianListener
+
+                return GranianListener(server, **options)
+            case other:
+                raise ValueError(f"unknown HTTP server {other!r}; there is 'uvicorn', 'granian'")
 
 
 class Bounds(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ resumed. In the modern era giving up a request closes its response, and nothing 
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.tasks import spawn
+from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_events import EventStreams
 from mcpearl.transports.http_headers import SESSION_ID, ToolHeaders
 from mcpearl.transports.http_link import (
@@ -40,8 +42,9 @@ from mcpearl.transports.http_messages import (
     read_outgoing,
     shown,
 )
-from mcpearl.transports.http_wire import HttpConnection, HttpWire, WireError, tls_context
+from mcpearl.transports.http_wire import HttpWire, tls_context
 from mcpearl.transports.sse import EventReader
+from mcpearl.transports.tls import Tls
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool
@@ -58,9 +61,9 @@ class HttpTransport:
 
     >>> transport = HttpTransport("https://example.com/mcp", Limits(), auth=lambda: "Bearer …")
 
-    `auth` gives the `Authorization` of each exchange, or None. `ca` is a file of certificates to
-    trust, `cert` a file that says who this client is, or that and its key. `proxy` is an `http://`
-    address; without it the environment is asked.
+    `auth` gives the `Authorization` of each exchange, or None. `tls` says whom to trust and who to
+    be; a context of one's own offers HTTP/2 if its ALPN does. `proxy` is an `http://` address; without
+    it the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
     """
 
     def __init__(
@@ -70,17 +73,18 @@ class HttpTransport:
         *,
         headers: Mapping[str, str] | None = None,
         auth: Auth | None = None,
-        verify: bool = True,
-        ca: str | None = None,
-        cert: str | tuple[str, str] | None = None,
+        tls: Tls | ssl.SSLContext | None = None,
         proxy: str | None = None,
+        http2: bool | None = None,
         connect_timeout: float = 10.0,
         reconnect_delay: float = 1.0,
         max_exchanges: int = 256,
     ) -> None:
         self._max_message = limits.max_message
-        tls = tls_context(verify=verify, ca=ca, cert=cert) if url.startswith("https:") else None
-        wire = HttpWire(url, tls=tls, proxy=proxy, connect_timeout=connect_timeout)
+        context = tls_context(tls, http2) if url.startswith("https:") else None
+        wire = HttpWire(
+            url, tls=context, proxy=proxy, connect_timeout=connect_timeout, http2=http2 is True
+        )
         self._link = HttpLink(url, wire, headers, auth)
         self._connect_timeout = connect_timeout
         self._streams = EventStreams(self._link, limits.max_message, reconnect_delay, self._hand_on)
@@ -103,10 +107,9 @@ class HttpTransport:
     async def open(self, receiver: Receiver) -> None:
         """Connect, to know that somebody is there; the connection is kept for the first message."""
         try:
-            connection = await self._link.wire.acquire()
+            await self._link.wire.reach()
         except WireError as error:
             raise ConnectionLost(error.reason) from None
-        self._link.wire.keep(connection)
         self._receiver = receiver
 
     # Sending

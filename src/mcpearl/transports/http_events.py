@@ -11,9 +11,9 @@ import random
 from collections.abc import Awaitable, Callable
 
 from mcpearl.protocol.framing import Frame, FrameError
+from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_link import HttpLink, SessionEnded, is_stream
 from mcpearl.transports.http_messages import answers
-from mcpearl.transports.http_wire import HttpConnection, WireError
 from mcpearl.transports.sse import EventReader, OversizedEvent
 from mcpearl.types.base import RequestId
 

@@ -8,16 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
+from mcpearl.transports.http1_connection import format_head
+from mcpearl.transports.http_connection import Header, HttpConnection, WireError
 from mcpearl.transports.http_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
-from mcpearl.transports.http_wire import (
-    Header,
-    HttpConnection,
-    HttpWire,
-    WireError,
-    format_head,
-    origin_of,
-    target_of,
-)
+from mcpearl.transports.http_wire import HttpWire, origin_of, target_of
 
 Auth = Callable[[], Awaitable[str | None] | str | None]
 

@@ -11,8 +11,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from mcpearl.protocol.codec import UNREADABLE, encode_error
 from mcpearl.protocol.errors import ConnectionLost, McpError, brief
+from mcpearl.transports.http_connection import Header
 from mcpearl.transports.http_headers import METHOD, NAME, NAMED_BY, ToolHeaders, encode_value
-from mcpearl.transports.http_wire import Header
 from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 

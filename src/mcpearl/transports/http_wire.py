@@ -1,40 +1,32 @@
-"""HTTP/1.1 for one origin: connections, kept and used again, one exchange at a time on each.
+"""The way to one origin: connections, made, kept and used again, in HTTP/1.1 or HTTP/2.
 
-It knows nothing of MCP. What it promises above a common HTTP client: giving up an exchange closes
-its connection at once, whether or not an answer has begun, so that the server notices; and a failure
-says whether anything had been sent. Nothing is sent twice, followed or unpacked on its own.
+It knows nothing of MCP. What it promises above a common HTTP client: giving up an exchange reaches
+the server at once, whether or not an answer has begun; and a failure says whether anything had been
+sent. Nothing is sent twice, followed or unpacked on its own.
 """
 
 import asyncio
 import base64
 import os
-import socket
 import ssl
-from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-import httptools
+from mcpearl.transports.http1_connection import Http1Connection, format_head
+from mcpearl.transports.http_connection import MAX_HEAD, Header, HttpConnection, WireError
+from mcpearl.transports.tls import Tls, client_context
 
-Header = tuple[str, str]
+if TYPE_CHECKING:
+    from mcpearl.transports.http2_connection import Http2Connection
 
-MAX_HEAD = 64 * 1024
-_HIGH = 256 * 1024  # bytes of a body held for a reader that is behind; then the peer waits
 _MAX_IDLE = 4.0  # seconds; servers commonly close after 5, and a request must not meet that
 _MAX_KEPT = 32  # connections kept for later
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, tries
+_MAX_SHARED = 8  # connections of HTTP/2; when all their streams are taken, the next one waits
 _PORTS = {"http": 80, "https": 443}
+_OFFERED = {None: ["h2", "http/1.1"], False: ["http/1.1"], True: ["h2"]}
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
-
-
-class WireError(Exception):
-    """An exchange that failed below HTTP. `sent` is False when nothing of it reached the server."""
-
-    def __init__(self, reason: str, *, sent: bool) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.sent = sent
 
 
 class HttpWire:
@@ -45,6 +37,9 @@ class HttpWire:
     >>> await connection.answered()
     >>> connection.status, await connection.chunk()
     >>> connection.release()
+
+    Which version of HTTP is spoken was offered in `tls` and is the server's choice. With `http2`
+    no other than that will do.
     """
 
     def __init__(
@@ -54,11 +49,19 @@ class HttpWire:
         tls: ssl.SSLContext | None = None,
         proxy: str | None = None,
         connect_timeout: float = 10.0,
+        http2: bool = False,
     ) -> None:
         self._url = _split(url)
         self._tls = tls if self._url.scheme == "https" else None
+        if http2 and self._tls is None:
+            raise ValueError(f"HTTP/2 needs an https:// address, not {url!r}")
+        self._only_http2 = http2
         self._connect_timeout = connect_timeout
-        self._kept: list[HttpConnection] = []  # free ones, the one used last at the end
+        self._kept: list[Http1Connection] = []  # free ones, the one used last at the end
+        self._shared: list[Http2Connection] = []  # those that take new streams
+        self._one_each = self._tls is None  # the server spoke HTTP/1.1, as far as is known
+        self._opening: asyncio.Task[None] | None = None  # the next connection for many
+        self._vacancy: asyncio.Future[None] | None = None  # of those who wait for a stream
         self._proxy = _proxy_for(self._url, proxy)
         self._closed = False
 
@@ -67,258 +70,197 @@ class HttpWire:
         """Scheme, host and port, the port only when it is not the usual one."""
         return origin_of(self._url)
 
-    async def acquire(self) -> "HttpConnection":
-        """Give a free connection, a new one if there is none."""
+    # Giving out
+
+    async def reach(self) -> None:
+        """Connect, to know that somebody is there; the connection is kept for the first exchange."""
+        await self._connect()
+
+    async def acquire(self) -> HttpConnection:
+        """Give a free connection or a free stream of one, connecting where there is none."""
+        while (free := self._free()) is None:
+            if self._one_each:
+                await self._connect()
+            else:
+                await self._room()
+        return free
+
+    def _free(self) -> HttpConnection | None:
         while self._kept:
             connection = self._kept.pop()
             if connection.usable(_MAX_IDLE):
                 return connection
             connection.drop()
-        return await self._connect()
+        for shared in list(self._shared):
+            if not shared.usable(_MAX_IDLE):
+                shared.retire()
+            elif shared.has_room:
+                return shared.stream()
+        return None
 
-    async def _connect(self) -> "HttpConnection":
+    async def _room(self) -> None:
+        """Wait until there may be a stream. Whoever comes first has one more connection made, for all.
+
+        A server that takes no streams at all would not take them on another connection either.
+        """
+        more = len(self._shared) < _MAX_SHARED and all(each.max_streams for each in self._shared)
+        if self._opening is None and more:
+            self._opening = asyncio.ensure_future(self._connect())
+            self._opening.add_done_callback(self._opened)
+        if self._vacancy is None:
+            self._vacancy = asyncio.get_running_loop().create_future()
+        opening = self._opening
+        waits: list[asyncio.Future[None]] = [self._vacancy, *([opening] if opening else [])]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if opening is not None and opening.done():
+            error = None if opening.cancelled() else opening.exception()
+            if isinstance(error, WireError):
+                raise WireError(error.reason, sent=False)
+
+    def _opened(self, opening: "asyncio.Task[None]") -> None:
+        self._opening = None
+        if not opening.cancelled():
+            opening.exception()  # told to everyone who waits
+
+    # Connecting
+
+    async def _connect(self) -> None:
+        """Make one more connection, and keep it as its kind is kept."""
         try:
             async with asyncio.timeout(self._connect_timeout):
-                return await self._open()
+                connection = await self._open()
         except TimeoutError:
-            reason = f"no connection within {self._connect_timeout:g} s"
+            raise self._unreachable(f"no connection within {self._connect_timeout:g} s") from None
+        except WireError as error:
+            raise self._unreachable(error.reason) from None
         except OSError as error:  # also TLS and name resolution
-            reason = error.strerror or str(error) or type(error).__name__
-        raise WireError(f"cannot connect to {self.origin}: {reason}", sent=False)
-
-    async def _open(self) -> "HttpConnection":
-        loop = asyncio.get_running_loop()
-        via = self._proxy or self._url
-        connection = HttpConnection(self, self.origin.partition("://")[2])
-        if self._proxy is not None and self._tls is not None:
-            await self._tunnel(loop, connection)
+            raise self._unreachable(error.strerror or str(error) or type(error).__name__) from None
+        if self._closed:
+            connection.drop()
+            raise self._unreachable("it was closed")
+        self._one_each = isinstance(connection, Http1Connection)
+        if isinstance(connection, Http1Connection):
+            self._kept.append(connection)
         else:
-            tls = self._tls if self._proxy is None else None
-            await loop.create_connection(lambda: connection, *_address(via), ssl=tls)
-            if self._proxy is not None:
-                connection.through_proxy(self.origin, _proxy_headers(self._proxy))
+            self._shared.append(connection)
+
+    def _unreachable(self, reason: str) -> WireError:
+        return WireError(f"cannot connect to {self.origin}: {reason}", sent=False)
+
+    async def _open(self) -> "Http1Connection | Http2Connection":
+        loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            return await self._open_secure(loop, self._tls)
+        connection = Http1Connection(self, self._authority)
+        address = _address(self._proxy or self._url)
+        await loop.create_connection(lambda: connection, *address)
+        if self._proxy is not None:
+            connection.through_proxy(self.origin, _proxy_headers(self._proxy))
         return connection
 
-    async def _tunnel(self, loop: asyncio.AbstractEventLoop, connection: "HttpConnection") -> None:
-        assert self._proxy is not None
-        assert self._tls is not None
+    @property
+    def _authority(self) -> str:
+        return self.origin.partition("://")[2]
+
+    async def _open_secure(
+        self, loop: asyncio.AbstractEventLoop, tls: ssl.SSLContext
+    ) -> "Http1Connection | Http2Connection":
+        negotiation = _Negotiation()
+        if self._proxy is None:
+            transport: Any
+            transport, _ = await loop.create_connection(
+                lambda: negotiation, *_address(self._url), ssl=tls
+            )
+        else:
+            transport = await self._tunnel(loop, self._proxy, tls, negotiation)
+        with _aborting(transport):
+            agreed = transport.get_extra_info("ssl_object").selected_alpn_protocol()
+            if agreed != "h2":
+                if self._only_http2:
+                    raise OSError("the server does not speak HTTP/2")
+                connection = Http1Connection(self, self._authority)
+                negotiation.hand_over(transport, connection)
+                return connection
+            from mcpearl.transports.http2_connection import Http2Connection
+
+            shared = Http2Connection(self, self._authority)
+            negotiation.hand_over(transport, shared)
+            await shared.introduced()
+            return shared
+
+    async def _tunnel(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        proxy: SplitResult,
+        tls: ssl.SSLContext,
+        protocol: asyncio.Protocol,
+    ) -> Any:
         tunnel = _Tunnel(loop.create_future())
-        transport, _ = await loop.create_connection(lambda: tunnel, *_address(self._proxy))
-        try:
+        transport, _ = await loop.create_connection(lambda: tunnel, *_address(proxy))
+        with _aborting(transport):
             address = f"{_host(self._url)}:{_address(self._url)[1]}"
-            headers = [("Host", address), *_proxy_headers(self._proxy)]
+            headers = [("Host", address), *_proxy_headers(proxy)]
             transport.write(format_head("CONNECT", address, headers))
             await tunnel.opened
-            secured = await loop.start_tls(
-                transport, connection, self._tls, server_hostname=self._url.hostname
+            return await loop.start_tls(
+                transport, protocol, tls, server_hostname=self._url.hostname
             )
-        except BaseException:
-            transport.abort()
-            raise
-        assert secured is not None
-        connection.connection_made(secured)
 
-    def keep(self, connection: "HttpConnection") -> None:
+    # Taking back
+
+    def keep(self, connection: Http1Connection) -> None:
         """Take back a connection whose exchange is over."""
         if self._closed or len(self._kept) >= _MAX_KEPT:
             connection.drop()
         else:
             self._kept.append(connection)
 
-    def forget(self, connection: "HttpConnection") -> None:
-        """Note that a connection ended."""
-        if connection in self._kept:
-            self._kept.remove(connection)
+    def vacant(self) -> None:
+        """Note that a stream of a shared connection may be free."""
+        if self._vacancy is not None:
+            if not self._vacancy.done():
+                self._vacancy.set_result(None)
+            self._vacancy = None
+
+    def forget(self, connection: "Http1Connection | Http2Connection") -> None:
+        """Note that a connection ended, or takes nothing new."""
+        known: list[Any] = self._kept if isinstance(connection, Http1Connection) else self._shared
+        if connection in known:
+            known.remove(connection)
+            self.vacant()  # who waits may have to connect
 
     def close(self) -> None:
         """Close what is kept; what is in use closes when it is released."""
         self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
         while self._kept:
             self._kept.pop().drop()
+        for shared in list(self._shared):
+            shared.retire()
 
 
-class HttpConnection(asyncio.Protocol):
-    """One connection, and on it one exchange: a request, then its answer read as it comes."""
+class _Negotiation(asyncio.Protocol):
+    """Stands at a connection until it is known what is spoken there."""
 
-    def __init__(self, wire: HttpWire, host: str) -> None:
-        self._wire = wire
-        self._loop = asyncio.get_running_loop()
-        self._fixed: list[Header] = [("Host", host)]
-        self._prefix = ""  # of every target, towards a proxy
-        self._transport: Any = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[None] | None = None  # of the one who reads
-        self._chunks: deque[bytes] = deque()
-        self._held = 0  # bytes in `_chunks`
-        self._paused = False
-        self._free_since = self._loop.time()
-        self._active = False  # between `send` and `release`
-        self._overhead = 0  # bytes since there last was a body: headers, before it or after
-        self._headed = False  # the answer's head is whole
-        self._complete = False  # and so is its body
-        self._reusable = False
-        self._error: WireError | None = None
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        """Of the answer, by name in lower case; of repeated ones the first."""
-
-    def through_proxy(self, origin: str, headers: list[Header]) -> None:
-        """Address everything to a proxy."""
-        self._prefix = origin
-        self._fixed += headers
-
-    # Asking
-
-    def usable(self, max_idle: float) -> bool:
-        """Whether a request can be sent on it without meeting its end."""
-        fresh = self._loop.time() - self._free_since < max_idle
-        return fresh and self._error is None and not self._transport.is_closing()
-
-    def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
-        """Send a request."""
-        self._active = True
-        self._overhead = 0
-        self._headed = self._complete = self._reusable = False
-        self.status = 0
-        self.headers = {}
-        length = [("Content-Length", str(len(body)))] if body else []
-        head = format_head(method, self._prefix + target, [*self._fixed, *headers, *length])
-        self._transport.write(head + body)
-
-    async def answered(self) -> None:
-        """Wait for the head of the answer: `status` and `headers`."""
-        while not self._headed:
-            await self._more()
-
-    async def chunk(self) -> bytes:
-        """Give the next part of the body; nothing at its end."""
-        while not self._chunks:
-            if self._complete:
-                return b""
-            await self._more()
-        chunk = self._chunks.popleft()
-        self._held -= len(chunk)
-        if self._paused and not self._chunks:
-            self._paused = False
-            self._transport.resume_reading()
-        return chunk
-
-    async def _more(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def release(self) -> None:
-        """End the exchange. Where the answer is not over, the connection is cut."""
-        if not self._active:
-            return
-        self._active = False
-        self._chunks.clear()
-        self._held = 0
-        if self._paused or not self._reusable or self._transport.get_write_buffer_size():
-            self.drop()
-        else:
-            self._free_since = self._loop.time()
-            self._wire.keep(self)
-
-    def drop(self) -> None:
-        """Close the connection, now."""
-        self._transport.abort()
-
-    # What the loop says
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin. Streams may be silent for long: the system is asked to notice a dead peer."""
-        self._transport = transport
-        system = transport.get_extra_info("socket")
-        if system is not None:
-            system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _KEEP_ALIVE.items():
-                if hasattr(socket, name):  # not every system has them all
-                    system.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    def __init__(self) -> None:
+        self._early: list[bytes] = []  # a server of HTTP/2 speaks first
+        self._lost: tuple[Exception | None] | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
-        if not self._active:
-            self._fail("the server spoke without being asked")
-            return
-        self._overhead += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._fail("the server switched to another protocol")
-        except httptools.HttpParserError as error:
-            self._fail(f"the server's answer is not HTTP: {str(error) or type(error).__name__}")
-        if not self._complete and self._overhead > MAX_HEAD:
-            self._fail(f"the server sent over {MAX_HEAD} bytes that say nothing")
-        self._wake()
+        self._early.append(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end, which is also how a body without a length ends."""
-        lengthless = "content-length" not in self.headers and (
-            "transfer-encoding" not in self.headers
-        )
-        if self._headed and lengthless and exc is None and self._error is None:
-            self._complete = True
-        what = "its answer was complete" if self._headed else "it answered"
-        why = f" ({exc})" if exc is not None else ""
-        self._fail(f"the server closed the connection before {what}{why}")
-        self._wire.forget(self)
+        self._lost = (exc,)
 
-    def _fail(self, reason: str) -> None:
-        self._reusable = False
-        if self._error is None:
-            self._error = WireError(reason, sent=True)
-        self._transport.abort()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    # What the parser says
-
-    def on_message_begin(self) -> None:
-        """Two answers to one request are one too many."""
-        if self._complete:
-            self._reusable = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header. Those after a body are of no use here."""
-        if not self._headed:
-            self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-
-    def on_headers_complete(self) -> None:
-        """Note the head of the answer, unless it only announces the answer."""
-        status = self._parser.get_status_code()
-        if self._complete:
-            return
-        if status < 200:
-            self.headers = {}
-            return
-        self.status = status
-        self._headed = True
-
-    def on_body(self, body: bytes) -> None:
-        """Hold a part of the body; a peer ahead of its reader has to wait."""
-        if self._complete or not self._active:
-            return
-        self._overhead = 0
-        self._chunks.append(body)
-        self._held += len(body)
-        if self._held > _HIGH and not self._paused:
-            self._paused = True
-            self._transport.pause_reading()
-
-    def on_message_complete(self) -> None:
-        """Note the end of the answer."""
-        if self._headed and not self._complete:
-            self._complete = True
-            self._reusable = self._parser.should_keep_alive()
+    def hand_over(self, transport: Any, connection: asyncio.Protocol) -> None:
+        """Let a connection go on with it."""
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        for data in self._early:
+            connection.data_received(data)
+        if self._lost is not None:
+            connection.connection_lost(self._lost[0])
 
 
 class _Tunnel(asyncio.Protocol):
@@ -342,13 +284,14 @@ class _Tunnel(asyncio.Protocol):
             self.opened.set_exception(OSError("the proxy closed the connection"))
 
 
-def format_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
-    """Give the bytes before a body. Nothing in a value can end its header."""
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    head = "\r\n".join([*lines, "", ""])
-    if head.count("\r") != len(lines) + 1 or head.count("\n") != len(lines) + 1 or "\0" in head:
-        raise ValueError("a line break or NUL in a header")
-    return head.encode("utf-8", "replace")
+@contextmanager
+def _aborting(transport: asyncio.BaseTransport) -> Iterator[None]:
+    """Close a connection that came to nothing."""
+    try:
+        yield
+    except BaseException:
+        transport.abort()  # type: ignore[attr-defined]
+        raise
 
 
 def origin_of(url: SplitResult) -> str:
@@ -362,18 +305,9 @@ def target_of(url: SplitResult) -> str:
     return quote((url.path or "/") + (f"?{url.query}" if url.query else ""), safe=_VISIBLE)
 
 
-def tls_context(
-    *, verify: bool = True, ca: str | None = None, cert: str | tuple[str, str] | None = None
-) -> ssl.SSLContext:
-    """Make what TLS needs: whom to trust (the system's choice, or `ca`) and who this client is."""
-    context = ssl.create_default_context(cafile=ca)
-    context.set_alpn_protocols(["http/1.1"])
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if cert is not None:
-        context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
-    return context
+def tls_context(tls: Tls | ssl.SSLContext | None, http2: bool | None = None) -> ssl.SSLContext:
+    """Make what TLS needs: HTTP/2 is offered, the only offer, or none."""
+    return client_context(tls, _OFFERED[http2])
 
 
 def _split(url: str) -> SplitResult:
@@ -411,7 +345,7 @@ def _proxy_for(url: SplitResult, given: str | None) -> SplitResult | None:
         return None
     found = urllib.request.getproxies()
     proxy_url = found.get(url.scheme) or found.get("all")
-    if not proxy_url or urllib.request.proxy_bypass(host):
+    if not proxy_url or urllib.request.proxy_bypass(f"{host}:{_address(url)[1]}"):
         return None
     return _proxy_for(url, proxy_url if "://" in proxy_url else f"http://{proxy_url}")
 

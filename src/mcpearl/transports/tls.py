@@ -1,6 +1,7 @@
-"""TLS of the socket wires: whom each side trusts, who it says it is, and who the other is."""
+"""TLS: whom each side trusts, who it says it is, and who the other is."""
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,16 +22,26 @@ class Tls(NamedTuple):
     """The certificate's private key, where the certificate's file does not have it."""
 
 
-def client_context(tls: Tls | ssl.SSLContext | None) -> ssl.SSLContext:
-    """Make what a client needs."""
+def client_context(
+    tls: Tls | ssl.SSLContext | None, protocols: Sequence[str] = ()
+) -> ssl.SSLContext:
+    """Make what a client needs, offering protocols (ALPN). A context that is given stays as it is."""
     if isinstance(tls, ssl.SSLContext):
         return tls
     tls = tls or Tls()
-    context = ssl.create_default_context()
-    if tls.ca is not None:
+    try:
         context = ssl.create_default_context(cafile=tls.ca)
+    except OSError as error:
+        raise ValueError(f"cannot trust the certificates in {str(tls.ca)!r}: {error}") from None
     if tls.certificate is not None:
-        context.load_cert_chain(tls.certificate, tls.key)
+        try:
+            context.load_cert_chain(tls.certificate, tls.key)
+        except OSError as error:
+            raise ValueError(
+                f"cannot use the certificate in {str(tls.certificate)!r}: {error}"
+            ) from None
+    if protocols:
+        context.set_alpn_protocols(protocols)
     return context
 
 

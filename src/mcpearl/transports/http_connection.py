@@ -1,0 +1,53 @@
+"""What an exchange over HTTP is to those who have one, whatever version of HTTP carries it."""
+
+import socket
+from typing import Any, Protocol
+
+Header = tuple[str, str]
+
+MAX_HEAD = 64 * 1024  # bytes of the head of an answer
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, tries
+
+
+class WireError(Exception):
+    """An exchange that failed below HTTP. `sent` is False when nothing of it reached the server."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.sent = sent
+
+
+class HttpConnection(Protocol):
+    """What one exchange has of a connection: all of it in HTTP/1.1, one stream of it in HTTP/2."""
+
+    status: int
+    headers: dict[str, str]
+    """Of the answer, by name in lower case; of repeated ones the first."""
+
+    def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
+        """Send a request."""
+        ...
+
+    async def answered(self) -> None:
+        """Wait for the head of the answer: `status` and `headers`."""
+        ...
+
+    async def chunk(self) -> bytes:
+        """Give the next part of the body; nothing at its end."""
+        ...
+
+    def release(self) -> None:
+        """End the exchange. Where the answer is not over, the server is told at once."""
+        ...
+
+
+def notice_silence(transport: Any) -> None:
+    """Ask the system to notice a dead peer: streams may be silent for long."""
+    system = transport.get_extra_info("socket")
+    if system is None:
+        return
+    system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):  # not every system has them all
+            system.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,176 @@
+"""How a server at an address is reached: headers, proxies, TLS, and which HTTP."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, ConnectionLost
+from mcpearl.transports.http_wire import HttpWire
+from tests.transports.http_peer import HttpPeer, Request, http_peer, modern
+from tests.transports.proxies import proxy
+
+
+@asynccontextmanager
+async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpPeer]:
+    """Run a server of the modern era whose one tool says hello."""
+    async with http_peer(tls=tls) as peer:
+        modern(peer)
+
+        @peer.on("tools/call")
+        async def call(request: Request) -> None:
+            await request.result(
+                {"resultType": "complete", "content": [{"type": "text", "text": "hello"}]}
+            )
+
+        yield peer
+
+
+def secure(certificate: Path, ask: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(certificate)
+    return context
+
+
+async def greeting(url: str, **options: Any) -> str:
+    async with Client(url, validate_output=False, **options) as client:
+        return (await client.call_tool("hello")).content[0].text
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+async def test_headers_go_with_every_request() -> None:
+    async with served() as peer:
+        assert await greeting(peer.url, headers={"X-Team": "blue", "User-Agent": "mine"}) == "hello"
+        assert {request.headers["x-team"] for request in peer.requests} == {"blue"}
+        assert {request.headers["user-agent"] for request in peer.requests} == {"mine"}
+
+
+async def test_a_header_that_is_none() -> None:
+    with pytest.raises(ValueError, match="header"):
+        await greeting("http://127.0.0.1:1", headers={"X-Bad": "a\r\nHost: b"})
+
+
+async def test_certificates(certificate: Path) -> None:
+    async with served(secure(certificate)) as peer:
+        url = peer.url.replace("http", "https")
+        with pytest.raises(ConnectionLost, match="certificate"):
+            await greeting(url)
+        assert await greeting(url, verify=str(certificate)) == "hello"
+        assert await greeting(url, verify=False) == "hello"
+        own = ssl.create_default_context(cafile=str(certificate))
+        assert await greeting(url, tls=own) == "hello"
+        with pytest.raises(ValueError, match="either `tls` or"):
+            await greeting(url, tls=own, verify=False)
+        with pytest.raises(ValueError, match="cannot read the certificates"):
+            await greeting(url, verify=str(certificate.parent / "missing.pem"))
+
+
+async def test_a_server_that_asks_who_the_client_is(certificate: Path, tmp_path: Path) -> None:
+    pem = certificate.read_text()
+    cut = pem.index("-----BEGIN PRIVATE KEY")
+    (tmp_path / "one.pem").write_text(pem[:cut])
+    (tmp_path / "key.pem").write_text(pem[cut:])
+    pair = (str(tmp_path / "one.pem"), str(tmp_path / "key.pem"))
+    async with served(secure(certificate, ask=True)) as peer:
+        url, verify = peer.url.replace("http", "https"), str(certificate)
+        for given in (pair, str(certificate)):
+            assert await greeting(url, verify=verify, certificate=given) == "hello"
+        with pytest.raises(ConnectionLost):
+            await greeting(url, verify=verify)
+        with pytest.raises(ValueError, match="cannot use the certificate"):
+            await greeting(url, verify=verify, certificate=pair[1])
+
+
+async def test_a_proxy_that_is_given(certificate: Path) -> None:
+    async with served() as peer, proxy() as (port, heads):
+        assert await greeting(peer.url, proxy=f"http://me:secret@127.0.0.1:{port}") == "hello"
+        assert heads[0].startswith(f"POST {peer.url} HTTP/1.1")
+        assert "Proxy-Authorization: Basic" in heads[0]
+    async with served(secure(certificate)) as peer, proxy() as (port, heads):
+        url = peer.url.replace("http", "https")
+        verify = str(certificate)
+        given = f"http://me:secret@127.0.0.1:{port}"
+        assert (
+            await greeting(url, proxy=given, verify=verify, headers={"X-Team": "blue"}) == "hello"
+        )
+        assert heads[0].startswith("CONNECT 127.0.0.1")
+        assert "Proxy-Authorization: Basic" in heads[0]
+        assert "X-Team" not in heads[0]  # it is for the server
+        assert all("proxy-authorization" not in each.headers for each in peer.requests)
+
+
+@pytest.mark.parametrize("bad", ["socks5://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1"])
+async def test_a_proxy_that_cannot_be(bad: str) -> None:
+    with pytest.raises(ValueError, match="http://"):
+        await greeting("http://127.0.0.1:1", proxy=bad)
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+async def test_a_proxy_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as peer, proxy(leads_to=peer.port) as (port, heads):
+        monkeypatch.setenv(name, f"127.0.0.1:{port}")
+        assert await greeting("http://server.invalid/mcp") == "hello"
+        assert heads[0].startswith("POST http://server.invalid/mcp HTTP/1.1")
+        assert await greeting(peer.url) == "hello"
+        assert all("server.invalid" in head for head in heads)  # never for this machine
+
+
+@pytest.mark.parametrize(
+    ("listed", "direct"),
+    [
+        ("*", True),
+        ("server.invalid", True),
+        (".invalid", True),
+        ("other.invalid, server.invalid", True),
+        ("server.invalid:8000", True),
+        ("server.invalid:8001", False),
+        ("erver.invalid", False),
+        ("", False),
+    ],
+)
+async def test_whom_no_proxy_spares(
+    listed: str, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", listed)
+    wire = HttpWire("http://server.invalid:8000/mcp")
+    assert (wire._proxy is None) is direct
+    given = HttpWire("http://server.invalid:8000/mcp", proxy="http://127.0.0.1:2")
+    assert given._proxy is not None  # the one given counts
+
+
+async def test_http2_only_where_there_is_none(certificate: Path) -> None:
+    async with served(secure(certificate)) as peer:
+        url = peer.url.replace("http", "https")
+        with pytest.raises(ConnectionLost, match="does not speak HTTP/2"):
+            await greeting(url, verify=str(certificate), http2=True)
+        assert await greeting(url, verify=str(certificate), http2=False) == "hello"
+        with pytest.raises(ValueError, match="https://"):
+            await greeting(peer.url, http2=True)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_nothing_goes_to_another_origin(status: int) -> None:
+    async with served() as other, served() as peer:
+
+        @peer.on("tools/call")
+        async def call(request: Request) -> None:
+            await request.respond(status, Location=other.url)
+
+        with pytest.raises(Exception, match=f"HTTP status {status} points to"):
+            await asyncio.wait_for(greeting(peer.url, headers={"X-Secret": "1"}), 5)
+        assert not other.requests

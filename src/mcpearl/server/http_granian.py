@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.server.http import make_endpoint
-from mcpearl.transports.addresses import bind_port
 from mcpearl.transports.http_endpoint import Endpoint
 from mcpearl.transports.http_gate import Scope
 from mcpearl.transports.http_origin import hosts_of
 from mcpearl.transports.http_response import Receive, Send
+from mcpearl.transports.ports import bind_port
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

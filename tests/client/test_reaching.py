@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, ConnectionLost
+from mcpearl import Client, ConnectionLost, Tls
 from mcpearl.transports.http_wire import HttpWire
 from tests.transports.http_peer import HttpPeer, Request, http_peer, modern
 from tests.transports.proxies import proxy
@@ -69,14 +69,11 @@ async def test_certificates(certificate: Path) -> None:
         url = peer.url.replace("http", "https")
         with pytest.raises(ConnectionLost, match="certificate"):
             await greeting(url)
-        assert await greeting(url, verify=str(certificate)) == "hello"
-        assert await greeting(url, verify=False) == "hello"
-        own = ssl.create_default_context(cafile=str(certificate))
+        assert await greeting(url, tls=Tls(ca=certificate)) == "hello"
+        own = ssl.create_default_context(cafile=certificate)
         assert await greeting(url, tls=own) == "hello"
-        with pytest.raises(ValueError, match="either `tls` or"):
-            await greeting(url, tls=own, verify=False)
-        with pytest.raises(ValueError, match="cannot read the certificates"):
-            await greeting(url, verify=str(certificate.parent / "missing.pem"))
+        with pytest.raises(ValueError, match=r"cannot trust the certificates in '.*missing\.pem'"):
+            await greeting(url, tls=Tls(ca=certificate.parent / "missing.pem"))
 
 
 async def test_a_server_that_asks_who_the_client_is(certificate: Path, tmp_path: Path) -> None:
@@ -84,15 +81,15 @@ async def test_a_server_that_asks_who_the_client_is(certificate: Path, tmp_path:
     cut = pem.index("-----BEGIN PRIVATE KEY")
     (tmp_path / "one.pem").write_text(pem[:cut])
     (tmp_path / "key.pem").write_text(pem[cut:])
-    pair = (str(tmp_path / "one.pem"), str(tmp_path / "key.pem"))
+    alone, key = tmp_path / "one.pem", tmp_path / "key.pem"
     async with served(secure(certificate, ask=True)) as peer:
-        url, verify = peer.url.replace("http", "https"), str(certificate)
-        for given in (pair, str(certificate)):
-            assert await greeting(url, verify=verify, certificate=given) == "hello"
+        url = peer.url.replace("http", "https")
+        assert await greeting(url, tls=Tls(certificate, alone, key)) == "hello"
+        assert await greeting(url, tls=Tls(certificate, certificate)) == "hello"
         with pytest.raises(ConnectionLost):
-            await greeting(url, verify=verify)
-        with pytest.raises(ValueError, match="cannot use the certificate"):
-            await greeting(url, verify=verify, certificate=pair[1])
+            await greeting(url, tls=Tls(certificate))
+        with pytest.raises(ValueError, match=r"cannot use the certificate in '.*key\.pem'"):
+            await greeting(url, tls=Tls(certificate, key))
 
 
 async def test_a_proxy_that_is_given(certificate: Path) -> None:
@@ -102,10 +99,10 @@ async def test_a_proxy_that_is_given(certificate: Path) -> None:
         assert "Proxy-Authorization: Basic" in heads[0]
     async with served(secure(certificate)) as peer, proxy() as (port, heads):
         url = peer.url.replace("http", "https")
-        verify = str(certificate)
         given = f"http://me:secret@127.0.0.1:{port}"
         assert (
-            await greeting(url, proxy=given, verify=verify, headers={"X-Team": "blue"}) == "hello"
+            await greeting(url, proxy=given, tls=Tls(certificate), headers={"X-Team": "blue"})
+            == "hello"
         )
         assert heads[0].startswith("CONNECT 127.0.0.1")
         assert "Proxy-Authorization: Basic" in heads[0]
@@ -157,8 +154,8 @@ async def test_http2_only_where_there_is_none(certificate: Path) -> None:
     async with served(secure(certificate)) as peer:
         url = peer.url.replace("http", "https")
         with pytest.raises(ConnectionLost, match="does not speak HTTP/2"):
-            await greeting(url, verify=str(certificate), http2=True)
-        assert await greeting(url, verify=str(certificate), http2=False) == "hello"
+            await greeting(url, tls=Tls(certificate), http2=True)
+        assert await greeting(url, tls=Tls(certificate), http2=False) == "hello"
         with pytest.raises(ValueError, match="https://"):
             await greeting(peer.url, http2=True)
 

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Server
+from mcpearl.server.wires import Http
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_wire import HttpWire, tls_context
+from mcpearl.transports.tls import Tls
 from tests.transports.raw_http import free_port, modern, serving
 
 ERAS = ["2026-07-28", "2025-11-25"]
@@ -79,7 +81,7 @@ async def up(app: Server, certificate: Path) -> AsyncIterator[tuple[str, "asynci
     port = free_port()
     work = app.serve("http", server="granian", port=port, certificate=str(certificate))
     task = asyncio.create_task(work)
-    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(verify=str(certificate)))
+    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
     async with asyncio.timeout(5):
         while not wire._shared:
             try:
@@ -95,7 +97,7 @@ async def up(app: Server, certificate: Path) -> AsyncIterator[tuple[str, "asynci
 
 
 def client(url: str, certificate: Path, **options: Any) -> Client:
-    return Client(url, verify=str(certificate), **options)
+    return Client(url, tls=Tls(certificate), **options)
 
 
 async def text(client: Client, tool: str, **arguments: Any) -> str:
@@ -139,7 +141,7 @@ async def test_giving_up_cancels_the_handler(
 async def test_a_client_that_vanishes_cancels_its_calls(marks: Marks, certificate: Path) -> None:
     async with granian(make_app(marks), certificate) as url:
         headers, message = modern("tools/call", {"name": "hang"})
-        wire = HttpWire(url, tls=tls_context(verify=str(certificate)))
+        wire = HttpWire(url, tls=tls_context(Tls(certificate)))
         stream = await ask(wire, headers, message)
         await asyncio.wait_for(marks.begun.wait(), 5)
         wire._shared[0].drop()
@@ -270,11 +272,27 @@ async def test_without_granian(marks: Marks, monkeypatch: pytest.MonkeyPatch) ->
         await make_app(marks).serve("http", server="granian", port=free_port())
 
 
-async def test_what_it_does_not_do(marks: Marks) -> None:
-    with pytest.raises(ValueError, match="`workers`"):
-        await make_app(marks).serve("http", server="granian", workers=2)
+async def test_a_server_nobody_knows(marks: Marks) -> None:
     with pytest.raises(ValueError, match="there is 'uvicorn', 'granian'"):
         await make_app(marks).serve("http", server="apache")
+
+
+async def test_two_that_share_a_port(marks: Marks, certificate: Path) -> None:
+    async with serving(
+        make_app(marks), server="granian", certificate=str(certificate), reuse_port=True
+    ) as raw:
+        other = asyncio.create_task(
+            make_app(Marks()).serve(
+                Http(server="granian", port=raw.port, certificate=str(certificate), reuse_port=True)
+            )
+        )
+        await asyncio.sleep(0.3)
+        assert not other.done()
+        for _ in range(10):
+            async with client(f"https://127.0.0.1:{raw.port}/mcp", certificate) as mine:
+                assert await text(mine, "echo", text="either") == "either"
+        other.cancel()
+        await asyncio.wait([other])
 
 
 # Bad input
@@ -288,7 +306,7 @@ async def test_a_head_that_is_too_large(
     large = {**headers, **{f"x-large-{n}": "x" * 7000 for n in range(12)}}
     async with granian(make_app(marks), certificate) as url:
         for http2 in (True, False):
-            wire = HttpWire(url, tls=tls_context(verify=str(certificate), http2=http2))
+            wire = HttpWire(url, tls=tls_context(Tls(certificate), http2=http2))
             for given, status in ((large, 431), (headers, 200)):
                 stream = await ask(wire, given, message)
                 await asyncio.wait_for(stream.answered(), 5)
@@ -299,7 +317,7 @@ async def test_a_head_that_is_too_large(
 
 async def test_forged_hosts_and_origins(marks: Marks, certificate: Path) -> None:
     async with granian(make_app(marks), certificate) as url:
-        wire = HttpWire(url, tls=tls_context(verify=str(certificate)))
+        wire = HttpWire(url, tls=tls_context(Tls(certificate)))
         headers, message = modern("tools/call", {"name": "echo", "arguments": {"text": "x"}})
         stream = await ask(wire, {**headers, "Origin": "https://evil.example"}, message)
         await stream.answered()

@@ -30,6 +30,7 @@ from hyperframe.frame import (
 from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_wire import HttpWire, tls_context
+from mcpearl.transports.tls import Tls
 from tests.transports.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
 from tests.transports.proxies import proxy
@@ -48,7 +49,7 @@ async def linked(
 ) -> AsyncIterator[tuple[Http2Peer, HttpWire]]:
     """Run a server with these settings, and a wire to it."""
     async with http2_peer(certificate, **settings) as peer:
-        tls = tls_context(verify=str(certificate))
+        tls = tls_context(Tls(certificate))
         wire = HttpWire(peer.url, tls=tls, connect_timeout=connect_timeout)
         try:
             yield peer, wire
@@ -208,11 +209,11 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(certificate: Path) -
             await request.respond(200, b"one")
 
         url = f"https://127.0.0.1:{peer.port}"
-        wire = HttpWire(url, tls=tls_context(verify=str(certificate)))
+        wire = HttpWire(url, tls=tls_context(Tls(certificate)))
         assert await asyncio.gather(*(fetch(wire) for _ in range(4))) == [b"one"] * 4
         assert peer.connections == 4
         wire.close()
-        tls = tls_context(verify=str(certificate), http2=True)
+        tls = tls_context(Tls(certificate), http2=True)
         error = await failure(HttpWire(url, tls=tls, http2=True).acquire())
         assert "HTTP/2" in error.reason
         assert not error.sent
@@ -220,7 +221,7 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(certificate: Path) -
 
 async def test_http2_turned_off(certificate: Path) -> None:
     async with http2_peer(certificate) as peer:
-        wire = HttpWire(peer.url, tls=tls_context(verify=str(certificate), http2=False))
+        wire = HttpWire(peer.url, tls=tls_context(Tls(certificate), http2=False))
         connection = await wire.acquire()
         assert isinstance(connection, Http1Connection)
         connection.drop()
@@ -231,7 +232,7 @@ async def test_http2_turned_off(certificate: Path) -> None:
 
 async def test_through_a_proxy(certificate: Path) -> None:
     async with http2_peer(certificate) as peer, proxy() as (port, heads):
-        tls = tls_context(verify=str(certificate))
+        tls = tls_context(Tls(certificate))
         wire = HttpWire(peer.url, tls=tls, proxy=f"http://127.0.0.1:{port}")
         assert await asyncio.gather(*(fetch(wire) for _ in range(10))) == [b"hello"] * 10
         wire.close()
@@ -312,6 +313,25 @@ async def test_windows_that_open_late_and_settings_that_change(certificate: Path
         await asyncio.sleep(0.05)
         host.set(INITIAL_WINDOW_SIZE=200_000)
         assert await asyncio.gather(*work) == [b"100000", b"100000"]
+
+
+async def test_a_window_that_opens_as_the_stream_ends(certificate: Path) -> None:
+    async with linked(certificate, INITIAL_WINDOW_SIZE=0) as (peer, wire):
+
+        @peer.on("/late")
+        async def late(asked: Asked) -> None:
+            asked.host.frames(
+                WindowUpdateFrame(asked.number, window_increment=10_000),
+                RstStreamFrame(asked.number, error_code=ErrorCodes.REFUSED_STREAM),
+            )
+
+        beside = asyncio.ensure_future(fetch(wire, "/never"))
+        error = await failure(fetch(wire, "/late", b"x" * 50_000))
+        assert "REFUSED_STREAM" in error.reason
+        assert not error.sent
+        assert await fetch(wire) == b"hello"
+        assert len(peer.connections) == 1
+        beside.cancel()
 
 
 async def test_two_uploads_take_turns(certificate: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from mcpearl.transports.http_connection import WireError
 from mcpearl.transports.http_wire import HttpWire, tls_context
+from mcpearl.transports.tls import Tls
 from tests.transports.test_http2_connection import ask, failure, fetch, whole
 
 SERVER = Path(__file__).parent / "node_http2.mjs"
@@ -27,7 +28,7 @@ async def node(certificate: Path, settings: str = "{}") -> AsyncIterator[HttpWir
     assert process.stdout is not None
     assert process.stdin is not None
     port = int(await asyncio.wait_for(process.stdout.readline(), 20))
-    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(verify=str(certificate)))
+    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
     try:
         yield wire
     finally:

@@ -315,9 +315,7 @@ async def test_nowhere_to_connect_to(url: str) -> None:
 
 
 async def test_no_tls_there(peer: HttpPeer) -> None:
-    transport = HttpTransport(
-        peer.url.replace("http:", "https:"), Limits(), verify=False, connect_timeout=1
-    )
+    transport = HttpTransport(peer.url.replace("http:", "https:"), Limits(), connect_timeout=1)
     with pytest.raises(ConnectionLost, match="cannot connect to https"):
         await transport.open(Listener())
 

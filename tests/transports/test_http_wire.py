@@ -12,6 +12,7 @@ import pytest
 from mcpearl.transports.http1_connection import format_head
 from mcpearl.transports.http_connection import WireError
 from mcpearl.transports.http_wire import HttpWire, origin_of, target_of, tls_context
+from mcpearl.transports.tls import Tls
 from tests.transports.http_peer import HttpPeer, Request, http_peer
 from tests.transports.proxies import proxy
 
@@ -50,7 +51,10 @@ async def secure(certificate: Path, ask: bool = False) -> AsyncIterator[HttpPeer
 async def test_tls_with_a_certificate_of_ones_own(certificate: Path) -> None:
     async with secure(certificate) as peer:
         url = f"https://127.0.0.1:{peer.port}"
-        for context in (tls_context(verify=str(certificate)), tls_context(verify=False)):
+        for context in (
+            tls_context(Tls(certificate)),
+            ssl.create_default_context(cafile=certificate),
+        ):
             wire = HttpWire(url, tls=context)
             assert await fetch(wire, "/a") == b"hello from /a"
             wire.close()
@@ -58,7 +62,7 @@ async def test_tls_with_a_certificate_of_ones_own(certificate: Path) -> None:
 
 async def test_tls_with_a_certificate_nobody_knows(certificate: Path) -> None:
     async with secure(certificate) as peer:
-        wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=tls_context())
+        wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=tls_context(None))
         with pytest.raises(WireError, match=r"cannot connect.*certificate") as caught:
             await fetch(wire)
         assert not caught.value.sent
@@ -67,7 +71,7 @@ async def test_tls_with_a_certificate_nobody_knows(certificate: Path) -> None:
 
 async def test_tls_that_asks_who_the_client_is(certificate: Path) -> None:
     async with secure(certificate, ask=True) as peer:
-        context = tls_context(verify=str(certificate), certificate=str(certificate))
+        context = tls_context(Tls(certificate, certificate))
         wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=context)
         assert await fetch(wire) == b"hello from /"
         wire.close()
@@ -83,7 +87,7 @@ async def test_through_a_proxy(certificate: Path) -> None:
     async with secure(certificate) as peer, proxy() as (port, heads):
         wire = HttpWire(
             f"https://127.0.0.1:{peer.port}",
-            tls=tls_context(verify=str(certificate)),
+            tls=tls_context(Tls(certificate)),
             proxy=f"http://127.0.0.1:{port}",
         )
         assert await fetch(wire, "/b") == b"hello from /b"
@@ -94,7 +98,9 @@ async def test_through_a_proxy(certificate: Path) -> None:
 
 async def test_a_proxy_that_refuses(certificate: Path) -> None:
     async with proxy(refuse=True) as (port, _):
-        wire = HttpWire("https://127.0.0.1:1", tls=tls_context(), proxy=f"http://127.0.0.1:{port}")
+        wire = HttpWire(
+            "https://127.0.0.1:1", tls=tls_context(None), proxy=f"http://127.0.0.1:{port}"
+        )
         with pytest.raises(WireError, match=r"the proxy refused: HTTP/1\.1 407"):
             await fetch(wire)
 
@@ -178,7 +184,9 @@ async def test_a_slow_connection_is_not_waited_for(unused_tcp_port: int) -> None
         await reader.read()
 
     server = await asyncio.start_server(never, "127.0.0.1", unused_tcp_port)
-    wire = HttpWire(f"https://127.0.0.1:{unused_tcp_port}", tls=tls_context(), connect_timeout=0.1)
+    wire = HttpWire(
+        f"https://127.0.0.1:{unused_tcp_port}", tls=tls_context(None), connect_timeout=0.1
+    )
     with pytest.raises(WireError, match=r"no connection within 0\.1 s"):
         await wire.acquire()
     server.close()

@@ -7,6 +7,7 @@ listened to. Loaded only when a server chose HTTP/2.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from h2.config import H2Configuration
@@ -21,7 +22,7 @@ from h2.events import (
     StreamReset,
     WindowUpdated,
 )
-from h2.exceptions import ProtocolError
+from h2.exceptions import ProtocolError, StreamClosedError
 from h2.frame_buffer import FrameBuffer
 from h2.settings import SettingCodes, Settings
 from hpack.struct import HeaderTuple, NeverIndexedHeaderTuple
@@ -126,7 +127,9 @@ class Http2Connection(asyncio.Protocol):
 
     def opened(self, number: int, size: int) -> None:
         """Let the server send as much more on a stream as its reader has taken."""
-        if self._error is None:
+        if self._error is not None:
+            return
+        with suppress(StreamClosedError):  # h2 is ahead of its events, and may know of the end
             self._h2.increment_flow_control_window(size, number)
             self._flush()
 
@@ -173,18 +176,22 @@ class Http2Connection(asyncio.Protocol):
         while moved and self._uploads and not self._blocked and self._error is None:
             moved = False
             for number, stream in list(self._uploads.items()):
-                room = min(
-                    self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size
-                )
-                if room <= 0:
-                    continue
-                part, last = stream.next_part(room)
-                self._h2.send_data(number, part, end_stream=last)
-                if last:
+                try:
+                    moved |= self._send_part(number, stream)
+                except StreamClosedError:  # as above
                     del self._uploads[number]
-                moved = True
-                self._noise = 0
             self._flush()
+
+    def _send_part(self, number: int, stream: "Http2Stream") -> bool:
+        room = min(self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size)
+        if room <= 0:
+            return False
+        part, last = stream.next_part(room)
+        self._h2.send_data(number, part, end_stream=last)
+        if last:
+            del self._uploads[number]
+        self._noise = 0
+        return True
 
     def pause_writing(self) -> None:
         """Hold bodies back."""

@@ -20,6 +20,7 @@ from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
+    from mcpearl.transports.http_siblings import Siblings
 
 
 class HttpHost:
@@ -81,7 +82,8 @@ def _place(path: str, options: dict[str, Any]) -> Place:
 class HttpListener:
     """Serves on uvicorn: host, port, TLS, and the options of `Endpoint`.
 
-    With `websocket` there is a WebSocket at that path, beside the endpoint.
+    With `websocket` there is a WebSocket at that path, beside the endpoint. A worker is given the
+    port that is `listening` already, and its `siblings`.
     """
 
     def __init__(
@@ -94,6 +96,8 @@ class HttpListener:
         key: str | None = None,
         reuse_port: bool = False,
         websocket: str | None = None,
+        listening: socket.socket | None = None,
+        siblings: "Siblings | None" = None,
         **options: Any,
     ) -> None:
         import uvicorn
@@ -102,8 +106,11 @@ class HttpListener:
 
         options.setdefault("allowed_hosts", hosts_of(host))
         self._place = host, port, reuse_port
-        self._endpoint = make_endpoint(server, **options)
+        self._listening = listening
+        self._siblings = siblings
+        self._endpoint = make_endpoint(server, siblings=siblings, **options)
         self._sockets: list[socket.socket] = []
+        self._door: asyncio.Server | None = None  # for other workers
         self._clients = Clients(server, Bounds())  # on WebSockets
         accept: Any = "none"
         if websocket is not None:
@@ -133,11 +140,24 @@ class HttpListener:
     async def start(self) -> None:
         """Open the port, and begin to answer."""
         host, port, reuse_port = self._place
-        self._sockets = [bind_port(host, port, reuse_port=reuse_port)]
+        self._sockets = [self._listening or bind_port(host, port, reuse_port=reuse_port)]
         config = self._front.config
         config.load()
         self._front.lifespan = config.lifespan_class(config)
         await self._front.startup(sockets=self._sockets)
+        if self._siblings is not None:
+            await self._open_door(self._siblings)
+
+    async def _open_door(self, siblings: "Siblings") -> None:
+        """Take in what lands at other workers but belongs here."""
+        from mcpearl.server.http_guard import GuardedProtocol
+
+        config, state = self._front.config, self._front.server_state
+        path = siblings.paths[siblings.number]
+        path.unlink(missing_ok=True)  # of the worker that had this number before
+        self._door = await asyncio.get_running_loop().create_unix_server(
+            lambda: GuardedProtocol(config, state, {}), str(path)
+        )
 
     async def ended(self) -> None:
         """Wait for ever: requests may always come."""
@@ -151,6 +171,8 @@ class HttpListener:
 
     async def drain(self, grace: float) -> None:
         """Let requests finish, as long as the configuration says."""
+        if self._door is not None:
+            self._door.close()
         await asyncio.gather(
             self._front.shutdown(sockets=self._sockets), self._clients.drain(grace)
         )

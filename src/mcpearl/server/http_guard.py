@@ -66,7 +66,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _look_idle(self) -> None:
         """Close a connection nothing has happened on for long enough."""
         self._idle_timer = None
-        if not self.cycle.response_complete:
+        if self._head or not self.cycle.response_complete:
             return  # busy; when it is done it will be idle again
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left <= 0:

@@ -8,16 +8,23 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.server.connection import UNWINDING
-from mcpearl.server.wires import Listener, Wire, named
+from mcpearl.server.wires import Http, Listener, Wire, named
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 
 def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
-    """Serve on a loop of its own."""
+    """Serve on a loop of its own, or on those of several workers."""
     _complete_descriptors()
-    _run_loop(serve(server, *wires, **options))
+    chosen = named(wires or ("stdio",), options)
+    first = chosen[0]
+    if len(chosen) == 1 and isinstance(first, Http) and first.options.get("workers", 1) > 1:
+        from mcpearl.server.workers import run_workers
+
+        run_workers(server, first, run)
+    else:
+        _run_loop(serve(server, *chosen))
 
 
 def _complete_descriptors() -> None:

@@ -83,6 +83,7 @@ class Server:
         self.connections: set[ServerConnection] = set()
         self.unwinding: set[asyncio.Task[None]] = set()  # cancelled calls that have not ended yet
         self.subscriptions = Subscriptions()
+        self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
         self._pool = ThreadPool(threads)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
@@ -272,7 +273,12 @@ class Server:
 
     def notify_resource_updated(self, uri: str) -> None:
         """Tell everyone who subscribed to this resource that it changed. Safe from any thread."""
-        self._on_loop(lambda: self.subscriptions.resource_updated(uri))
+        self._on_loop(lambda: self._resource_updated(uri))
+
+    def _resource_updated(self, uri: str) -> None:
+        self.subscriptions.resource_updated(uri)
+        if self.relay is not None:
+            self.relay(uri)
 
     def notify_list_changed(self, kind: str) -> None:
         """Tell that a list changed (`tools`, `resources`, `prompts`); for handlers of one's own."""

@@ -65,6 +65,8 @@ class Http:
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
         options = dict(self.options)
+        if options.pop("workers", 1) != 1:
+            raise ValueError("`workers` are processes: serve with `app.run`, and on HTTP alone")
         match options.pop("server", "uvicorn"):
             case "uvicorn":
                 from mcpearl.server.http import HttpListener

@@ -65,8 +65,10 @@ class UnixAddress:
             await loop.create_unix_connection(lambda: protocol, self._path)
 
 
-def tune(system: socket.socket) -> None:
+def tune(system: socket.socket | None) -> None:
     """Send small messages at once, and have the system notice when the other end is no more."""
+    if system is None or system.family == socket.AF_UNIX:
+        return  # the system knows by itself
     system.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError, notice_silence
+from mcpearl.transports.addresses import tune
+from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_wire import HttpWire
@@ -112,7 +113,7 @@ class Http1Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin."""
         self._transport = transport
-        notice_silence(transport)
+        tune(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
         """Read on."""

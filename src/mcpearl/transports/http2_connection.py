@@ -28,7 +28,8 @@ from h2.settings import SettingCodes, Settings
 from hpack.struct import HeaderTuple, NeverIndexedHeaderTuple
 from hyperframe.frame import Frame
 
-from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError, notice_silence
+from mcpearl.transports.addresses import tune
+from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_wire import HttpWire
@@ -207,7 +208,7 @@ class Http2Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         """Introduce this client."""
         self._transport = transport
-        notice_silence(transport)
+        tune(transport.get_extra_info("socket"))
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_WINDOW - 65_535)
         self._flush()

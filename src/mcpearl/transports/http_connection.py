@@ -1,12 +1,10 @@
 """What an exchange over HTTP is to those who have one, whatever version of HTTP carries it."""
 
-import socket
-from typing import Any, Protocol
+from typing import Protocol
 
 Header = tuple[str, str]
 
 MAX_HEAD = 64 * 1024  # bytes of the head of an answer
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, tries
 
 
 class WireError(Exception):
@@ -40,14 +38,3 @@ class HttpConnection(Protocol):
     def release(self) -> None:
         """End the exchange. Where the answer is not over, the server is told at once."""
         ...
-
-
-def notice_silence(transport: Any) -> None:
-    """Ask the system to notice a dead peer: streams may be silent for long."""
-    system = transport.get_extra_info("socket")
-    if system is None:
-        return
-    system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):  # not every system has them all
-            system.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

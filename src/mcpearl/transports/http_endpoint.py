@@ -8,7 +8,7 @@ affair; how an answer leaves is `http_exchange`'s.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -41,6 +41,9 @@ from mcpearl.transports.http_response import (
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_sse import HttpSse
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, PARSE_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.transports.http_siblings import Siblings
 
 _WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
@@ -98,15 +101,20 @@ class Endpoint:
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
         websockets: AsgiWebSockets | None = None,
+        siblings: "Siblings | None" = None,
     ) -> None:
         limits = host.limits
         self._host = host
         self._place = Place(path, allowed_hosts, allowed_origins)
         self._stateless = stateless
-        self._sessions = Sessions(limits, max_sessions, idle_timeout, HttpSession)
+        prefix = "" if siblings is None else siblings.prefix
+        self._siblings = siblings
+        self._sessions = Sessions(limits, max_sessions, idle_timeout, HttpSession, prefix)
         self._max_requests = max_requests
         self._terms = Terms(limits.max_message, body_timeout, limits.max_outgoing, keep_alive)
-        self._sse = HttpSse(host, self._terms, max_sessions, idle_timeout) if http_sse else None
+        self._sse = None
+        if http_sse:
+            self._sse = HttpSse(host, self._terms, max_sessions, idle_timeout, prefix)
         self._sse_places = {
             path: Place(path, allowed_hosts, allowed_origins) for path in old_transport.PATHS
         }
@@ -165,6 +173,10 @@ class Endpoint:
         principal = None
         if self._gate is not None:
             principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
+        owner = None if self._siblings is None else self._owner(scope, headers)
+        if owner is not None:
+            await self._pass_on(owner, scope, headers, receive, send)
+            return
         if old_path is not None:
             await self._serve_old(old_path, scope, headers, principal, receive, send)
             return
@@ -177,6 +189,32 @@ class Endpoint:
                 await self._delete(headers, principal, send)
             case other:
                 raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
+
+    def _owner(self, scope: Scope, headers: dict[bytes, bytes]) -> int | None:
+        """Which other process the session of a request lives in, if that is so."""
+        assert self._siblings is not None
+        id = headers.get(b"mcp-session-id", b"").decode("latin-1")
+        if self._sse is not None:
+            id = id or old_transport.session_of(scope)
+        return self._siblings.owner_of(id)
+
+    async def _pass_on(
+        self,
+        owner: int,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        assert self._siblings is not None
+        exchange = Exchange(self._terms, receive, send)
+        self._lingering.add(exchange)
+        try:
+            body = await exchange.read_body(headers)
+        finally:
+            self._lingering.discard(exchange)
+            exchange.close()
+        await self._siblings.pass_on(owner, scope, body, receive, send)
 
     # POST
 
@@ -398,6 +436,8 @@ class Endpoint:
         self._sessions.close()
         if self._sse is not None:
             self._sse.close()
+        if self._siblings is not None:
+            self._siblings.close()
         if self._solo is not None:
             self._solo.lost(None)
             self._solo = None

@@ -155,8 +155,14 @@ class Sessions(Generic[S]):
     """All sessions of one endpoint, of one kind."""
 
     def __init__(
-        self, limits: Limits, max_sessions: int, idle_timeout: float, kind: type[S]
+        self,
+        limits: Limits,
+        max_sessions: int,
+        idle_timeout: float,
+        kind: type[S],
+        prefix: str = "",
     ) -> None:
+        self._prefix = prefix  # of every id
         self._kind = kind
         self._limits = limits
         self._max = max_sessions
@@ -174,7 +180,8 @@ class Sessions(Generic[S]):
             self._expire(loop.time())
             if len(self._sessions) >= self._max:
                 raise SessionsFull
-        session = self._kind(secrets.token_urlsafe(24), self._limits, principal, loop.time())
+        id = self._prefix + secrets.token_urlsafe(24)
+        session = self._kind(id, self._limits, principal, loop.time())
         self._sessions[session.id] = session
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._idle / 4, self._sweep)

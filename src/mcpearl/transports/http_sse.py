@@ -30,6 +30,16 @@ MESSAGES = "/messages"
 PATHS = (STREAM, MESSAGES)
 
 
+def session_of(scope: Scope) -> str:
+    """The session a POST names in its query."""
+    try:
+        text: str = scope.get("query_string", b"").decode("latin-1")
+        query = parse_qs(text, max_num_fields=10)
+    except ValueError:
+        return ""
+    return query.get("session_id", [""])[0]
+
+
 class Host(Protocol):
     """What is needed of the server."""
 
@@ -67,11 +77,13 @@ class SseSession(HttpSession):
 class HttpSse:
     """The two paths of the old transport, beside an endpoint of the new one."""
 
-    def __init__(self, host: Host, terms: Terms, max_sessions: int, idle_timeout: float) -> None:
+    def __init__(
+        self, host: Host, terms: Terms, max_sessions: int, idle_timeout: float, prefix: str
+    ) -> None:
         self._host = host
         self._terms = terms
         self._sessions: Sessions[SseSession] = Sessions(
-            host.limits, max_sessions, idle_timeout, SseSession
+            host.limits, max_sessions, idle_timeout, SseSession, prefix
         )
 
     async def get(
@@ -109,9 +121,7 @@ class HttpSse:
     ) -> None:
         """Take one message; what there is to say to it goes on the stream."""
         check_type(headers)
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=10)
-        id = query.get("session_id", query.get("sessionId", [""]))[0]
-        session = self._sessions.find(id, principal)
+        session = self._sessions.find(session_of(scope), principal)
         if session is None:
             raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
         if session.full:

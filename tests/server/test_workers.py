@@ -1,0 +1,211 @@
+"""Several processes behind one port: sessions find their owner, the dead are replaced."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mcpearl import Client, Server
+from mcpearl.types.elicitation import ElicitResult
+from tests.transports.raw_http import HANGS, Raw, free_port
+
+SERVER = Path(__file__).with_name("worker_server.py")
+WORKERS = 3
+
+
+class Crew:
+    def __init__(self, process: "subprocess.Popen[str]", port: int) -> None:
+        self.process = process
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}/mcp"
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    async def up(self, count: int = WORKERS) -> None:
+        async with asyncio.timeout(HANGS):
+            while len(self.workers) < count or not await self._answers():
+                await asyncio.sleep(0.05)
+
+    async def _answers(self) -> bool:
+        try:
+            async with Client(self.url, connect_timeout=2.0) as client:
+                await client.call_tool("who")
+        except Exception:
+            return False
+        return True
+
+
+@contextmanager
+def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
+    port = free_port()
+    arguments = [str(SERVER), str(port), str(WORKERS), str(tmp_path / "pid"), *more]
+    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        yield Crew(process, port)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@asynccontextmanager
+async def crew(tmp_path: Path) -> AsyncIterator[Crew]:
+    with started(tmp_path) as crew:
+        await crew.up()
+        yield crew
+
+
+async def pids(crew: Crew, count: int, **options: Any) -> set[int]:
+    """Which processes answer, each call on a connection of its own."""
+    found = set()
+    for _ in range(count):
+        async with Client(crew.url, **options) as client:
+            found.add(int((await client.call_tool("who")).content[0].text))
+    return found
+
+
+async def test_modern_calls_are_answered_by_any_worker(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        answered = await pids(running, 40)
+        assert len(answered) > 1
+        assert answered <= {worker.pid for worker in running.workers}
+
+
+async def test_a_session_lives_in_one_worker_wherever_its_requests_land(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        owners = set()
+        for _ in range(6):
+            raw = Raw(running.port)
+            session = await raw.initialize()
+            # Every request of this client is a new connection, and lands anywhere.
+            answers = [await session.use("who", id=id) for id in range(10)]
+            found = {answer.json["result"]["content"][0]["text"] for answer in answers}
+            assert len(found) == 1
+            owners |= found
+            streamed = await session.use("count", {"to": 3}, token=1)
+            messages = await streamed.rest()
+            assert [each["params"]["progress"] for each in messages[:-1]] == [1, 2, 3]
+            assert {messages[-1]["result"]["content"][0]["text"]} == found
+            assert (await session.delete()).status == 204
+            assert (await session.use("who")).status == 404
+        assert owners <= {str(worker.pid) for worker in running.workers}
+
+
+async def test_a_client_is_asked_across_workers_in_both_eras(tmp_path: Path) -> None:
+    async def accept(_: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"a": "b"})
+
+    async with crew(tmp_path) as running:
+        for protocol in ("2025-11-25", "2026-07-28"):
+            for _ in range(8):
+                async with Client(running.url, elicitation=accept, protocol=protocol) as client:
+                    answer = await client.call_tool("ask")
+                    assert answer.content[0].text.startswith("accept ")
+
+
+async def test_an_update_reaches_subscribers_of_every_worker(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        heard: list[str] = []
+        clients = [
+            Client(
+                running.url,
+                protocol=protocol,
+                on_notification=lambda notice: heard.append(notice.method),
+            )
+            for protocol in ("2025-11-25", "2026-07-28") * 4
+        ]
+        for client in clients:
+            await client.connect()
+            await client.subscribe("test://thing")
+        async with Client(running.url) as other:
+            await other.call_tool("touch")
+        async with asyncio.timeout(HANGS):
+            while heard.count("notifications/resources/updated") < len(clients):
+                await asyncio.sleep(0.02)
+        for client in clients:
+            await client.close()
+
+
+async def test_old_clients_find_their_session_too(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        for _ in range(6):
+            async with Client(f"http://127.0.0.1:{running.port}/sse") as client:
+                answers = {(await client.call_tool("who")).content[0].text for _ in range(6)}
+                assert len(answers) == 1
+
+
+async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        before = {worker.pid for worker in running.workers}
+        raw = Raw(running.port)
+        session = await raw.initialize()
+        owner = int((await session.use("who")).json["result"]["content"][0]["text"])
+        os.kill(owner, signal.SIGKILL)
+        async with asyncio.timeout(HANGS):
+            while owner in {worker.pid for worker in running.workers} or len(running.workers) < 3:
+                await asyncio.sleep(0.05)
+        # Its sessions went with it, and nobody else's.
+        async with asyncio.timeout(HANGS):
+            while (answer := await session.use("who")).status == 503:
+                await asyncio.sleep(0.1)
+        assert answer.status == 404
+        assert await pids(running, 20) <= {worker.pid for worker in running.workers}
+        assert len(before & {worker.pid for worker in running.workers}) == WORKERS - 1
+
+
+async def test_a_signal_lets_calls_finish_and_leaves_nobody(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        workers = running.workers
+        async with Client(running.url) as client:
+            call = asyncio.create_task(client.call_tool("slow", {"seconds": 1.0}))
+            await asyncio.sleep(0.3)
+            running.process.terminate()
+            assert (await call).content[0].text == "done"
+        assert await asyncio.to_thread(running.process.wait, 10) == 0
+        assert not [worker for worker in workers if worker.is_running()]
+
+
+async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        workers = running.workers
+        running.process.kill()
+        gone, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+        assert not alive and len(gone) == WORKERS
+
+
+def test_a_server_that_cannot_start_says_so_and_ends(tmp_path: Path) -> None:
+    with started(tmp_path, "--broken") as running:
+        _, said = running.process.communicate(timeout=20)
+    assert running.process.returncode == 1
+    assert "before it was up" in said
+    assert "ZeroDivisionError" in said
+
+
+async def test_workers_are_for_run_and_http_alone() -> None:
+    app = Server("crew")
+    with pytest.raises(ValueError, match=r"serve with `app.run`, and on HTTP alone"):
+        await app.serve("http", workers=2)
+
+
+async def test_whose_session_an_id_names() -> None:
+    from mcpearl.transports.http_siblings import Siblings
+
+    siblings = Siblings(1, [Path("0"), Path("1"), Path("2")])
+    assert siblings.owner_of("0.abc") == 0
+    assert siblings.owner_of("2.abc") == 2
+    for own_or_nobodys in ("1.abc", "3.abc", "abc", "", ".abc", "-1.abc", "٣.abc", "9" * 50 + "."):
+        assert siblings.owner_of(own_or_nobodys) is None

@@ -1,0 +1,54 @@
+"""A server for several workers, run as a process of its own: `worker_server.py PORT WORKERS`."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from mcpearl import Context, Server
+
+app = Server("crew", grace=3.0)
+if "--broken" in sys.argv:
+    app = Server("crew", lifespan=lambda _: 1 / 0)  # type: ignore[arg-type]
+
+
+@app.tool
+async def who() -> int:
+    """Which process answers."""
+    return os.getpid()
+
+
+@app.tool
+async def count(to: int, ctx: Context) -> int:
+    for number in range(to):
+        await ctx.progress(number + 1, to)
+        await asyncio.sleep(0.01)
+    return os.getpid()
+
+
+@app.tool
+async def ask(ctx: Context) -> str:
+    answer = await ctx.elicit("Which?", {"type": "object", "properties": {"a": {"type": "string"}}})
+    return f"{answer.action} {os.getpid()}"
+
+
+@app.tool
+async def slow(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@app.resource("test://thing")
+def thing() -> str:
+    return "thing"
+
+
+@app.tool
+async def touch() -> int:
+    app.notify_resource_updated("test://thing")
+    return os.getpid()
+
+
+if __name__ == "__main__":
+    Path(f"{sys.argv[3]}").write_text(str(os.getpid()))
+    app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True)

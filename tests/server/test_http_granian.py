@@ -272,6 +272,14 @@ async def test_without_granian(marks: Marks, monkeypatch: pytest.MonkeyPatch) ->
         await make_app(marks).serve("http", server="granian", port=free_port())
 
 
+async def test_a_websocket_beside_the_endpoint(marks: Marks) -> None:
+    async with serving(make_app(marks), server="granian", websocket="/ws") as raw:
+        async with Client(f"ws://127.0.0.1:{raw.port}/ws") as mine:
+            assert await text(mine, "echo", text="by socket") == "by socket"
+        async with Client(f"http://127.0.0.1:{raw.port}/mcp") as mine:
+            assert await text(mine, "echo", text="by request") == "by request"
+
+
 async def test_a_server_nobody_knows(marks: Marks) -> None:
     with pytest.raises(ValueError, match="there is 'uvicorn', 'granian'"):
         await make_app(marks).serve("http", server="apache")

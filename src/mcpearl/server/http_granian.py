@@ -31,7 +31,7 @@ _LOGGING = {"incremental": True, "handlers": {}, "loggers": {}}  # the program's
 
 
 class GranianListener:
-    """Serves on granian: host, port, TLS, and the options of `Endpoint`."""
+    """Serves on granian: host, port, TLS, and the options of `Server.asgi`."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class GranianListener:
         self._endpoint = make_endpoint(server, **options)
         self._up = AsyncExitStack()
         self._requests = _Requests(self._endpoint)
-        self._front = _granian(self._requests, host, port, certificate, key or certificate)
+        tls = certificate, key or certificate
+        self._front = _granian(self._requests, host, port, tls, "websocket" in options)
 
     async def start(self) -> None:
         """Open the port, and begin to answer."""
@@ -106,7 +107,10 @@ class _Requests:
                 task.cancel()
 
 
-def _granian(app: Any, host: str, port: int, certificate: str | None, key: str | None) -> Any:
+def _granian(
+    app: Any, host: str, port: int, tls: tuple[str | None, str | None], websockets: bool
+) -> Any:
+    certificate, key = tls
     try:
         from granian.constants import Interfaces, SSLProtocols
         from granian.http import HTTP1Settings, HTTP2Settings
@@ -121,7 +125,7 @@ def _granian(app: Any, host: str, port: int, certificate: str | None, key: str |
         host,
         port,
         interface=Interfaces.ASGINL,
-        websockets=False,
+        websockets=websockets,
         backlog=1024,
         backpressure=_MAX_CONNECTIONS,
         http1_settings=HTTP1Settings(header_read_timeout=_HEAD_TIMEOUT, max_buffer_size=_MAX_HEAD),

@@ -1,16 +1,17 @@
-"""Run the benchmarks: ``python -m bench [--only stdio,memory,components,import] [--quick]``."""
+"""Run the benchmarks: ``python -m bench [--only stdio,memory,http,components,import] [--quick]``."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from bench import components, imports, memory, report, stdio
+from bench import components, http, imports, memory, report, stdio
 from bench.environments import ROOT
 from bench.results import Results
 
 PARTS = {
     "stdio": stdio.run,
     "memory": memory.run,
+    "http": http.run,
     "components": components.run,
     "import": imports.run,
 }

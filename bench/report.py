@@ -23,6 +23,7 @@ COLUMNS = {
     "ts_v1": "TypeScript v1",
     "ts_v2": "TypeScript v2",
     "msgspec": "msgspec alone",
+    "echo": "bare ASGI echo",
 }
 INTRODUCTION = """\
 # Benchmarks

@@ -1,10 +1,10 @@
-"""Run the benchmarks: ``python -m bench [--only stdio,memory,http,components,import] [--quick]``."""
+"""Run the benchmarks: ``python -m bench [--only stdio,http,…] [--quick]``."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from bench import components, http, imports, memory, report, stdio
+from bench import components, http, imports, memory, report, sessions, soak, stdio
 from bench.environments import ROOT
 from bench.results import Results
 
@@ -12,6 +12,8 @@ PARTS = {
     "stdio": stdio.run,
     "memory": memory.run,
     "http": http.run,
+    "sessions": sessions.run,
+    "soak": soak.run,
     "components": components.run,
     "import": imports.run,
 }
@@ -27,7 +29,9 @@ def parts(text: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", type=parts, default=list(PARTS), help="the parts to run")
+    parser.add_argument(
+        "--only", type=parts, default=list(PARTS), help=f"the parts to run: {', '.join(PARTS)}"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run; its figures mean little")
     parser.add_argument(
         "--output",

@@ -24,6 +24,10 @@ class Request:
     headers: dict[str, str]
     body: bytes
 
+    def without_body(self) -> "Request":
+        """The same headers for a request that has no body."""
+        return Request(self.headers, b"")
+
     def encode(self, address: str, method: str = "POST") -> bytes:
         """The bytes of the request on the wire."""
         headers = {"Host": address, **self.headers, "Content-Length": str(len(self.body))}

@@ -89,7 +89,9 @@ def _target_row(verdict: Verdict) -> list[str]:
         sign = ">" if target.strict else "≥"
         asked = f"{sign} {target.factor:g} {TIMES} {peers}"
         return [row.title, asked, f"{verdict.ratio:.2f} {TIMES}", outcome]
-    sign = ("<" if row.lower_is_better else ">") if target.strict else "≥"
+    sign = (
+        ("<" if target.strict else "≤") if row.lower_is_better else (">" if target.strict else "≥")
+    )
     asked = f"{sign} {number(target.limit)} {row.unit}"
     return [row.title, asked, f"{number(verdict.reached)} ({verdict.ratio:.2f} {TIMES})", outcome]
 

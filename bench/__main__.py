@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import components, http, imports, memory, report, sessions, soak, stdio
+from bench import components, http, imports, memory, report, sessions, soak, sockets, stdio
 from bench.environments import ROOT
 from bench.results import Results
 
@@ -14,6 +14,7 @@ PARTS = {
     "http": http.run,
     "sessions": sessions.run,
     "soak": soak.run,
+    "sockets": sockets.run,
     "components": components.run,
     "import": imports.run,
 }

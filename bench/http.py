@@ -7,8 +7,7 @@ mean length of what wrk read has to be that of the right answers.
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench import http_messages as messages
@@ -62,14 +61,15 @@ def _is_initialized(number: int, kind: str, body: bytes) -> None:
 
 _ANY_WAY = {peer: SESSIONS[peer] + STATELESS.get(peer, []) for peer in PEERS}
 _MODERN = {peer: SESSIONS[peer] or [()] for peer in PEERS if peer is not TS_V1}
+MODERN_CALLS = Case(
+    "http_modern",
+    "calls of 2026-07-28",
+    _MODERN,
+    lambda _, number: messages.modern("tools/call", messages.add(number), number, "add"),
+    messages.check_sum,
+)
 CASES = (
-    Case(
-        "http_modern",
-        "calls of 2026-07-28",
-        _MODERN,
-        lambda _, number: messages.modern("tools/call", messages.add(number), number, "add"),
-        messages.check_sum,
-    ),
+    MODERN_CALLS,
     Case(
         "http_session",
         "calls of 2025-11-25",
@@ -118,17 +118,9 @@ def run(results: Results, *, quick: bool) -> None:
     for number in range(1, rounds + 1):
         for peer in PYTHON_PEERS:
             say(f"http: own client of {peer.title}, round {number} of {rounds}")
-            with _noting(results, peer):
+            with results.noting(f"http, {peer.title}"):
                 for metric, figure in measure_client(peer, quick).items():
                     results.add_round(metric, peer.name, figure)
-
-
-@contextmanager
-def _noting(results: Results, peer: Peer) -> Iterator[None]:
-    try:
-        yield
-    except WrongAnswer as error:
-        results.wrong.append(f"http, {peer.title}: {error}")
 
 
 # wrk
@@ -138,16 +130,16 @@ def measure_case(results: Results, case: Case, rounds: int, seconds: int) -> Non
     """One kind of request, on every peer that serves it."""
     chosen: dict[Peer, Options] = {}
     for peer, ways in case.ways.items():
-        with _noting(results, peer):
+        with results.noting(f"http, {peer.title}"):
             chosen[peer] = fastest(case, peer, ways, seconds)
     for number in range(1, rounds + 1):
         for peer, options in chosen.items():
             name = " ".join([peer.title, *options])
             say(f"http: {case.title}, {name}, round {number} of {rounds}")
-            with _noting(results, peer):
+            with results.noting(f"http, {peer.title}"):
                 figure = calls_per_second(case, http_command(peer), options, seconds)
                 results.add_round(case.metric, peer.name, figure)
-        if case.metric == "http_modern":
+        if case is MODERN_CALLS:
             say(f"http: the bare echo, round {number} of {rounds}")
             results.add_round(case.metric, "echo", echoes_per_second(case, seconds))
 

@@ -24,6 +24,7 @@ COLUMNS = {
     "ts_v2": "TypeScript v2",
     "msgspec": "msgspec alone",
     "echo": "bare ASGI echo",
+    "stdio": "mcpearl on stdio",
 }
 INTRODUCTION = """\
 # Benchmarks

@@ -4,14 +4,14 @@ A stream is open on a connection of its own, and counts as reached when the noti
 from it; the clock runs from the request that causes it to the last stream.
 """
 
-import resource
 import selectors
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from bench import http_messages as messages
+from bench.files import allow_files
 from bench.http import begin
 from bench.http_messages import Request
 from bench.http_probe import Probe
@@ -21,7 +21,6 @@ from bench.progress import say
 from bench.results import Results, WrongAnswer
 
 NOTE = "bench://note"
-SPARE_FILES = 500  # of both processes, for all but the streams
 ENOUGH = "max_requests=100000"  # streams are requests that go on
 WARM_UP = 200  # sessions before memory is looked at, so that nothing is loaded for the first time
 PATIENCE_SECONDS = 30
@@ -34,24 +33,19 @@ def run(results: Results, *, quick: bool) -> None:
     share = 20 if quick else 1
     for peer, count in SESSIONS.items():
         say(f"sessions: memory of {count // share:,} idle ones, {peer.title}")
-        try:
+        with results.noting(f"sessions, {peer.title}"):
             results.add("http_session_memory", peer.name, session_kilobytes(peer, count // share))
-        except WrongAnswer as error:
-            results.wrong.append(f"sessions, {peer.title}: {error}")
-    streams = min(STREAMS // share, _raise_file_limit() - SPARE_FILES)
+    streams = min(STREAMS // share, allow_files())
     if streams < STREAMS // share:
         results.missing.append(
             f"streams beyond {streams:,}: the limit of open files is lower (ulimit -Hn)"
         )
     for kind, opened in (("get", get_streams), ("listen", listen_streams)):
         say(f"sessions: one notification to {streams:,} streams, {kind}")
-        try:
+        with results.noting(f"streams, {kind}"):
             seconds, kilobytes = notify_all(opened, streams)
-        except WrongAnswer as error:
-            results.wrong.append(f"streams, {kind}: {error}")
-            continue
-        results.add(f"http_{kind}_notified", "mcpearl", seconds * 1e3)
-        results.add(f"http_{kind}_memory", "mcpearl", kilobytes)
+            results.add(f"http_{kind}_notified", "mcpearl", seconds * 1e3)
+            results.add(f"http_{kind}_memory", "mcpearl", kilobytes)
 
 
 def session_kilobytes(peer: Peer, count: int) -> float:
@@ -66,6 +60,8 @@ def session_kilobytes(peer: Peer, count: int) -> float:
 
 
 # Streams
+
+Opened = Callable[[HttpServer, int], AbstractContextManager[tuple["Streams", int]]]
 
 
 class Streams:
@@ -146,7 +142,7 @@ def listen_streams(server: HttpServer, count: int) -> Iterator[tuple[Streams, in
         streams.close()
 
 
-def notify_all(opened, count: int) -> tuple[float, float]:
+def notify_all(opened: Opened, count: int) -> tuple[float, float]:
     """Seconds until all streams were reached, and the memory of one in KB."""
     with (
         serving(http_command(MCPEARL), ENOUGH) as server,
@@ -159,10 +155,3 @@ def notify_all(opened, count: int) -> tuple[float, float]:
         probe.ask(messages.modern("tools/call", touch, 1, "touch"))
         seconds = streams.seconds_until_all_have(b"notifications/resources/updated", started)
     return seconds, kilobytes
-
-
-def _raise_file_limit() -> int:
-    """Allow this process and what it starts as many open files as the system lets it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most

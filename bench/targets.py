@@ -67,6 +67,17 @@ METRICS = (
     Metric("http_listen_memory", "memory per listen stream", "KB", "http", lower_is_better=True),
     Metric("http_soak", "memory of the 5th minute, of the 2nd", "%", "soak", lower_is_better=True),
     Metric("http_soak_memory", "memory in the 5th minute", "MB", "soak", lower_is_better=True),
+    Metric("tcp_pipelined", "TCP, pipelined", "calls/s", "sockets"),
+    Metric("ws_pipelined", "WebSocket, pipelined (mcp: over HTTP)", "calls/s", "sockets"),
+    Metric(
+        "tcp_connections", "5,000 TCP connections called", "ms", "sockets", lower_is_better=True
+    ),
+    Metric(
+        "tcp_connection_memory", "memory per TCP connection", "KB", "sockets", lower_is_better=True
+    ),
+    Metric("tcp_flooded", "throughput of others beside a flood, of before", "%", "sockets"),
+    Metric("tcp_p99", "p99 of 15 clients", "ms", "sockets", lower_is_better=True),
+    Metric("tcp_flooded_p99", "p99 of them beside a flood", "ms", "sockets", lower_is_better=True),
     Metric("parse", "envelope parse", "messages/s", "components"),
     Metric("decode_arguments", "arguments by signature", "calls/s", "components"),
     Metric("validate_schema", "arguments by given schema", "calls/s", "components"),
@@ -100,6 +111,9 @@ TARGETS = (
     Target("http_get_notified", limit=1000),
     Target("http_listen_notified", limit=1000),
     Target("http_soak", limit=103),
+    Target("tcp_pipelined", factor=0.9, peers=("stdio",)),
+    Target("ws_pipelined", factor=20, peers=("mcp",)),
+    Target("tcp_flooded", limit=80),
     Target("parse", limit=1_000_000),
     Target("parse", factor=5, peers=("mcp",)),
     Target("decode_arguments", limit=500_000),

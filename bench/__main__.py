@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import components, http, imports, memory, report, sessions, soak, sockets, stdio
+from bench import auth, components, http, imports, memory, report, sessions, soak, sockets, stdio
 from bench.environments import ROOT
 from bench.results import Results
 
@@ -15,6 +15,7 @@ PARTS = {
     "sessions": sessions.run,
     "soak": soak.run,
     "sockets": sockets.run,
+    "auth": auth.run,
     "components": components.run,
     "import": imports.run,
 }

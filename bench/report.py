@@ -25,6 +25,7 @@ COLUMNS = {
     "msgspec": "msgspec alone",
     "echo": "bare ASGI echo",
     "stdio": "mcpearl on stdio",
+    "open": "mcpearl without auth",
 }
 INTRODUCTION = """\
 # Benchmarks

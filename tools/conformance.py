@@ -39,6 +39,7 @@ RUNS = {
     "all": ["--suite", "all"],
 }
 PATIENCE = 600.0  # seconds for one run of the suite
+SCENARIO_PATIENCE = 120_000  # milliseconds for one scenario: those of clients all run at once
 
 _SUMMARY = re.compile(r"^(✓|✗|~) (\S+): \d+ passed, \d+ failed")
 _WRITTEN_AT = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
@@ -98,8 +99,9 @@ def run_suite(arguments: list[str], directory: Path) -> list[Outcome]:
     """Call the suite and read what it printed and wrote."""
     beside = Path(sys.executable).parent / "node"
     node = str(beside) if beside.exists() else "node"
+    patience = ["--timeout", str(SCENARIO_PATIENCE)]
     done = subprocess.run(
-        [node, str(SUITE), *arguments, "-o", str(directory)],
+        [node, str(SUITE), *arguments, *patience, "-o", str(directory)],
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -1,16 +1,21 @@
-"""Run the benchmarks: ``python -m bench [--only stdio,memory,components,import] [--quick]``."""
+"""Run the benchmarks: ``python -m bench [--only stdio,http,…] [--quick]``."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from bench import components, imports, memory, report, stdio
+from bench import auth, components, http, imports, memory, report, sessions, soak, sockets, stdio
 from bench.environments import ROOT
 from bench.results import Results
 
 PARTS = {
     "stdio": stdio.run,
     "memory": memory.run,
+    "http": http.run,
+    "sessions": sessions.run,
+    "soak": soak.run,
+    "sockets": sockets.run,
+    "auth": auth.run,
     "components": components.run,
     "import": imports.run,
 }
@@ -26,7 +31,9 @@ def parts(text: str) -> list[str]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", type=parts, default=list(PARTS), help="the parts to run")
+    parser.add_argument(
+        "--only", type=parts, default=list(PARTS), help=f"the parts to run: {', '.join(PARTS)}"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run; its figures mean little")
     parser.add_argument(
         "--output",

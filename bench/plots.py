@@ -1,4 +1,4 @@
-"""The two figures of the report: calls over stdio, and start with memory."""
+"""The figures of the report: calls over stdio and HTTP, and start with memory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +9,21 @@ OWN, OTHER = "#b5179e", "#8d99ae"
 FIGURES = (
     ("stdio.svg", "Tool calls over stdio, per second", ("stdio_pipelined", "stdio_single")),
     ("start.svg", "Start and memory", ("stdio_start", "stdio_rss")),
+    ("http.svg", "Tool calls over HTTP, per second", ("http_modern", "http_session")),
+    ("http-streams.svg", "Streams and sessions over HTTP", ("http_steps", "http_sessions")),
+    ("http-client.svg", "Own client, own server", ("http_client_single", "http_client_many")),
 )
 PANELS = {
     "stdio_pipelined": "pipelined, calls/s (more is better)",
     "stdio_single": "one at a time, calls/s (more is better)",
     "stdio_start": "start to initialize answer, ms (less is better)",
     "stdio_rss": "memory after start, MB (less is better)",
+    "http_modern": "2026-07-28, calls/s (more is better)",
+    "http_session": "2025-11-25, calls/s (more is better)",
+    "http_steps": "with 10 progress notifications, calls/s (more is better)",
+    "http_sessions": "new sessions/s (more is better)",
+    "http_client_single": "one at a time, calls/s (more is better)",
+    "http_client_many": "16 at once, calls/s (more is better)",
 }
 
 

@@ -23,6 +23,9 @@ COLUMNS = {
     "ts_v1": "TypeScript v1",
     "ts_v2": "TypeScript v2",
     "msgspec": "msgspec alone",
+    "echo": "bare ASGI echo",
+    "stdio": "mcpearl on stdio",
+    "open": "mcpearl without auth",
 }
 INTRODUCTION = """\
 # Benchmarks
@@ -37,6 +40,16 @@ turns between the peers. The slow peers get 6,000 and 1,500 calls a round; mcpea
 TypeScript SDK get 60,000 and 6,000, so that a round is long enough to time and Node is warm. Start
 and memory are medians of seven starts; memory is the resident set of the server process. In memory,
 `mcp` is measured with its default client and with its legacy session.
+
+Over HTTP, `wrk -t1 -c16` sends the calls. Every request is asked and its answer checked before the
+clock starts; during the run, none may be refused and the answers must have the length of right ones.
+A peer with several ways to serve (with sessions or without, plain JSON or events) is tried in each,
+and measured in its fastest; mcpearl runs as it is by default. Everybody's access log is off, and
+everybody runs on what comes with a plain install. "Bare ASGI echo" gives the same requests back
+as they are, on uvicorn set up as mcpearl does it. An own client is one process that calls a server in
+another, in the era in which it is faster. Memory per session and stream is the growth of the server's
+resident set. The five minutes are of eight clients that call, stream, follow and leave at a steady
+pace.
 """
 
 
@@ -88,7 +101,9 @@ def _target_row(verdict: Verdict) -> list[str]:
         sign = ">" if target.strict else "≥"
         asked = f"{sign} {target.factor:g} {TIMES} {peers}"
         return [row.title, asked, f"{verdict.ratio:.2f} {TIMES}", outcome]
-    sign = ("<" if row.lower_is_better else ">") if target.strict else "≥"
+    sign = (
+        ("<" if target.strict else "≤") if row.lower_is_better else (">" if target.strict else "≥")
+    )
     asked = f"{sign} {number(target.limit)} {row.unit}"
     return [row.title, asked, f"{number(verdict.reached)} ({verdict.ratio:.2f} {TIMES})", outcome]
 

@@ -1,5 +1,7 @@
 """What a run found: a figure per metric and peer, and what could not be measured."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 MOST_SPREAD = 1.5  # best over worst round, beyond which a figure says more of the machine
@@ -26,6 +28,14 @@ class Results:
         rounds = self.rounds.setdefault(metric, {}).setdefault(peer, [])
         rounds.append(figure)
         self.add(metric, peer, max(rounds))
+
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Note a wrong answer, and go on with the next measure."""
+        try:
+            yield
+        except WrongAnswer as error:
+            self.wrong.append(f"{what}: {error}")
 
     def noisy(self) -> list[tuple[str, str, float]]:
         """Metric, peer and best over worst round, where the rounds are too far apart to trust."""

@@ -54,7 +54,36 @@ class Answer(msgspec.Struct):
 _decode_answer = msgspec.json.Decoder(Answer).decode
 
 
-class Process:
+class Lines:
+    """A way to a server on which every line is a message: two descriptors, or one for both."""
+
+    stdin: int
+    stdout: int
+
+    def initialize(self) -> None:
+        """Begin the session, up to the answer."""
+        write(self.stdin, INITIALIZE)
+        answer = msgspec.json.decode(self.read_lines(1)[0])
+        if answer.get("result", {}).get("protocolVersion") != "2025-11-25":
+            raise WrongAnswer(f"initialize was answered with {answer}")
+
+    def read_lines(self, count: int) -> list[bytes]:
+        """Read until exactly ``count`` lines are there."""
+        chunks: list[bytes] = []
+        while count > 0:
+            chunk = os.read(self.stdout, CHUNK)
+            if not chunk:
+                raise WrongAnswer(f"ended with {count} answers to come: {self.last_words()}")
+            chunks.append(chunk)
+            count -= chunk.count(b"\n")
+        return b"".join(chunks).splitlines()
+
+    def last_words(self) -> str:
+        """What the server said about its end."""
+        return "it said nothing"
+
+
+class Process(Lines):
     """A server process and the two pipes to it, already initialized."""
 
     def __init__(self, command: list[str]) -> None:
@@ -75,30 +104,13 @@ class Process:
         self.watchdog.daemon = True
         self.watchdog.start()
         try:
-            self._initialize()
+            self.initialize()
         except BaseException:
             self.close()
             raise
         self.start_seconds = time.perf_counter() - started
         self.rss_bytes = psutil.Process(self.popen.pid).memory_info().rss
         write(self.stdin, INITIALIZED)
-
-    def _initialize(self) -> None:
-        write(self.stdin, INITIALIZE)
-        answer = msgspec.json.decode(self.read_lines(1)[0])
-        if answer.get("result", {}).get("protocolVersion") != "2025-11-25":
-            raise WrongAnswer(f"initialize was answered with {answer}")
-
-    def read_lines(self, count: int) -> list[bytes]:
-        """Read until exactly ``count`` lines are there."""
-        chunks: list[bytes] = []
-        while count > 0:
-            chunk = os.read(self.stdout, CHUNK)
-            if not chunk:
-                raise WrongAnswer(f"ended with {count} answers to come: {self.last_words()}")
-            chunks.append(chunk)
-            count -= chunk.count(b"\n")
-        return b"".join(chunks).splitlines()
 
     def last_words(self) -> str:
         """The last line the server wrote about itself."""
@@ -154,7 +166,7 @@ def check(lines: Iterable[bytes], count: int) -> None:
         raise WrongAnswer(f"{len(seen)} of {count} calls were answered")
 
 
-def pipelined(process: Process, tool: str, count: int) -> float:
+def pipelined(process: Lines, tool: str, count: int) -> float:
     """Calls per second with all calls sent without waiting, in writes of 50."""
     lines = requests(tool, count)
     blocks = [b"".join(lines[i : i + WRITE_BLOCK]) for i in range(0, count, WRITE_BLOCK)]
@@ -173,7 +185,7 @@ def pipelined(process: Process, tool: str, count: int) -> float:
     return count / elapsed
 
 
-def one_at_a_time(process: Process, tool: str, count: int) -> float:
+def one_at_a_time(process: Lines, tool: str, count: int) -> float:
     """Calls per second when each call waits for the answer before it."""
     lines = requests(tool, count)
     answers: list[bytes] = []

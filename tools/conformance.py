@@ -1,7 +1,10 @@
 """Run the official conformance suite against the everything examples, and compare with a baseline.
 
-    python tools/conformance.py                    # both sides, both revisions
-    python tools/conformance.py --side client --revision 2026-07-28
+    python tools/conformance.py                    # both sides, everything
+    python tools/conformance.py --side client --run 2026-07-28
+
+A run asks what one revision of the specification requires, or is all the suite has: that adds the
+extensions, and what only revisions before or after ask for.
 
 The suite is the one pinned in `tests/interop/node` (`npm ci` there installs it). A scenario is
 whole when it checked something and all of that was right, warnings included. Exits 1 when one that
@@ -30,8 +33,13 @@ SUITE = ROOT / "tests/interop/node/node_modules/@modelcontextprotocol/conformanc
 BASELINE = Path(__file__).with_name("conformance-baseline.txt")
 EXAMPLES = ROOT / "examples/everything"
 SIDES = ("server", "client")
-REVISIONS = ("2025-11-25", "2026-07-28")
+RUNS = {
+    "2025-11-25": ["--requirements", "2025-11-25"],
+    "2026-07-28": ["--requirements", "2026-07-28"],
+    "all": ["--suite", "all"],
+}
 PATIENCE = 600.0  # seconds for one run of the suite
+SCENARIO_PATIENCE = 120_000  # milliseconds for one scenario: those of clients all run at once
 
 _SUMMARY = re.compile(r"^(✓|✗|~) (\S+): \d+ passed, \d+ failed")
 _WRITTEN_AT = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
@@ -58,7 +66,7 @@ def main() -> int:
     """Run what was asked for and say how it went."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--side", choices=SIDES, action="append")
-    parser.add_argument("--revision", choices=REVISIONS, action="append")
+    parser.add_argument("--run", choices=RUNS, action="append")
     parser.add_argument("--keep", type=Path, help="directory for the suite's own results")
     options = parser.parse_args()
     if not SUITE.exists():
@@ -67,32 +75,33 @@ def main() -> int:
     runs: dict[tuple[str, str], list[Outcome]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for side in options.side or SIDES:
-            for revision in options.revision or REVISIONS:
-                directory = (options.keep or Path(scratch)).resolve() / f"{side}-{revision}"
+            for name in options.run or RUNS:
+                directory = (options.keep or Path(scratch)).resolve() / f"{side}-{name}"
                 shutil.rmtree(directory, ignore_errors=True)
-                runs[side, revision] = run(side, revision, directory)
-                show(side, revision, runs[side, revision])
+                runs[side, name] = run(side, RUNS[name], directory)
+                show(side, name, runs[side, name])
     return compare(runs, read_baseline())
 
 
 # Running
 
 
-def run(side: str, revision: str, directory: Path) -> list[Outcome]:
-    """Run the suite once."""
+def run(side: str, choice: list[str], directory: Path) -> list[Outcome]:
+    """Run the suite once, with the scenarios chosen."""
     if side == "client":
         command = shlex.join([sys.executable, str(EXAMPLES / "client.py")])
-        return run_suite([side, "--command", command], revision, directory)
+        return run_suite([side, "--command", command, *choice], directory)
     with serving() as address:
-        return run_suite([side, "--url", address], revision, directory)
+        return run_suite([side, "--url", address, *choice], directory)
 
 
-def run_suite(arguments: list[str], revision: str, directory: Path) -> list[Outcome]:
+def run_suite(arguments: list[str], directory: Path) -> list[Outcome]:
     """Call the suite and read what it printed and wrote."""
     beside = Path(sys.executable).parent / "node"
     node = str(beside) if beside.exists() else "node"
+    patience = ["--timeout", str(SCENARIO_PATIENCE)]
     done = subprocess.run(
-        [node, str(SUITE), *arguments, "--requirements", revision, "-o", str(directory)],
+        [node, str(SUITE), *arguments, *patience, "-o", str(directory)],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -164,10 +173,10 @@ def wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
 # Telling
 
 
-def show(side: str, revision: str, outcomes: list[Outcome]) -> None:
+def show(side: str, name: str, outcomes: list[Outcome]) -> None:
     """Print the table of one run."""
     width = max(len(outcome.scenario) for outcome in outcomes)
-    print(f"\n{side} {revision}\n{'scenario':{width}}  passed  failed  skipped")
+    print(f"\n{side} {name}\n{'scenario':{width}}  passed  failed  skipped")
     for outcome in outcomes:
         mark = "" if outcome.whole else "  <"
         counts = f"{outcome.passed:6}  {len(outcome.failed):6}  {outcome.skipped:7}"
@@ -181,30 +190,33 @@ def show(side: str, revision: str, outcomes: list[Outcome]) -> None:
     )
 
 
-def read_baseline() -> list[str]:
-    """Read the names and patterns of scenarios that are expected not to be whole."""
-    lines = (line.partition("#")[0].strip() for line in BASELINE.read_text().splitlines())
-    return [line for line in lines if line]
+def read_baseline() -> dict[str, str]:
+    """Read the names and patterns of scenarios that are expected not to be whole, with why."""
+    parts = (line.partition("#") for line in BASELINE.read_text().splitlines())
+    return {name.strip(): why.strip() for name, _, why in parts if name.strip()}
 
 
-def compare(runs: dict[tuple[str, str], list[Outcome]], baseline: list[str]) -> int:
+def compare(runs: dict[tuple[str, str], list[Outcome]], baseline: dict[str, str]) -> int:
     """Say what is not as the baseline has it; 1 when there is something."""
-    expected: set[str] = set()
+    expected: dict[str, set[str]] = {name: set() for name in baseline}
     broken: set[str] = set()
     problems: list[str] = []
-    for (side, revision), outcomes in runs.items():
+    for (side, run_name), outcomes in runs.items():
         for outcome in outcomes:
-            is_expected = any(fnmatchcase(outcome.scenario, name) for name in baseline)
-            if is_expected:
-                expected.add(outcome.scenario)
+            names = [name for name in baseline if fnmatchcase(outcome.scenario, name)]
+            for name in names:
+                expected[name].add(outcome.scenario)
             if outcome.whole:
                 continue
             broken.add(outcome.scenario)
-            if not is_expected:
-                problems.append(f"{side} {revision} {outcome.scenario} is not whole")
+            if not names:
+                problems.append(f"{side} {run_name} {outcome.scenario} is not whole")
                 problems += [f"    {said}" for said in outcome.failed or ["nothing was checked"]]
-    problems += [f"{name} is whole; take it off the baseline" for name in sorted(expected - broken)]
-    print("\n" + ("\n".join(problems) if problems else "Everything is as the baseline has it."))
+    print()
+    for name, scenarios in expected.items():
+        print(f"on the baseline: {name}, {len(scenarios)} scenarios ({baseline[name]})")
+        problems += [f"{one} is whole; take it off the baseline" for one in scenarios - broken]
+    print("\n".join(problems) if problems else "Everything is as the baseline has it.")
     return 1 if problems else 0
 
 

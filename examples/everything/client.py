@@ -17,18 +17,19 @@ from mcpearl import Client
 from mcpearl.types import ElicitRequestParams, Tool
 
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
+PATIENCE = 60.0  # seconds to connect: the suite runs all its scenarios at once
 Scenario = Callable[[str], Coroutine[Any, Any, None]]
 
 
 async def connect(address: str) -> None:
     """Connect, and see who is there."""
-    async with Client(address, protocol=VERSION) as client:
+    async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         print(client.server_info, client.protocol_version)
 
 
 async def call_tools(address: str) -> None:
     """List the tools and call each with something its schema allows."""
-    async with Client(address, protocol=VERSION) as client:
+    async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         async for tool in client.tools():
             result = await client.call_tool(tool.name, example_arguments(tool))
             print(tool.name, "->", result.content)
@@ -36,7 +37,7 @@ async def call_tools(address: str) -> None:
 
 async def list_tools(address: str) -> None:
     """List the tools; whatever their schemas refer to, nothing of it is fetched."""
-    async with Client(address, protocol=VERSION) as client:
+    async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         print([tool.name async for tool in client.tools()])
 
 
@@ -44,6 +45,7 @@ async def negotiate(address: str) -> None:
     """Find out what the server speaks, and say what this client can be asked."""
     async with Client(
         address,
+        connect_timeout=PATIENCE,
         sampling=lambda asked: "I am no model.",
         elicitation=lambda form: None,
         roots=["file:///tmp"],
@@ -54,7 +56,7 @@ async def negotiate(address: str) -> None:
 
 async def use_everything(address: str) -> None:
     """Call every tool, read every resource, get every prompt."""
-    async with Client(address, protocol=VERSION) as client:
+    async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         async for tool in client.tools():
             await client.call_tool(tool.name, example_arguments(tool))
         async for resource in client.resources():
@@ -66,7 +68,7 @@ async def use_everything(address: str) -> None:
 async def call_as_told(address: str) -> None:
     """Make the calls the suite gives; some arguments travel in headers too."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
-    async with Client(address, protocol=VERSION) as client:
+    async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         print([tool.name async for tool in client.tools()])
         for call in told["toolCalls"]:
             await client.call_tool(call["name"], call["arguments"])
@@ -74,7 +76,9 @@ async def call_as_told(address: str) -> None:
 
 async def accept_defaults(address: str) -> None:
     """Answer forms with nothing; what they have defaults for is filled in."""
-    async with Client(address, protocol=VERSION, elicitation=lambda form: {}) as client:
+    async with Client(
+        address, protocol=VERSION, connect_timeout=PATIENCE, elicitation=lambda form: {}
+    ) as client:
         async for tool in client.tools():
             result = await client.call_tool(tool.name)
             print(tool.name, "->", result.content)
@@ -87,14 +91,16 @@ async def confirm(address: str) -> None:
         print("asked:", form.message)
         return {"confirmed": True}
 
-    async with Client(address, protocol=VERSION, elicitation=answer) as client:
+    async with Client(
+        address, protocol=VERSION, connect_timeout=PATIENCE, elicitation=answer
+    ) as client:
         tools = [tool.name async for tool in client.tools()]
         await asyncio.gather(*(client.call_tool(name) for name in tools))
 
 
 async def echo_schema(address: str) -> None:
     """Send a tool's schema back as it was understood."""
-    async with Client(address, protocol=VERSION) as client:
+    async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         schemas = {tool.name: tool.input_schema async for tool in client.tools()}
         arguments = {"schema": schemas["json_schema_2020_12_tool"]}
         await client.call_tool("json_schema_echo", arguments)

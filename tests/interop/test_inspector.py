@@ -1,14 +1,15 @@
-"""The command line of the MCP Inspector against our server on stdio, in both eras."""
+"""The command line of the MCP Inspector against our server on stdio and over HTTP, in both eras."""
 
 import json
 from base64 import b64decode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop.demo_server import NOTE, PIXEL
-from tests.interop.peers import DEMO_SERVER, INSPECTOR, run
+from tests.interop.peers import DEMO_SERVER, INSPECTOR, run, serving
 
 BOTH = pytest.mark.parametrize("era", ["legacy", "modern"])
 TOOL_FAILED = 5
@@ -17,15 +18,16 @@ TOOL_FAILED = 5
 class Inspector:
     """One run of the program per request, as its users do it."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, target: list[str]) -> None:
         self._home = home  # it keeps files there, and no test shall find another's
+        self._target = target
 
     def ask(self, era: str, method: str, *options: str, exit_code: int = 0) -> dict[str, Any]:
         done = run(
             [
                 *INSPECTOR,
                 "--cli",
-                *DEMO_SERVER,
+                *self._target,
                 *("--protocol-era", era, "--format", "json", "--method", method),
                 *options,
             ],
@@ -37,9 +39,19 @@ class Inspector:
         return result
 
 
+@pytest.fixture(scope="module", params=["stdio", "http"])
+def target(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """What to tell the program of the server."""
+    if request.param == "stdio":
+        yield DEMO_SERVER
+        return
+    with serving(DEMO_SERVER) as url:
+        yield ["--transport", "http", "--server-url", url]
+
+
 @pytest.fixture
-def inspector(tmp_path: Path) -> Inspector:
-    return Inspector(tmp_path)
+def inspector(tmp_path: Path, target: list[str]) -> Inspector:
+    return Inspector(tmp_path, target)
 
 
 @BOTH

@@ -1,10 +1,11 @@
-"""The client of the official Python SDK against our server on stdio, in both eras."""
+"""The client of the official Python SDK against our server on stdio and over HTTP, in both eras."""
 
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import mcp_types as types
 import pytest
 from mcp import Client, ClientSession, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.interop.demo_server import NOTE, PIXEL
-from tests.interop.peers import DEMO_SERVER, LEGACY, MODERN
+from tests.interop.peers import DEMO_SERVER, LEGACY, MODERN, serving
 
 # The legacy era's own methods are deprecated there, and tried here on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -26,12 +28,28 @@ TOOLS = [
 ]
 
 
-def demo() -> StdioServerParameters:
+Demo = StdioServerParameters | str
+Connect = Callable[..., Client]
+
+
+def on_stdio() -> StdioServerParameters:
     return StdioServerParameters(command=DEMO_SERVER[0], args=DEMO_SERVER[1:])
 
 
-def connect(mode: str, **options: Any) -> Client:
-    return Client(demo(), mode=mode, read_timeout_seconds=10, **options)
+@pytest.fixture(params=["stdio", "http"])
+def demo(request: pytest.FixtureRequest) -> Iterator[Demo]:
+    """A server of this test's own."""
+    if request.param == "stdio":
+        yield on_stdio()
+        return
+    with serving(DEMO_SERVER) as url:
+        yield url
+
+
+@pytest.fixture
+def connect(demo: Demo) -> Connect:
+    """Make a client of that server, in a mode."""
+    return partial(Client, demo, read_timeout_seconds=10)
 
 
 async def listed(list_page: Any, member: str) -> list[Any]:
@@ -89,8 +107,8 @@ def accept(**content: Any) -> types.ElicitResult:
 @pytest.mark.parametrize(
     ("mode", "version"), [("legacy", LEGACY[-1]), ("auto", MODERN), (MODERN, MODERN)]
 )
-async def test_version_and_identity(mode: str, version: str):
-    async with connect(mode) as client:
+async def test_version_and_identity(connect: Connect, mode: str, version: str):
+    async with connect(mode=mode) as client:
         assert client.protocol_version == version
         if mode == MODERN:
             return  # pinned, it does not ask who is there
@@ -105,10 +123,13 @@ async def test_version_and_identity(mode: str, version: str):
 
 
 @asynccontextmanager
-async def session_of(version: str) -> AsyncIterator[tuple[ClientSession, types.InitializeResult]]:
+async def session_of(
+    demo: Demo, version: str
+) -> AsyncIterator[tuple[ClientSession, types.InitializeResult]]:
     """A session with a version of one's own choice, which `Client` does not let one choose."""
+    transport = streamable_http_client(demo) if isinstance(demo, str) else stdio_client(demo)
     async with (
-        stdio_client(demo()) as streams,
+        transport as streams,
         ClientSession(*streams, read_timeout_seconds=10) as session,
     ):
         params = types.InitializeRequestParams(
@@ -124,8 +145,8 @@ async def session_of(version: str) -> AsyncIterator[tuple[ClientSession, types.I
 
 
 @pytest.mark.parametrize("version", LEGACY)
-async def test_every_legacy_version(version: str):
-    async with session_of(version) as (session, introduction):
+async def test_every_legacy_version(demo: Demo, version: str):
+    async with session_of(demo, version) as (session, introduction):
         assert introduction.protocol_version == version
         await session.send_ping()
         # The session checks each result against the schema of the version.
@@ -149,14 +170,14 @@ async def test_every_legacy_version(version: str):
             assert error.value.error.code == types.INVALID_PARAMS
 
 
-async def test_a_version_nobody_knows_is_answered_with_ours():
-    async with session_of("1999-12-31") as (_, introduction):
+async def test_a_version_nobody_knows_is_answered_with_ours(demo: Demo):
+    async with session_of(demo, "1999-12-31") as (_, introduction):
         assert introduction.protocol_version == LEGACY[-1]
 
 
 @BOTH
-async def test_tools(mode: str):
-    async with connect(mode) as client:
+async def test_tools(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         tools = {tool.name: tool for tool in await listed(client.list_tools, "tools")}
         assert list(tools) == TOOLS
         add = tools["add"]
@@ -176,8 +197,8 @@ async def test_tools(mode: str):
 
 
 @BOTH
-async def test_content_of_every_kind(mode: str):
-    async with connect(mode) as client:
+async def test_content_of_every_kind(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         text, image, audio, link, embedded = (await client.call_tool("show")).content
     assert text.text == "look"
     assert text.annotations.audience == ["user"] and text.annotations.priority == 0.5
@@ -188,9 +209,9 @@ async def test_content_of_every_kind(mode: str):
 
 
 @BOTH
-async def test_many_calls_at_once_and_long_ones(mode: str):
+async def test_many_calls_at_once_and_long_ones(connect: Connect, mode: str):
     long = "naïve 🦪\u2028\n" * 50_000
-    async with connect(mode) as client:
+    async with connect(mode=mode) as client:
         results = await asyncio.gather(
             *(client.call_tool("echo", {"text": f"call {n}"}) for n in range(200)),
             client.call_tool("echo", {"text": long}),
@@ -199,8 +220,8 @@ async def test_many_calls_at_once_and_long_ones(mode: str):
 
 
 @BOTH
-async def test_tool_errors(mode: str):
-    async with connect(mode) as client:
+async def test_tool_errors(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         failed = await client.call_tool("fail", {"reason": "why not"})
         assert failed.is_error and text_of(failed) == "failed: why not"
         wrong = await client.call_tool("add", {"a": 2, "b": "three"})
@@ -212,8 +233,8 @@ async def test_tool_errors(mode: str):
 
 
 @BOTH
-async def test_resources(mode: str):
-    async with connect(mode) as client:
+async def test_resources(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         resources = {r.uri: r for r in await listed(client.list_resources, "resources")}
         assert list(resources) == [NOTE, "demo://pixel"]
         assert resources["demo://pixel"].size == len(PIXEL)
@@ -237,8 +258,8 @@ async def test_resources(mode: str):
 
 
 @BOTH
-async def test_prompts(mode: str):
-    async with connect(mode) as client:
+async def test_prompts(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         prompts = {p.name: p for p in await listed(client.list_prompts, "prompts")}
         assert list(prompts) == ["brief", "dialogue", "personal", "visit"]
         assert [(a.name, a.required) for a in prompts["brief"].arguments or []] == [
@@ -256,11 +277,11 @@ async def test_prompts(mode: str):
 
 
 @BOTH
-async def test_completion(mode: str):
+async def test_completion(connect: Connect, mode: str):
     prompt = types.PromptReference(type="ref/prompt", name="brief")
     template = types.ResourceTemplateReference(type="ref/resource", uri="demo://{city}/weather")
     visit = types.PromptReference(type="ref/prompt", name="visit")
-    async with connect(mode) as client:
+    async with connect(mode=mode) as client:
         found = await client.complete(prompt, {"name": "city", "value": "L"})
         assert found.completion.values == ["Lisbon"]
         found = await client.complete(template, {"name": "city", "value": ""})
@@ -271,13 +292,13 @@ async def test_completion(mode: str):
 
 
 @BOTH
-async def test_progress(mode: str):
+async def test_progress(connect: Connect, mode: str):
     seen = []
 
     async def progressed(progress: float, total: float | None, message: str | None) -> None:
         seen.append((progress, total, message))
 
-    async with connect(mode) as client:
+    async with connect(mode=mode) as client:
         await client.call_tool("count", {"to": 3}, progress_callback=progressed)
         await client.call_tool("count", {"to": 3})  # nobody wants to know
     assert sorted(seen) == [(1, 3, "at 1"), (2, 3, "at 2"), (3, 3, "at 3")]
@@ -292,13 +313,13 @@ async def test_progress(mode: str):
     ],
 )
 @BOTH
-async def test_logging(mode: str, level: Any, said: list[Any]):
+async def test_logging(connect: Connect, mode: str, level: Any, said: list[Any]):
     heard: list[types.LoggingMessageNotificationParams] = []
 
     async def logged(params: types.LoggingMessageNotificationParams) -> None:
         heard.append(params)
 
-    async with connect(mode, logging_callback=logged, log_level=level) as client:
+    async with connect(mode=mode, logging_callback=logged, log_level=level) as client:
         if mode == "legacy":
             await client.set_logging_level(level)
         await client.call_tool("chatter")
@@ -308,22 +329,22 @@ async def test_logging(mode: str, level: Any, said: list[Any]):
     assert {message.logger for message in heard} <= {"demo"}
 
 
-async def test_a_modern_client_that_does_not_ask_hears_no_log():
+async def test_a_modern_client_that_does_not_ask_hears_no_log(connect: Connect):
     heard = []
 
     async def logged(params: types.LoggingMessageNotificationParams) -> None:
         heard.append(params)
 
-    async with connect(MODERN, logging_callback=logged) as client:
+    async with connect(mode=MODERN, logging_callback=logged) as client:
         await client.call_tool("chatter")
         await client.call_tool("add", {"a": 1, "b": 1})
     assert heard == []
 
 
 @BOTH
-async def test_elicitation(mode: str):
+async def test_elicitation(connect: Connect, mode: str):
     person = Person(accept(city="Oslo", insured=True), accept())
-    async with connect(mode, **person.callbacks()) as client:
+    async with connect(mode=mode, **person.callbacks()) as client:
         result = await client.call_tool("book")
         assert text_of(result) == "booked 1: second class, insured True"
     form, sure = person.asked
@@ -338,26 +359,26 @@ async def test_elicitation(mode: str):
 
 
 @BOTH
-async def test_elicitation_refused(mode: str):
+async def test_elicitation_refused(connect: Connect, mode: str):
     person = Person(types.ElicitResult(action="decline"), types.ElicitResult(action="cancel"))
-    async with connect(mode, **person.callbacks()) as client:
+    async with connect(mode=mode, **person.callbacks()) as client:
         assert text_of(await client.call_tool("book")) == "not booked: decline"
         assert text_of(await client.call_tool("book")) == "not booked: cancel"
 
 
 @BOTH
-async def test_elicitation_by_url(mode: str):
+async def test_elicitation_by_url(connect: Connect, mode: str):
     person = Person(types.ElicitResult(action="accept"))
-    async with connect(mode, **person.callbacks()) as client:
+    async with connect(mode=mode, **person.callbacks()) as client:
         assert text_of(await client.call_tool("pay")) == "accept"
     (asked,) = person.asked
     assert (asked.mode, asked.url) == ("url", "https://pay.example/42")
 
 
 @BOTH
-async def test_sampling(mode: str):
+async def test_sampling(connect: Connect, mode: str):
     person = Person()
-    async with connect(mode, **person.callbacks()) as client:
+    async with connect(mode=mode, **person.callbacks()) as client:
         assert text_of(await client.call_tool("consult", {"question": "Nice?"})) == "parrot-1: Yes."
     (asked,) = person.asked
     assert asked.messages[0].content.text == "Nice?"
@@ -365,7 +386,7 @@ async def test_sampling(mode: str):
 
 
 @BOTH
-async def test_sampling_with_tools(mode: str):
+async def test_sampling_with_tools(connect: Connect, mode: str):
     asked: list[types.CreateMessageRequestParams] = []
 
     async def think(context: Any, params: Any) -> types.CreateMessageResultWithTools:
@@ -383,7 +404,7 @@ async def test_sampling_with_tools(mode: str):
         )
 
     tools = types.SamplingCapability(tools=types.SamplingToolsCapability())
-    async with connect(mode, sampling_callback=think, sampling_capabilities=tools) as client:
+    async with connect(mode=mode, sampling_callback=think, sampling_capabilities=tools) as client:
         result = await client.call_tool("delegate", {"question": "20 + 22?"})
         assert text_of(result) == "It is 42."
     assert asked[0].tools is not None and asked[0].tools[0].name == "add"
@@ -391,21 +412,21 @@ async def test_sampling_with_tools(mode: str):
 
 
 @BOTH
-async def test_roots(mode: str):
-    async with connect(mode, **Person().callbacks()) as client:
+async def test_roots(connect: Connect, mode: str):
+    async with connect(mode=mode, **Person().callbacks()) as client:
         result = await client.call_tool("workplace")
         assert result.structured_content == {"result": ["file:///srv/demo"]}
 
 
 @BOTH
-async def test_three_questions_at_once(mode: str):
+async def test_three_questions_at_once(connect: Connect, mode: str):
     person = Person(accept(city="Hanoi"))
-    async with connect(mode, **person.callbacks()) as client:
+    async with connect(mode=mode, **person.callbacks()) as client:
         assert text_of(await client.call_tool("survey")) == "1 roots, Hanoi, Yes."
 
 
-async def test_three_questions_are_one_round():
-    async with connect(MODERN, **Person().callbacks()) as client:
+async def test_three_questions_are_one_round(connect: Connect):
+    async with connect(mode=MODERN, **Person().callbacks()) as client:
         asked = await client.session.call_tool("survey", allow_input_required=True)
     assert isinstance(asked, types.InputRequiredResult)
     methods = sorted(request.method for request in (asked.input_requests or {}).values())
@@ -418,7 +439,7 @@ async def test_asking_is_nothing_to_complain_of(mode: str, tmp_path: Path):
     person = Person(accept(city="Hanoi"), accept(city="Oslo"), accept())
     stderr = tmp_path / "stderr"
     with stderr.open("w") as errlog:
-        transport = stdio_client(demo(), errlog=errlog)
+        transport = stdio_client(on_stdio(), errlog=errlog)
         async with Client(transport, mode=mode, **person.callbacks()) as client:
             await client.call_tool("survey")
             await client.call_tool("book")
@@ -426,9 +447,9 @@ async def test_asking_is_nothing_to_complain_of(mode: str, tmp_path: Path):
 
 
 @BOTH
-async def test_resources_and_prompts_may_ask_too(mode: str):
+async def test_resources_and_prompts_may_ask_too(connect: Connect, mode: str):
     person = Person(accept(), accept(city="Lisbon"))
-    async with connect(mode, **person.callbacks()) as client:
+    async with connect(mode=mode, **person.callbacks()) as client:
         (secret,) = (await client.read_resource("demo://Oslo/secret")).contents
         assert secret.text == "Oslo accept"
         prompt = await client.get_prompt("personal")
@@ -436,8 +457,8 @@ async def test_resources_and_prompts_may_ask_too(mode: str):
 
 
 @BOTH
-async def test_a_client_that_cannot_be_asked(mode: str):
-    async with connect(mode) as client:
+async def test_a_client_that_cannot_be_asked(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         if mode == MODERN:
             with pytest.raises(MCPError) as error:
                 await client.call_tool("consult", {"question": "Nice?"})
@@ -449,8 +470,8 @@ async def test_a_client_that_cannot_be_asked(mode: str):
 
 
 @BOTH
-async def test_cancelled_by_timeout(mode: str):
-    async with connect(mode) as client:
+async def test_cancelled_by_timeout(connect: Connect, mode: str):
+    async with connect(mode=mode) as client:
         with pytest.raises(MCPError) as error:
             await client.call_tool("sleep", {"seconds": 60}, read_timeout_seconds=0.5)
         assert error.value.error.code == types.REQUEST_TIMEOUT
@@ -460,13 +481,13 @@ async def test_cancelled_by_timeout(mode: str):
                 await asyncio.sleep(0.05)
 
 
-async def test_legacy_subscription_and_list_changes():
+async def test_legacy_subscription_and_list_changes(connect: Connect):
     heard: asyncio.Queue[Any] = asyncio.Queue()
 
     async def noticed(message: Any) -> None:
         await heard.put(message)
 
-    async with connect("legacy", message_handler=noticed) as client:
+    async with connect(mode="legacy", message_handler=noticed) as client:
         await client.call_tool("write", {"text": "unheard"})
         await client.subscribe_resource(NOTE)
         await client.call_tool("write", {"text": "second"})
@@ -488,14 +509,14 @@ async def test_legacy_subscription_and_list_changes():
         assert "grown" in [tool.name for tool in await listed(client.list_tools, "tools")]
 
 
-async def test_modern_subscription_and_list_changes():
+async def test_modern_subscription_and_list_changes(connect: Connect):
     wanted = {
         "tools_list_changed": True,
         "prompts_list_changed": True,
         "resources_list_changed": True,
         "resource_subscriptions": [NOTE],
     }
-    async with connect(MODERN) as client:
+    async with connect(mode=MODERN) as client:
         async with client.listen(**wanted) as changes, asyncio.timeout(5):
             assert changes.honored == types.SubscriptionFilter(**wanted)
             await client.call_tool("write", {"text": "second"})

@@ -1,13 +1,14 @@
-"""The clients of both TypeScript SDKs against our server on stdio, in the eras they know."""
+"""The clients of both TypeScript SDKs against our server, in the eras they know."""
 
 import json
 from base64 import b64decode
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.interop.demo_server import NOTE, PIXEL
-from tests.interop.peers import DEMO_SERVER, HERE, LEGACY, MODERN, NODE, run
+from tests.interop.peers import DEMO_SERVER, HERE, LEGACY, MODERN, NODE, run, serving
 
 CASES = [
     ("v1", "legacy", LEGACY[-1]),
@@ -17,8 +18,18 @@ CASES = [
 ]
 
 
-def walk(sdk: str, mode: str) -> dict[str, Any]:
-    done = run([NODE, str(HERE / "node" / "client.mjs"), sdk, mode, *DEMO_SERVER])
+@pytest.fixture(params=["stdio", "http"])
+def target(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """A server of this test's own: the command that starts it, or its URL."""
+    if request.param == "stdio":
+        yield DEMO_SERVER
+        return
+    with serving(DEMO_SERVER) as url:
+        yield [url]
+
+
+def walk(sdk: str, mode: str, target: list[str]) -> dict[str, Any]:
+    done = run([NODE, str(HERE / "node" / "client.mjs"), sdk, mode, *target])
     assert done.returncode == 0, done.stderr
     met = json.loads(done.stdout)
     assert isinstance(met, dict)
@@ -30,8 +41,8 @@ def text_of(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("sdk", "mode", "version"), CASES)
-def test_walk(sdk: str, mode: str, version: str):
-    met = walk(sdk, mode)
+def test_walk(target: list[str], sdk: str, mode: str, version: str):
+    met = walk(sdk, mode, target)
     assert met["errors"] == []  # what it received and could make no sense of
     assert met["version"] == version
     assert met["server"] == {"name": "demo", "version": "1.2.3", "title": "Demo"}

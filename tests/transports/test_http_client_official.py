@@ -13,7 +13,14 @@ from mcpearl import Client
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client import HttpTransport
-from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult
+from mcpearl.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    TextContent,
+    ToolUseContent,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 ERAS = pytest.mark.parametrize(
@@ -22,7 +29,9 @@ ERAS = pytest.mark.parametrize(
         ("2025-11-25", "stream"),
         ("2025-11-25", "json"),
         ("2025-11-25", "events"),
+        ("2025-06-18", "stream"),
         ("2025-03-26", "stream"),
+        ("2024-11-05", "stream"),
         ("2026-07-28", "stream"),
         ("2026-07-28", "json"),
     ],
@@ -140,6 +149,68 @@ async def test_questions_of_the_server(address: Address, protocol: str, mode: st
     async with connect(address(mode), protocol, elicitation=answer) as client:
         result = await client.call_tool("book")
     assert "booked 4 days in Hanoi" in text_of(result)
+
+
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+async def test_questions_of_every_kind(address: Address, protocol: str) -> None:
+    asked: list[str] = []
+
+    def think(request: CreateMessageRequestParams) -> CreateMessageResult:
+        asked.append("sampling")
+        if request.tools is None:
+            return CreateMessageResult(
+                role="assistant", content=TextContent(text="Yes."), model="parrot-1"
+            )
+        use = ToolUseContent(id="use-1", name="add", input={"a": 20, "b": 22})
+        return CreateMessageResult(
+            role="assistant", content=[use], model="parrot-1", stop_reason="toolUse"
+        )
+
+    def fill_in(form: ElicitRequestParams) -> dict[str, Any]:
+        asked.append("elicitation")
+        return {"city": "Hanoi"}
+
+    async with connect(
+        address("stream"),
+        protocol,
+        sampling=think,
+        elicitation=fill_in,
+        roots=["file:///srv/demo"],
+    ) as client:
+        assert text_of(await client.call_tool("consult")) == "parrot-1: Yes."
+        assert text_of(await client.call_tool("delegate")) == "add {'a': 20, 'b': 22}"
+        result = await client.call_tool("workplace")
+        assert result.structured_content == {"result": ["file:///srv/demo"]}
+        assert asked == ["sampling", "sampling"]
+        assert text_of(await client.call_tool("survey")) == "1 roots, Hanoi, Yes."
+        assert sorted(asked[2:]) == ["elicitation", "sampling"]
+
+
+async def test_a_question_that_leads_to_a_page(address: Address) -> None:
+    completed: asyncio.Queue[Any] = asyncio.Queue()
+    async with connect(
+        address("stream"),
+        "2025-11-25",
+        elicitation=lambda request: ElicitResult(action="accept"),
+        on_notification=completed.put_nowait,
+    ) as client:
+        assert text_of(await client.call_tool("pay")) == "accept"
+        notice = await asyncio.wait_for(completed.get(), 5)
+    assert notice.method == "notifications/elicitation/complete"
+    assert notice.params.elicitation_id == "pay-42"
+
+
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+async def test_logging(address: Address, protocol: str) -> None:
+    heard: list[Any] = []
+    async with connect(
+        address("stream"), protocol, on_log=heard.append, log_level="error"
+    ) as client:
+        await client.call_tool("chatter")
+        assert [(message.level, message.data) for message in heard] == [("error", "a problem")]
+        await client.set_log_level("info")
+        await client.call_tool("chatter")
+        assert [message.data for message in heard[1:]] == [{"what": "news"}, "a problem"]
 
 
 async def test_notices_on_the_standing_stream(address: Address) -> None:

@@ -1,5 +1,5 @@
 // Walks through a server with a client of the TypeScript SDK and prints what it met, as one JSON object.
-// node client.mjs <v1|v2> <legacy|auto|2026-07-28> <command> [argument...]
+// node client.mjs <v1|v2> <legacy|auto|2026-07-28> <url | command [argument...]>
 
 const [sdk, mode, command, ...args] = process.argv.slice(2);
 const NOTE = 'demo://note';
@@ -11,6 +11,7 @@ async function load() {
     if (sdk === 'v1') {
         const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
         const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
+        const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
         const types = await import('@modelcontextprotocol/sdk/types.js');
         const names = {
             'elicitation/create': types.ElicitRequestSchema,
@@ -20,15 +21,17 @@ async function load() {
             'notifications/resources/updated': types.ResourceUpdatedNotificationSchema,
             'notifications/tools/list_changed': types.ToolListChangedNotificationSchema
         };
-        return { client: new Client(INFO, { capabilities: CAPABILITIES }), StdioClientTransport, name: method => names[method] };
+        const client = new Client(INFO, { capabilities: CAPABILITIES });
+        return { client, StdioClientTransport, StreamableHTTPClientTransport, name: method => names[method] };
     }
-    const { Client } = await import('@modelcontextprotocol/client');
+    const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
     const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
     const versionNegotiation = { mode: mode === 'legacy' || mode === 'auto' ? mode : { pin: mode } };
-    return { client: new Client(INFO, { capabilities: CAPABILITIES, versionNegotiation }), StdioClientTransport, name: method => method };
+    const client = new Client(INFO, { capabilities: CAPABILITIES, versionNegotiation });
+    return { client, StdioClientTransport, StreamableHTTPClientTransport, name: method => method };
 }
 
-const { client, StdioClientTransport, name } = await load();
+const { client, StdioClientTransport, StreamableHTTPClientTransport, name } = await load();
 const legacy = mode === 'legacy';
 const met = { errors: [], asked: [], logs: [], progress: [], notices: [] };
 
@@ -82,8 +85,14 @@ function call(tool, given = {}, ...options) {
 
 const meta = legacy ? {} : { _meta: { 'io.modelcontextprotocol/logLevel': 'info' } };
 
-const transport = new StdioClientTransport({ command, args, stderr: 'ignore' });
-transport.setProtocolVersion = version => void (met.version = version); // how the client tells what was agreed
+const transport = command.startsWith('http://')
+    ? new StreamableHTTPClientTransport(new URL(command))
+    : new StdioClientTransport({ command, args, stderr: 'ignore' });
+const heed = transport.setProtocolVersion?.bind(transport);
+transport.setProtocolVersion = version => {
+    met.version = version; // how the client tells what was agreed
+    heed?.(version);
+};
 await client.connect(transport);
 try {
     met.server = client.getServerVersion();
@@ -132,6 +141,7 @@ try {
     await call('grow');
     await grown;
 } finally {
+    await transport.terminateSession?.();
     await client.close();
 }
 console.log(JSON.stringify(met));

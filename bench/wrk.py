@@ -1,0 +1,90 @@
+"""The load generator wrk: a script for it, a run of it, and what it counted."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench.http_messages import Request
+from bench.results import WrongAnswer
+
+CONNECTIONS = 16
+_GRACE_SECONDS = 30
+MISSING = "wrk is not installed; on Debian: apt install wrk"
+
+_SCRIPT = """\
+local headers, bodies, made, turn = {headers}, {bodies}, {{}}, 0
+function init()
+  for place, body in ipairs(bodies) do made[place] = wrk.format("POST", "/mcp", headers, body) end
+end
+function request()
+  turn = turn % #made + 1
+  return made[turn]
+end
+function done(summary)
+  local e = summary.errors
+  print(string.format('counted {{"requests":%d,"bytes":%d,"microseconds":%d,"refused":%d,"broken":%d}}',
+    summary.requests, summary.bytes, summary.duration, e.status,
+    e.connect + e.read + e.write + e.timeout))
+end
+"""
+
+
+class Count(msgspec.Struct):
+    """What wrk counted in one run."""
+
+    requests: int
+    bytes: int
+    microseconds: int
+    refused: int
+    broken: int
+
+    @property
+    def per_second(self) -> float:
+        return self.requests / self.microseconds * 1e6
+
+    @property
+    def mean_bytes(self) -> float:
+        return self.bytes / self.requests
+
+
+def is_there() -> bool:
+    """Whether this machine has it."""
+    return shutil.which("wrk") is not None
+
+
+def load(port: int, requests: Sequence[Request], seconds: int) -> Count:
+    """Send the requests by turns over all connections, and raise if one was not answered well."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "requests.lua")
+        script.write_text(_script(requests))
+        options = ["-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "10s"]
+        done = subprocess.run(
+            ["wrk", *options, "-s", str(script), f"http://127.0.0.1:{port}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds + _GRACE_SECONDS,
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("counted ")]
+    if done.returncode or not lines:
+        raise WrongAnswer(f"wrk failed: {(done.stderr or done.stdout).strip()[-300:]}")
+    count = msgspec.json.decode(lines[0].removeprefix("counted "), type=Count)
+    if count.refused or count.broken or not count.requests:
+        raise WrongAnswer(
+            f"of {count.requests} requests {count.refused} were refused, "
+            f"and {count.broken} connections broke"
+        )
+    return count
+
+
+def _script(requests: Sequence[Request]) -> str:
+    headers = ", ".join(
+        f"[{json.dumps(name)}] = {json.dumps(value)}" for name, value in requests[0].headers.items()
+    )
+    bodies = ", ".join(f"[==[{request.body.decode()}]==]" for request in requests)
+    return _SCRIPT.format(headers=f"{{{headers}}}", bodies=f"{{{bodies}}}")

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.server")
 LISTEN = "subscriptions/listen"
+TURN = 0.001  # seconds a handler may go on saying things; what it says meanwhile leaves together
 STALL = 5.0  # seconds without any call ending after which a full connection reads on
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 
@@ -82,6 +83,7 @@ class ServerConnection:
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._subscriber: Subscriber | None = None  # the legacy session's
         self._listeners = Listeners(server)
+        self._last_turn = 0.0  # when a handler that says a lot last gave others a turn
         self._flowing: asyncio.Event | None = None  # there while the client does not read
         self._largest = server.limits.max_outgoing
         self._soft_limit = server.limits.max_in_flight
@@ -431,9 +433,12 @@ class ServerConnection:
         return narrow(params, caller.version.name)
 
     async def drained(self) -> None:
-        """Give others a turn, and wait while the client does not read."""
+        """Give others a turn once in a while, and wait while the client does not read."""
         if self._flowing is None:
-            await asyncio.sleep(0)
+            now = self.loop.time()
+            if now - self._last_turn >= TURN:
+                self._last_turn = now
+                await asyncio.sleep(0)
         while self._flowing is not None:
             await self._flowing.wait()
 

@@ -2,8 +2,8 @@
 
 Uvicorn itself waits for ever for a request to begin and for a response to be read, and takes a head
 of any size. What concerns bodies and streams is the endpoint's affair. Two things are done cheaper
-than uvicorn does them, since every request pays for them: a whole response is one write, and the time
-a connection may be idle is watched by one timer, not a new one after each response.
+than uvicorn does them, since every request pays for them: the head of a response leaves with its body,
+and the time a connection may be idle is watched by one timer, not a new one after each response.
 """
 
 import asyncio
@@ -141,43 +141,54 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 class _Cycle(RequestResponseCycle):
-    """One request of uvicorn's, whose response leaves in one piece when it comes in one."""
+    """One request of uvicorn's, whose response begins in one piece with its head."""
 
-    _head: Any = None  # held back for the body that follows at once
+    _head: Any = None  # held back for the body, or the first part of it, that follows at once
 
     async def send(self, message: Any) -> None:
         """Take an event of the application."""
         head = self._head
+        if head is None and message["type"] == "http.response.start":
+            self._head = message
+            return
         if head is None:
-            if message["type"] == "http.response.start" and self._is_short(message["headers"]):
-                self._head = message
-                return
             await super().send(message)
             return
         self._head = None
-        if self.flow.write_paused or self.disconnected or message.get("more_body", False):
+        if self.flow.write_paused or self.disconnected or self.scope["method"] == "HEAD":
             await super().send(head)
             await super().send(message)
-            return
-        self._write(head["status"], head["headers"], message["body"])
+        else:
+            self._begin(head, message["body"], message.get("more_body", False))
 
-    def _is_short(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Whether the rest follows at once: its length is known, and it will be sent."""
-        known = any(name == b"content-length" for name, _ in headers)
-        return known and self.scope["method"] != "HEAD"
-
-    def _write(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        parts = [STATUS_LINE[status]]
-        for name, value in headers:
+    def _begin(self, head: Any, body: bytes, more: bool) -> None:
+        parts = [STATUS_LINE[head["status"]]]
+        self.chunked_encoding = head["status"] != 204
+        for name, value in head["headers"]:
             if name == b"connection":
                 self.keep_alive = False  # the one thing an endpoint says about it
-            else:
-                parts += (name, b": ", value, b"\r\n")
+                continue
+            if name == b"content-length":
+                self.chunked_encoding = False
+                self.expected_content_length = int(value) - len(body)
+            parts += (name, b": ", value, b"\r\n")
         if not self.keep_alive:
             parts.append(b"connection: close\r\n")
-        parts += (b"\r\n", body)
+        if self.chunked_encoding:
+            parts.append(b"transfer-encoding: chunked\r\n\r\n")
+            if body:
+                parts += (b"%x\r\n" % len(body), body, b"\r\n")
+            if not more:
+                parts.append(b"0\r\n\r\n")
+        else:
+            parts += (b"\r\n", body)
         self.transport.write(b"".join(parts))
-        self.response_started = self.response_complete = True
+        self.response_started = True
+        if not more:
+            self._complete()
+
+    def _complete(self) -> None:
+        self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()

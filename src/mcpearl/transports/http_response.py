@@ -17,7 +17,6 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 JSON = b"application/json"
 EVENTS = b"text/event-stream"
 _STALLED = 60.0  # seconds a client may take nothing of its stream
-_NOTHING: dict[str, Any] = {"type": "http.response.body", "body": b""}
 _STREAM_HEADERS = (
     (b"content-type", EVENTS),
     (b"cache-control", b"no-cache, no-transform"),
@@ -67,28 +66,23 @@ async def respond_stream(
     gone.add_done_callback(lambda _: stream.wake())
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if first:
-            await _send_part(send, first)
-        while not gone.done():
-            chunk = reader.take()
-            if chunk:
-                await _send_part(send, chunk)
-            if reader.has_news:
-                continue
-            if reader.finished:
-                await send(_NOTHING)
-                return
-            if not await reader.wait(keep_alive) and not gone.done():
+        # The head leaves with the first part, which is there now, if empty.
+        await _send_part(send, first + reader.take(), more=not reader.is_over)
+        while not (gone.done() or reader.is_over):
+            if not reader.has_news and not await reader.wait(keep_alive):
                 await _send_part(send, KEEP_ALIVE)
+            elif not gone.done():
+                chunk = reader.take()
+                await _send_part(send, chunk, more=not reader.is_over)
     except TimeoutError:
         logger.warning("a client that does not read its stream was dropped")
     finally:
         reader.close()
 
 
-async def _send_part(send: Send, chunk: bytes) -> None:
+async def _send_part(send: Send, chunk: bytes, *, more: bool = True) -> None:
     async with asyncio.timeout(_STALLED):
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": chunk, "more_body": more})
 
 
 async def disconnected(receive: Receive) -> None:

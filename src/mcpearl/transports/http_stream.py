@@ -170,6 +170,11 @@ class Reader:
         return self.stream.ended or self.stream._retry is not None or not self.current
 
     @property
+    def is_over(self) -> bool:
+        """Whether everything was taken and nothing will come."""
+        return self.finished and not self.has_news
+
+    @property
     def has_news(self) -> bool:
         """Whether something waits that this reader has not taken."""
         events = self.stream._events

@@ -58,6 +58,8 @@ class WebSocketClient(WebSocketStream, SocketClient):
         await super().open(receiver)
         request = self.core.connect()
         for name, value in self._headers.items():
+            if name in request.headers:
+                del request.headers[name]  # a name set again is there twice
             request.headers[name] = value
         self.core.send_request(request)
         self.write_own()

@@ -21,6 +21,7 @@ from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, Beat, MessageFram
 
 logger = logging.getLogger("mcpearl.websocket")
 
+_ASKING = 1.0  # seconds a client that will be refused has to send its request
 _NO_REQUEST = b"This is no HTTP request that opens a WebSocket.\n"
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
@@ -40,6 +41,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self._place = place
         self._gate = gate
         self._admitting: asyncio.Task[None] | None = None
+        self._refusal: str | None = None  # why it will not be served, told when it has asked
         self.core = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             extensions=[ServerPerMessageDeflateFactory(**DEFLATE)],
@@ -52,7 +54,9 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
     def shake_hands(self, events: Sequence[Any]) -> None:
         """Look at the client's request."""
-        if events:
+        if events and self._refusal is not None:
+            self._turn_away()
+        elif events:
             self._examine(events[0])
         elif self.core.handshake_exc is not None:
             answer = b"".join(self.core.data_to_send())
@@ -137,13 +141,20 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
     def refuse(self, reason: str) -> None:
         """Tell the client why it is not served, and have it go."""
-        if self.finished:
+        if self.finished or self._refusal is not None:
             return
         if self.core.state is State.CONNECTING:
-            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n"))
+            # Not every client can take an answer before it has asked.
+            self._refusal = reason
+            asyncio.get_running_loop().call_later(_ASKING, self._turn_away)
         else:
             self.send_close(CloseCode.TRY_AGAIN_LATER, reason)
             self.say_no_more(None)
+
+    def _turn_away(self) -> None:
+        if not self.finished:
+            said = f"{self._refusal}\n"
+            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, said))
 
     def end_writing(self) -> None:
         """Say goodbye; the client's own goodbye, or its end, closes the socket."""

@@ -63,10 +63,11 @@ def make_app(**options: Any) -> Server:
 
     @app.tool
     async def talk(lines: int, size: int, log: str, *, ctx: Context) -> int:
-        """Log lines nobody can compress as fast as they are taken, and keep in a file how many."""
+        """Log lines nobody can compress as fast as they are taken, and a dot in a file for each."""
         for number in range(lines):
             await ctx.info(f"{number}:{os.urandom(size // 2).hex()}")
-            Path(log).write_text(str(number + 1))
+            with Path(log).open("ab") as file:
+                file.write(b".")
         return lines
 
     @app.tool

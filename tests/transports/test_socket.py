@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, Unix
+from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, Unix, WebSocket
+from mcpearl.client.targets import ReachOptions, find_route
 from mcpearl.protocol.framing import ContentLengthFramer
 from mcpearl.transports.ports import bind_port
 from tests.client.peers import eventually
@@ -26,6 +27,7 @@ from tests.server.wire import HANGS, LEGACY, MODERN, meta
 from tests.transports.certificates import Authority
 from tests.transports.raw_http import free_port
 from tests.transports.suite_server import make_app
+from tests.transports.test_suite import Ear
 from tests.transports.wires import serving
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -361,6 +363,25 @@ async def test_a_client_that_is_silent_too_long_is_dropped_but_not_one_that_wait
         assert (await waiting.line())["result"]["structuredContent"] == {"result": 2}
 
 
+async def test_pongs_are_no_talk():
+    port = free_port()
+    app = make_app()
+    wire = WebSocket(port=port, idle_timeout=0.5, ping_interval=0.1, ping_timeout=5.0)
+    async with serving(app, wire), Client(f"ws://127.0.0.1:{port}") as client:
+        await client.ping()
+        await eventually(lambda: not app.connections)
+        with pytest.raises(ConnectionLost, match=r"1013 .*Nothing was said for 0\.5 s"):
+            await client.ping()
+
+
+async def test_a_client_that_never_shakes_hands_is_dropped(folder: Path):
+    own, port = Authority(folder).vouch("server"), free_port()
+    wire = Tcp(port=port, certificate=own.certificate, key=own.key, handshake_timeout=0.3)
+    async with serving(make_app(), wire):
+        silent = await bare(port)
+        assert await _last_words(silent) == b""
+
+
 async def test_a_client_that_keeps_talking_stays():
     port = free_port()
     url = f"tcp://127.0.0.1:{port}"
@@ -440,6 +461,41 @@ async def test_a_client_that_has_said_everything_still_gets_its_answers():
         assert {answer["id"] for answer in answers} == set(range(5))
 
 
+@pytest.mark.parametrize("kind", ["tcp", "unix", "ws"])
+async def test_while_one_floods_the_others_are_served(kind: str, folder: Path):
+    ticks = 0
+    app = Server("clock")
+
+    @app.tool
+    async def tick() -> int:
+        nonlocal ticks
+        ticks += 1
+        return ticks
+
+    flood, port, path = 30_000, free_port(), folder / "s"
+    wires = {
+        "tcp": (Tcp(port=port), f"tcp://127.0.0.1:{port}"),
+        "unix": (Unix(path=path), f"unix://{path}"),
+        "ws": (WebSocket(port=port), f"ws://127.0.0.1:{port}"),
+    }
+    wire, url = wires[kind]
+    async with serving(app, wire), Client(url, validate_output=False) as other:
+        route = find_route(url, ReachOptions())
+        assert route.transport is not None
+        flooding, ear = route.transport(Limits(max_outgoing=1 << 28)), Ear()
+        await flooding.open(ear)
+        for number in range(flood):
+            flooding.send(call("tick", number))
+        flooding.flush()
+        await eventually(lambda: ticks)
+        for _ in range(20):
+            await other.call_tool("tick")
+        assert ticks < flood  # it had not to wait until the flood was over
+        await eventually(lambda: len(ear.messages) == flood, 30.0)
+        assert [message["id"] for message in ear.messages] == list(range(flood))
+        await flooding.close()
+
+
 # Several wires, and the end
 
 
@@ -477,6 +533,7 @@ import sys
 sys.path[:0] = {path!r}
 from mcpearl import Tcp, Unix
 from tests.transports.suite_server import make_app
+from tests.transports.test_suite import Ear
 make_app(grace=3.0).run(Tcp(port={port}), Unix(path={unix!r}))
 """
 

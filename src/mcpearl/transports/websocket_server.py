@@ -2,7 +2,6 @@
 
 import asyncio
 import http
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -17,9 +16,14 @@ from mcpearl.transports.http_gate import Gate, Refused
 from mcpearl.transports.http_origin import Place, gathered
 from mcpearl.transports.socket import Reception, SocketServer
 from mcpearl.transports.tls import subject_of
-from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, Beat, MessageFramer, WebSocketStream
-
-logger = logging.getLogger("mcpearl.websocket")
+from mcpearl.transports.websocket import (
+    DEFLATE,
+    SUBPROTOCOL,
+    Beat,
+    MessageFramer,
+    WebSocketStream,
+    logger,
+)
 
 _ASKING = 1.0  # seconds a client that will be refused has to send its request
 _NO_REQUEST = b"This is no HTTP request that opens a WebSocket.\n"
@@ -46,6 +50,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
             subprotocols=[SUBPROTOCOL],
             extensions=[ServerPerMessageDeflateFactory(**DEFLATE)],
             max_size=reception.limits.max_message,
+            logger=logger,
         )
         SocketServer.__init__(self, reception, MessageFramer(self.core))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / name for name in ("server.md", "client.md", "schema.md")]
+PAGES = [ROOT / "docs" / name for name in ("server.md", "client.md", "schema.md", "transports.md")]
 
 
 def snippets(page: Path) -> list[str]:
@@ -64,6 +64,7 @@ def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
         ("weather_client.py", '{"city":"Lisbon","sky":"sun"}'),
         ("asking.py", "modern: {'result': 'Booked B-1001.'}"),
         ("handler.py", "Olá Ada"),
+        ("many_wires.py", "ws: {'result': 'Welcome Barbara, visitor number 3.'}"),
         ("weather_server.py", ""),
     ],
 )
@@ -101,5 +102,11 @@ def wait_for_port(port: int) -> None:
 
 
 def test_every_example_is_run():
-    tried = {"weather_client.py", "asking.py", "handler.py", "weather_server.py"}
+    tried = {
+        "weather_client.py",
+        "asking.py",
+        "handler.py",
+        "many_wires.py",
+        "weather_server.py",
+    }
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried

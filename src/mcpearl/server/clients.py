@@ -37,6 +37,7 @@ class Clients:
     def __init__(self, server: "Server", bounds: Bounds) -> None:
         self._server = server
         self.limits = server.limits
+        self.turns = server.turns
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._stays: dict[SocketServer, _Stay] = {}
@@ -113,7 +114,7 @@ class Clients:
 
     def _is_idle(self, transport: SocketServer, stay: _Stay, now: float) -> bool:
         patience = self._bounds.idle_timeout
-        if patience is None or now < transport.heard_at + patience:
+        if patience is None or now < transport.spoke_at + patience:
             return False
         return stay.connection is None or not stay.connection.end.in_flight
 

@@ -95,6 +95,7 @@ class HttpListener:
         certificate: str | None = None,
         key: str | None = None,
         reuse_port: bool = False,
+        max_connections: int = 100_000,
         websocket: str | None = None,
         listening: socket.socket | None = None,
         siblings: "Siblings | None" = None,
@@ -128,6 +129,7 @@ class HttpListener:
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
+                limit_concurrency=max_connections + 1,  # uvicorn counts the one that asks, too
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
                 timeout_graceful_shutdown=max(1, int(server.grace)),

@@ -71,7 +71,13 @@ def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
 
 def _port(wire: Tcp | WebSocket) -> TcpPort:
     tls = server_context(wire.certificate, wire.key, wire.client_ca)
-    return TcpPort(wire.host, wire.port, tls, reuse_port=wire.reuse_port)
+    return TcpPort(
+        wire.host,
+        wire.port,
+        tls,
+        handshake_timeout=wire.handshake_timeout,
+        reuse_port=wire.reuse_port,
+    )
 
 
 def _byte_stream(clients: Clients, wire: Tcp | Unix) -> MakeProtocol:

@@ -23,6 +23,7 @@ from mcpearl.server.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
 from mcpearl.server.tools import ToolEntry
 from mcpearl.transports.transport import Transport
+from mcpearl.transports.turns import Turns
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
 from mcpearl.types.resources import ReadResourceResult
 from mcpearl.types.tools import Tool, ToolAnnotations
@@ -83,6 +84,7 @@ class Server:
         self.connections: set[ServerConnection] = set()
         self.unwinding: set[asyncio.Task[None]] = set()  # cancelled calls that have not ended yet
         self.subscriptions = Subscriptions()
+        self.turns = Turns()  # of clients on sockets
         self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
         self._pool = ThreadPool(threads)
         self._tool_timeout = tool_timeout

@@ -408,7 +408,7 @@ class Endpoint:
         await send({"type": "lifespan.shutdown.complete"})
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Endpoint"]:
+    async def running(self) -> AsyncIterator[None]:
         """Hold the server up, for an application this one is mounted in.
 
         >>> asgi_app = app.asgi()
@@ -416,7 +416,7 @@ class Endpoint:
         """
         async with nullcontext() if self._lifespan is None else self._lifespan():
             try:
-                yield self
+                yield
             finally:
                 await self.close()
 

@@ -26,9 +26,16 @@ class TcpPort:
     """A port, with TLS where there is a context for it. With `reuse_port` processes share it."""
 
     def __init__(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None, *, reuse_port: bool = False
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        handshake_timeout: float = 30.0,
+        reuse_port: bool = False,
     ) -> None:
         self._address = TcpAddress(host, port, tls)
+        self._handshake_timeout = None if tls is None else handshake_timeout
         self._reuse_port = reuse_port
         self._front: asyncio.Server | None = None
 
@@ -40,7 +47,11 @@ class TcpPort:
         place = self._address
         listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
         self._front = await asyncio.get_running_loop().create_server(
-            make, sock=listening, ssl=place.tls, backlog=_BACKLOG
+            make,
+            sock=listening,
+            ssl=place.tls,
+            ssl_handshake_timeout=self._handshake_timeout,
+            backlog=_BACKLOG,
         )
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from mcpearl.transports.addresses import Address
 from mcpearl.transports.stream import StreamProtocol
 from mcpearl.transports.tls import subject_of
 from mcpearl.transports.transport import Receiver
+from mcpearl.transports.turns import AT_ONCE, Turns, Unread
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _LINGER = 1.0  # seconds a peer has to read the last of what it was sent, and close its side
@@ -25,6 +26,7 @@ class Reception(Protocol):
     """What a server's socket asks of the server."""
 
     limits: Limits
+    turns: Turns
 
     def enter(self, transport: "SocketServer") -> bool:
         """Count a client that has just connected; False for one that is one too many."""
@@ -61,7 +63,7 @@ class SocketTransport(StreamProtocol):
             framing = framer_named(framing, limits.max_message)
         super().__init__(_Nobody(), limits, framing)
         self.opened_at = 0.0  # by the loop's clock
-        self.heard_at = 0.0  # when something was last read
+        self.spoke_at = 0.0  # when something of a message was last read
         self.has_spoken = False  # whether a whole message has come
         self.is_gone = True  # there is no socket yet, or no more
         self._now: Any = None  # the loop's clock
@@ -73,17 +75,24 @@ class SocketTransport(StreamProtocol):
         """Begin."""
         self.wire = cast("asyncio.Transport", transport)
         self._now = asyncio.get_running_loop().time
-        self.opened_at = self.heard_at = self._now()
+        self.opened_at = self.spoke_at = self._now()
         self.is_gone = False
         self.outbox.attach(self.wire)
 
     def data_received(self, data: bytes) -> None:
-        """Cut what was read into messages and pass them on."""
-        self.heard_at = self._now()
+        """Take what was read."""
+        self.take_bytes(data)
+
+    def take_bytes(self, data: bytes) -> int:
+        """Cut bytes into messages and pass them on; how many that were."""
+        if self.finished:
+            return 0
+        self.spoke_at = self._now()
         frames = self.framer.feed(data)
-        if frames and not self.finished:
+        if frames:
             self.has_spoken = True
             self.receiver.received(frames)
+        return len(frames)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the socket is closed."""
@@ -161,16 +170,60 @@ class SocketServer(SocketTransport):
         super().__init__(reception.limits, framing)
         self.reception = reception
         self._has_ended = False  # whether the client said that it will send nothing more
+        self._unread = Unread()
+        self._is_wanted = True  # whether the receiver takes messages
+        self._call_soon: Any = None  # the loop's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, if there is room for one more."""
         super().connection_made(transport)
+        self._call_soon = asyncio.get_running_loop().call_soon
         if self.reception.enter(self):
             self.take_in()
 
     def take_in(self) -> None:
         """Let the client talk."""
         self.receiver = self.reception.receive(self, subject_of(self.wire))
+
+    # Reading, in turns
+
+    def data_received(self, data: bytes) -> None:
+        """Take what was read: little at once, much in pieces, so that others have their turn."""
+        if len(data) <= AT_ONCE and not self._unread:
+            self.reception.turns.speaker = self
+            self.take_bytes(data)
+            return
+        self._unread.put(data)
+        self.wire.pause_reading()
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        unread = self._unread
+        if self.is_gone or not self._is_wanted or not unread:
+            return
+        unread.begin(self.reception.turns, self)
+        # Parts of a message are no work; a turn is over when something was to be done.
+        while not self.take_bytes(unread.take()) and unread:
+            pass
+        if unread:
+            self._call_soon(self._take_turn)
+        elif self._is_wanted:
+            super().resume()
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._is_wanted = False
+        super().pause()
+
+    def resume(self) -> None:
+        """Read again, after what was read already."""
+        self._is_wanted = True
+        if self._unread:
+            self._call_soon(self._take_turn)
+        else:
+            super().resume()
+
+    # Coming and going
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the client go."""

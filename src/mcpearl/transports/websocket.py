@@ -5,6 +5,7 @@ end, and what becomes of frames that are no message. The handshakes are in files
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame as Message
 from mcpearl.protocol.framing import FrameError
 from mcpearl.transports.socket import SocketTransport
+
+logger = logging.getLogger("mcpearl.websocket")
 
 SUBPROTOCOL = Subprotocol("mcp")
 DEFLATE_FROM = 8192  # bytes of a message that are worth compressing
@@ -51,6 +54,7 @@ class MessageFramer:
         self._is_client = core.side is Side.CLIENT
         self._begun: list[bytes] = []  # of a message in several frames
         self._is_text = False  # whether that message is text
+        self.was_control = False  # whether what was read last were pings, pongs and the like
 
     def feed(self, data: bytes) -> list[Message]:
         """Take bytes as they were read; give the messages they complete."""
@@ -60,12 +64,16 @@ class MessageFramer:
     def messages(self, events: Sequence[Any]) -> list[Message]:
         """Give what the application is sent of these events."""
         found: list[Message] = []
+        self.was_control = bool(events)
         for event in events:
             opcode = event.opcode
             if opcode is Opcode.TEXT and event.fin:
                 found.append(bytes(event.data))
             elif opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
                 self._continue(event, found)
+                self.was_control = False
+        if found:
+            self.was_control = False
         return found
 
     def _continue(self, frame: Frame, found: list[Message]) -> None:
@@ -97,8 +105,9 @@ class WebSocketStream(SocketTransport):
     _beat_timer: asyncio.TimerHandle | None = None
     _pinged_at = 0.0  # when a sign of life was asked for that has not come
     _reading = True
+    heard_at = 0.0  # when anything was last read, be it a pong
 
-    def data_received(self, data: bytes) -> None:
+    def take_bytes(self, data: bytes) -> int:
         """Take what was read: of the handshake, or messages."""
         self.heard_at = self._now()
         core = self.core
@@ -106,8 +115,14 @@ class WebSocketStream(SocketTransport):
             if not self.finished:
                 core.receive_data(data)
                 self.shake_hands(core.events_received())
-        elif core.state is not State.CLOSED:
-            self.take(self.framer.feed(data))
+            return 0
+        if core.state is State.CLOSED:
+            return 0
+        messages = self.framer.feed(data)
+        if not self.framer.was_control:
+            self.spoke_at = self.heard_at
+        self.take(messages)
+        return len(messages)
 
     def shake_hands(self, events: Sequence[Any]) -> None:
         """Go on with the handshake."""
@@ -173,6 +188,7 @@ class WebSocketStream(SocketTransport):
 
     def begin_beat(self) -> None:
         """Look after the peer from now on."""
+        self.heard_at = self._now()
         interval = self.beat.interval
         if interval is not None:
             self._beat_in(interval, interval)

@@ -17,7 +17,14 @@ from mcpearl.transports.addresses import CONNECT_TIMEOUT, TcpAddress
 from mcpearl.transports.socket import SocketClient
 from mcpearl.transports.tls import Tls, client_context
 from mcpearl.transports.transport import Receiver
-from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, Beat, MessageFramer, WebSocketStream
+from mcpearl.transports.websocket import (
+    DEFLATE,
+    SUBPROTOCOL,
+    Beat,
+    MessageFramer,
+    WebSocketStream,
+    logger,
+)
 
 
 class WebSocketClient(WebSocketStream, SocketClient):
@@ -45,6 +52,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
             subprotocols=[SUBPROTOCOL],
             extensions=[ClientPerMessageDeflateFactory(**DEFLATE)],
             max_size=limits.max_message,
+            logger=logger,
         )
         self._headers = dict(headers or {})
         self._opened: asyncio.Future[None] | None = None  # there while the handshake goes on
@@ -58,6 +66,8 @@ class WebSocketClient(WebSocketStream, SocketClient):
         await super().open(receiver)
         request = self.core.connect()
         for name, value in self._headers.items():
+            if name in request.headers:
+                del request.headers[name]  # a name set again is there twice
             request.headers[name] = value
         self.core.send_request(request)
         self.write_own()

@@ -2,7 +2,6 @@
 
 import asyncio
 import http
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -17,10 +16,16 @@ from mcpearl.transports.http_gate import Gate, Refused
 from mcpearl.transports.http_origin import Place, gathered
 from mcpearl.transports.socket import Reception, SocketServer
 from mcpearl.transports.tls import subject_of
-from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, Beat, MessageFramer, WebSocketStream
+from mcpearl.transports.websocket import (
+    DEFLATE,
+    SUBPROTOCOL,
+    Beat,
+    MessageFramer,
+    WebSocketStream,
+    logger,
+)
 
-logger = logging.getLogger("mcpearl.websocket")
-
+_ASKING = 1.0  # seconds a client that will be refused has to send its request
 _NO_REQUEST = b"This is no HTTP request that opens a WebSocket.\n"
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
@@ -40,10 +45,12 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self._place = place
         self._gate = gate
         self._admitting: asyncio.Task[None] | None = None
+        self._refusal: str | None = None  # why it will not be served, told when it has asked
         self.core = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             extensions=[ServerPerMessageDeflateFactory(**DEFLATE)],
             max_size=reception.limits.max_message,
+            logger=logger,
         )
         SocketServer.__init__(self, reception, MessageFramer(self.core))
 
@@ -52,7 +59,9 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
     def shake_hands(self, events: Sequence[Any]) -> None:
         """Look at the client's request."""
-        if events:
+        if events and self._refusal is not None:
+            self._turn_away()
+        elif events:
             self._examine(events[0])
         elif self.core.handshake_exc is not None:
             answer = b"".join(self.core.data_to_send())
@@ -137,13 +146,20 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
     def refuse(self, reason: str) -> None:
         """Tell the client why it is not served, and have it go."""
-        if self.finished:
+        if self.finished or self._refusal is not None:
             return
         if self.core.state is State.CONNECTING:
-            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, f"{reason}\n"))
+            # Not every client can take an answer before it has asked.
+            self._refusal = reason
+            asyncio.get_running_loop().call_later(_ASKING, self._turn_away)
         else:
             self.send_close(CloseCode.TRY_AGAIN_LATER, reason)
             self.say_no_more(None)
+
+    def _turn_away(self) -> None:
+        if not self.finished:
+            said = f"{self._refusal}\n"
+            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, said))
 
     def end_writing(self) -> None:
         """Say goodbye; the client's own goodbye, or its end, closes the socket."""

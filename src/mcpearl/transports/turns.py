@@ -1,0 +1,56 @@
+"""Taking turns: a peer that sends much is taken a little at a time while others send too.
+
+The loop hands over whatever it could read of one peer before it looks at the next, and that can be
+thousands of messages. Who is alone is taken in ever larger pieces; when another has spoken in between,
+in small ones.
+"""
+
+from typing import Any
+
+AT_ONCE = 4096  # bytes that are taken as they come
+SMALLEST = 1024  # bytes of a turn: a few messages, and some ten microseconds of work
+LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long somebody new may have to wait
+
+
+class Turns:
+    """Who spoke last, of those who share a loop."""
+
+    __slots__ = ("speaker",)
+
+    def __init__(self) -> None:
+        self.speaker: Any = None
+
+
+class Unread:
+    """What was read of one peer and has not had its turn."""
+
+    __slots__ = ("_data", "_share", "_taken")
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._taken = 0  # bytes of it that had their turn
+        self._share = SMALLEST  # bytes for one turn
+
+    def __bool__(self) -> bool:
+        return bool(self._data)
+
+    def put(self, data: bytes) -> None:
+        """Add what was read."""
+        self._data = self._data[self._taken :] + data if self._data else data
+        self._taken = 0
+
+    def begin(self, turns: Turns, speaker: Any) -> None:
+        """Settle how much this turn is worth."""
+        alone = turns.speaker is speaker
+        turns.speaker = speaker
+        self._share = min(2 * self._share, LARGEST) if alone else SMALLEST
+
+    def take(self) -> bytes:
+        """Give the next piece."""
+        start = self._taken
+        self._taken = end = start + self._share
+        piece = self._data[start:end]
+        if end >= len(self._data):
+            self._data = b""
+            self._taken = 0
+        return piece

@@ -1,0 +1,95 @@
+"""Wires by name and as objects: what they are given, and what they say of mistakes."""
+
+import asyncio
+
+import pytest
+
+import mcpearl
+from mcpearl import Client, Http, Server, Tcp, Unix, WebSocket
+from mcpearl.server.wires import named
+from tests.client.peers import eventually
+from tests.transports.raw_http import Raw, free_port
+from tests.transports.suite_server import make_app
+from tests.transports.wires import serving
+
+
+def test_names_become_objects_with_their_options():
+    (tcp,) = named(("tcp",), {"port": 1234})
+    assert tcp == Tcp(port=1234)
+    http, ws = named(("http", "ws"), {})
+    assert isinstance(http, Http)
+    assert ws == WebSocket()
+
+
+@pytest.mark.parametrize(
+    ("wires", "options", "error", "says"),
+    [
+        (("telepathy",), {}, ValueError, "unknown transport 'telepathy'; there is 'stdio', 'http'"),
+        (("tcp",), {"prt": 1}, TypeError, "cannot serve on 'tcp': Unexpected keyword argument"),
+        (("unix",), {}, TypeError, "cannot serve on 'unix': Missing required argument 'path'"),
+        (("http", "tcp"), {"port": 1}, TypeError, "write several as `Http"),
+        ((Tcp(),), {"port": 1}, TypeError, r"options \(port\) go with one wire by name"),
+    ],
+)
+async def test_mistakes_are_named(wires: tuple, options: dict, error: type, says: str):
+    with pytest.raises(error, match=says):
+        await Server("any").serve(*wires, **options)
+
+
+async def test_every_wire_at_once(tmp_path_factory: pytest.TempPathFactory):
+    path = tmp_path_factory.mktemp("w") / "s"
+    http, tcp, ws = free_port(), free_port(), free_port()
+    wires = Http(port=http, websocket="/ws"), Tcp(port=tcp), WebSocket(port=ws), Unix(path=path)
+    async with serving(make_app(), *wires):
+        for number, url in enumerate(
+            (
+                f"http://127.0.0.1:{http}/mcp",
+                f"ws://127.0.0.1:{http}/ws",
+                f"tcp://127.0.0.1:{tcp}",
+                f"ws://127.0.0.1:{ws}",
+                f"unix://{path}",
+            ),
+            1,
+        ):
+            async with Client(url) as client:
+                await client.call_tool("work", {"number": number})
+                begun = (await client.call_tool("report")).structured_content["begun"]
+                assert begun == list(range(1, number + 1))
+    for port in (http, tcp, ws):
+        with pytest.raises(OSError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_http_tells_the_one_connection_too_many():
+    port = free_port()
+    app = make_app()
+    async with serving(app, Http(port=port, max_connections=2)):
+        raw = Raw(port)
+        idle = [await raw.connect() for _ in range(2)]
+        await asyncio.sleep(0.05)
+        assert (await raw.call("add", {"a": 1, "b": 2})).status == 503
+        for _, writer in idle:
+            writer.close()
+
+        async def room() -> bool:
+            return (await raw.call("add", {"a": 1, "b": 2})).status == 200
+
+        for _ in range(100):
+            if await room():
+                break
+            await asyncio.sleep(0.02)
+        assert await room()
+
+
+async def test_the_servers_sockets_are_closed_when_it_was_never_used():
+    port = free_port()
+    async with serving(make_app(), Tcp(port=port)):
+        pass
+    async with serving(make_app(), Tcp(port=port)), Client(f"tcp://127.0.0.1:{port}") as client:
+        await eventually(lambda: client.era == "modern")
+
+
+def test_the_wires_are_public():
+    for name in ("Http", "Stdio", "Tcp", "Unix", "WebSocket", "Tls", "Transport", "Receiver"):
+        assert name in mcpearl.__all__
+        assert getattr(mcpearl, name)

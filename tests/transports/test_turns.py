@@ -1,0 +1,42 @@
+"""Taking turns: how much of one peer is taken before the others are looked at."""
+
+from mcpearl.transports.turns import LARGEST, SMALLEST, Turns, Unread
+
+
+def turn(unread: Unread, turns: Turns, who: str) -> bytes:
+    unread.begin(turns, who)
+    return unread.take()
+
+
+def test_who_is_alone_is_taken_in_ever_larger_pieces():
+    turns, unread = Turns(), Unread()
+    data = bytes(10 * LARGEST)
+    unread.put(data)
+    sizes = []
+    while unread:
+        sizes.append(len(turn(unread, turns, "one")))
+    assert sum(sizes) == len(data)
+    assert sizes[:3] == [SMALLEST, 2 * SMALLEST, 4 * SMALLEST]
+    assert max(sizes) == LARGEST
+
+
+def test_who_is_not_alone_is_taken_in_small_ones():
+    turns, unread = Turns(), Unread()
+    unread.put(bytes(10 * LARGEST))
+    for _ in range(10):
+        turn(unread, turns, "one")
+    turns.speaker = "other"
+    assert len(turn(unread, turns, "one")) == SMALLEST
+    assert len(turn(unread, turns, "one")) == 2 * SMALLEST
+
+
+def test_nothing_is_lost_or_told_twice():
+    turns, unread = Turns(), Unread()
+    data = bytes(range(256)) * 100
+    unread.put(data[:5000])
+    found = turn(unread, turns, "one")
+    unread.put(data[5000:])
+    while unread:
+        found += turn(unread, turns, "one")
+    assert found == data
+    assert not unread

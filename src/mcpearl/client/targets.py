@@ -51,6 +51,8 @@ class Route(NamedTuple):
     """Whether each transport is a new process: what was learned of one holds for the next."""
     transport: Callable[[Limits], Transport] | None = None
     server: "Server | None" = None
+    reopens: bool = True
+    """Whether there can be another connection after one is lost."""
 
 
 def find_route(target: Any, options: ReachOptions) -> Route:
@@ -60,7 +62,8 @@ def find_route(target: Any, options: ReachOptions) -> Route:
         return Route(f"memory:{target.name}", f"memory:{number}", server=target)
     if hasattr(target, "open") and hasattr(target, "send"):
         name = f"transport:{type(target).__name__}"
-        return Route(name, f"transport:{next(_numbers)}", transport=lambda _: target)
+        identity = f"transport:{next(_numbers)}"
+        return Route(name, identity, transport=lambda _: target, reopens=False)
     if isinstance(target, Mapping):
         return _configured(target, options)
     if isinstance(target, (str, Path)):

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET
 
 from mcpearl.protocol.client_end import LISTEN
-from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.protocol.errors import ConnectionLost, SessionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import VERSIONS
@@ -66,6 +66,8 @@ class HttpTransport:
     it the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
     """
 
+    keeps_alive = True  # requests have their timeouts, and streams the system's own probes
+
     def __init__(
         self,
         url: str,
@@ -101,6 +103,8 @@ class HttpTransport:
         self._slots = asyncio.Semaphore(max_exchanges)
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._retiring: asyncio.Task[None] | None = None  # while a session the server ended goes
+        self._not_run: dict[RequestId, str] = {}  # requests it did not take, and why
         self._closing = False
         self._finished = False
 
@@ -137,6 +141,9 @@ class HttpTransport:
         outgoing = exchange.outgoing
         if outgoing.is_request:
             assert outgoing.id is not UNSET
+            if self._retiring is not None:
+                self._not_run[outgoing.id] = "the server ended the session"
+                return
             self._exchanges[outgoing.id] = exchange
             self._unsent.add(exchange)
             task = exchange.task = self._spawn(self._request(exchange, outgoing.id))
@@ -175,10 +182,11 @@ class HttpTransport:
                     self._make_way(exchange)
                 async with self._slots:
                     await self._post(exchange)
+        except SessionEnded as error:
+            self._not_run.update({} if error.sent else {id: error.reason})
+            self._retire(error)
         except WireError as error:
             self._fail(id, ConnectionLost(error.reason, maybe_executed=error.sent))
-            if isinstance(error, SessionEnded):
-                self._lose(ConnectionLost(error.reason, maybe_executed=True))
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
@@ -213,7 +221,7 @@ class HttpTransport:
             async with asyncio.timeout(_NOTICE_TIMEOUT):
                 await self._post(exchange)
         except SessionEnded as error:
-            self._lose(ConnectionLost(error.reason, maybe_executed=True))
+            self._retire(error)
         except (WireError, TimeoutError) as error:
             logger.warning("%s was not delivered: %s", exchange.name, _reason(error))
         except Exception:
@@ -324,7 +332,7 @@ class HttpTransport:
         try:
             await self._streams.stand()
         except SessionEnded as error:
-            self._lose(ConnectionLost(error.reason, maybe_executed=True))
+            self._retire(error)
 
     async def _is_old(self) -> bool:
         """Whether the server speaks HTTP+SSE: then its stream stays open and says where to POST."""
@@ -369,10 +377,25 @@ class HttpTransport:
         else:
             self._receiver.received([connection_failure(id, lost)])
 
+    def _retire(self, ended: SessionEnded) -> None:
+        """Let the other requests of a session that is no more find out for themselves, then end."""
+        if self._retiring is None and not self._finished:
+            self._retiring = self._spawn(self._outlive(ended))
+
+    async def _outlive(self, ended: SessionEnded) -> None:
+        current = asyncio.current_task()
+        others = {exchange.task for exchange in self._exchanges.values() if exchange.task}
+        others = {task for task in others if task is not current and not task.done()}
+        if others:
+            await asyncio.wait(others, timeout=_FAREWELL)
+        self._lose(SessionLost(ended.reason, maybe_executed=True))
+
     def _lose(self, reason: ConnectionLost | None) -> None:
         """Let go of everything and report the end, once."""
         if self._finished:
             return
+        for id, why in self._not_run.items():
+            self._fail(id, SessionLost(f"not sent: {why}"))
         self._finished = True
         current = asyncio.current_task()
         for task in list(self._tasks):

@@ -41,7 +41,6 @@ REPEATABLE = frozenset(
         "tools/list",
     }
 )
-_MAX_REPEATS = 3  # of a request that is cut off again and again on a connection that stands
 
 
 class Asking:
@@ -221,7 +220,7 @@ class Asking:
         """Wait before asking again on a connection that stands, where only the exchange broke."""
         assert self._link.reconnect is not None
         delay = self._link.reconnect.delay(repeats - 1)
-        if repeats > _MAX_REPEATS or asyncio.get_running_loop().time() + delay >= deadline:
+        if asyncio.get_running_loop().time() + delay >= deadline:
             raise lost
         await asyncio.sleep(delay)
 

@@ -362,10 +362,12 @@ class ServerConnection:
 
     def _abort(self, call: Call) -> None:
         """Stop a handler; the server stays up until it has ended."""
-        if call.work is not None and not call.work.done():
-            call.work.cancel()
-            self.server.unwinding.add(call.work)
-            call.work.add_done_callback(self.server.unwinding.discard)
+        # A cancelled task keeps its frames, and so the call: they must not hold each other for long.
+        work, call.work = call.work, None
+        if work is not None and not work.done():
+            work.cancel()
+            self.server.unwinding.add(work)
+            work.add_done_callback(self.server.unwinding.discard)
 
     # Subscriptions
 

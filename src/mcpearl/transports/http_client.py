@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET
 
 from mcpearl.protocol.client_end import LISTEN
-from mcpearl.protocol.errors import ConnectionLost, SessionLost
+from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, SessionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import VERSIONS
@@ -28,6 +28,7 @@ from mcpearl.transports.http_link import (
     REDIRECTS,
     Auth,
     HttpLink,
+    Oversized,
     SessionEnded,
     is_stream,
     kind_of,
@@ -120,7 +121,7 @@ class HttpTransport:
 
     def send(self, message: bytes) -> None:
         """Take one message: its exchange begins now and is nobody else's."""
-        if self._closing or self._finished or self._receiver is None:
+        if self._is_over or self._receiver is None:
             return
         outgoing = read_outgoing(message)
         if outgoing.version is not None:
@@ -136,6 +137,10 @@ class HttpTransport:
         if cancelled is not None and exchange is None and self._modern:
             return
         self._begin(_Exchange(outgoing, message, exchange))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._closing or self._finished
 
     def _begin(self, exchange: "_Exchange") -> None:
         outgoing = exchange.outgoing
@@ -185,6 +190,8 @@ class HttpTransport:
         except SessionEnded as error:
             self._not_run.update({} if error.sent else {id: error.reason})
             self._retire(error)
+        except Oversized as error:
+            self._fail(id, LimitReached(f"{error.reason}: see `Limits.max_message`"))
         except WireError as error:
             self._fail(id, ConnectionLost(error.reason, maybe_executed=error.sent))
         except Exception as error:
@@ -212,7 +219,7 @@ class HttpTransport:
         await self._deliver(exchange)
         if exchange.gives_up is not None:
             exchange.gives_up.give_up()
-        elif exchange.starts_session and self._link.endpoint is None and not self._closing:
+        elif exchange.starts_session and self._link.endpoint is None and not self._is_over:
             self._spawn(self._stand())
 
     async def _deliver(self, exchange: "_Exchange") -> None:
@@ -223,9 +230,16 @@ class HttpTransport:
         except SessionEnded as error:
             self._retire(error)
         except (WireError, TimeoutError) as error:
-            logger.warning("%s was not delivered: %s", exchange.name, _reason(error))
-        except Exception:
-            logger.exception("%s was not delivered", exchange.name)
+            self._undelivered(exchange, _reason(error))
+        except Exception as error:
+            logger.exception("the exchange of %s failed", exchange.name)
+            self._undelivered(exchange, str(error))
+
+    def _undelivered(self, exchange: "_Exchange", reason: str) -> None:
+        if exchange.starts_session:  # without it the server will take nothing else
+            self._lose(ConnectionLost(f"the session could not be opened: {reason}"))
+        else:
+            logger.warning("%s was not delivered: %s", exchange.name, reason)
 
     def _sent(self, exchange: "_Exchange") -> None:
         exchange.has_left = True
@@ -303,9 +317,7 @@ class HttpTransport:
         while part := await connection.chunk():
             size += len(part)
             if size > self._max_message:
-                raise WireError(
-                    f"the server's answer is over the limit of {self._max_message} bytes", sent=True
-                )
+                raise Oversized("the server's answer", self._max_message)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -367,15 +379,15 @@ class HttpTransport:
 
     # Ending
 
-    def _fail(self, id: RequestId, lost: ConnectionLost) -> None:
+    def _fail(self, id: RequestId, error: McpearlError) -> None:
         """Tell of one request that it will not be answered."""
         if self._receiver is None or self._finished:
             return
         failed = getattr(self._receiver, "failed", None)
         if failed is not None:
-            failed(id, lost)
+            failed(id, error)
         else:
-            self._receiver.received([connection_failure(id, lost)])
+            self._receiver.received([connection_failure(id, error)])
 
     def _retire(self, ended: SessionEnded) -> None:
         """Let the other requests of a session that is no more find out for themselves, then end."""
@@ -396,6 +408,9 @@ class HttpTransport:
             return
         for id, why in self._not_run.items():
             self._fail(id, SessionLost(f"not sent: {why}"))
+        for id, exchange in self._exchanges.items():
+            if not exchange.has_left:
+                self._fail(id, ConnectionLost("not sent: the connection ended before"))
         self._finished = True
         current = asyncio.current_task()
         for task in list(self._tasks):
@@ -407,7 +422,7 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Let what was taken leave, give up what waits, and end the session."""
-        if not self._closing and not self._finished:
+        if not self._is_over:
             self._closing = True
             try:
                 await self._part()

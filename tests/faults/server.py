@@ -82,7 +82,7 @@ def wire(text: str) -> Any:
         case "unix":
             return Unix(path=place)
         case "http":
-            return Http(port=int(place), idle_timeout=float(os.environ.get("SESSION_IDLE", "1800")))
+            return Http(port=int(place), idle_timeout=float(os.environ.get("SESSION_IDLE", "1")))
     raise SystemExit(f"no wire {name!r}")
 
 

@@ -5,6 +5,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -29,9 +30,16 @@ PATIENCE = 30.0  # seconds after which a test fails instead of waiting on
 
 
 def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody has, and nobody gets by chance: the system hands out those above 32768."""
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 class ServerProcess:
@@ -60,6 +68,7 @@ class ServerProcess:
         )
         deadline = time.monotonic() + PATIENCE
         while not all(map(_answers, (self.tcp, self.http))):
+            assert self._process.poll() is None, "the server did not start; see server.log"
             assert time.monotonic() < deadline
             time.sleep(0.02)
 

@@ -7,7 +7,7 @@ import pytest
 
 from .world import ServerProcess, World
 
-WIRES = ["stdio", "tcp", "unix", "http"]
+WIRES = ["stdio", "tcp", "tls", "unix", "http", "ws"]
 
 
 @pytest.fixture(scope="session")

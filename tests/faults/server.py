@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpearl import Keepalive, Server
-from mcpearl.server.wires import Http, Stdio, Tcp, Unix
+from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
 from mcpearl.types.tools import ToolAnnotations
 
 KEEPALIVE = Keepalive(
@@ -79,6 +79,9 @@ def wire(text: str) -> Any:
         case "tls":
             port, certificate, key = place.split(",")
             return Tcp(port=int(port), certificate=certificate, key=key)
+        case "ws":
+            times = KEEPALIVE.interval, KEEPALIVE.patience
+            return WebSocket(port=int(place), ping_interval=times[0], ping_timeout=times[1])
         case "unix":
             return Unix(path=place)
         case "http":

@@ -25,6 +25,7 @@ def address(server: ServerProcess, wire: str) -> str:
         "tcp": f"tcp://127.0.0.1:{server.tcp}",
         "unix": f"unix://{server.unix}",
         "http": f"http://127.0.0.1:{server.http}/mcp",
+        "ws": f"ws://127.0.0.1:{server.ws}/",
     }[wire]
 
 
@@ -36,11 +37,11 @@ async def until(server: ServerProcess, so: Callable[[dict[str, Any]], bool]) -> 
 
 
 @BOTH
-@pytest.mark.parametrize("wire", ["tcp", "unix", "http"])
+@pytest.mark.parametrize("wire", ["tcp", "unix", "http", "ws"])
 async def test_killed_while_holding_a_thousand_subscriptions(
     wary_server: ServerProcess, wire: str, protocol: str
 ) -> None:
-    await wary_server.counts()
+    await wary_server.warm_up()
     before = await wary_server.counts()
     with subprocess.Popen(
         [sys.executable, HERE / "holder.py", address(wary_server, wire), protocol, "1000"],
@@ -100,7 +101,7 @@ def say(peer: socket.socket, message: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("wire", ["tcp", "unix"])
 async def test_a_silent_client_is_asked_and_let_go(wary_server: ServerProcess, wire: str) -> None:
-    await wary_server.counts()
+    await wary_server.warm_up()
     before = await wary_server.counts()
     with greeted(wary_server, wire) as peer:
         say(peer, {"id": 2, "method": "resources/subscribe", "params": {"uri": "thing://1"}})
@@ -140,7 +141,7 @@ async def test_a_client_that_answers_pings_stays(wary_server: ServerProcess, wir
 
 @pytest.mark.parametrize("wire", ["tcp", "unix"])
 async def test_slow_readers_cost_only_themselves(server: ServerProcess, wire: str) -> None:
-    await server.counts()
+    await server.warm_up()
     before = await server.counts()
     params = {"name": "blob", "arguments": {"size": 200_000}}
     sizes = []
@@ -167,10 +168,10 @@ def resident(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) // 1024
 
 
-@pytest.mark.parametrize("wire", ["tcp", "unix", "http"])
+@pytest.mark.parametrize("wire", ["tcp", "unix", "http", "ws"])
 async def test_garbage_from_a_client(lasting_server: ServerProcess, wire: str) -> None:
     server = lasting_server
-    await server.counts()
+    await server.warm_up()
     before = await server.counts()
     garbage = [b"\x00\xff\xfe" * 100 + b"\n", b"{}\n", b"[" * 5000 + b"\n", os.urandom(5000)]
     async with Client(address(server, wire), reconnect=False) as client:
@@ -179,7 +180,7 @@ async def test_garbage_from_a_client(lasting_server: ServerProcess, wire: str) -
                 peer = socket.socket(socket.AF_UNIX)
                 peer.connect(str(server.unix))
             else:
-                port = server.tcp if wire == "tcp" else server.http
+                port = getattr(server, wire)
                 peer = socket.create_connection(("127.0.0.1", port))
             with peer:
                 peer.sendall(data)
@@ -187,11 +188,12 @@ async def test_garbage_from_a_client(lasting_server: ServerProcess, wire: str) -
     await until(server, lambda now: now["connections"] <= before["connections"])
 
 
-async def test_a_frozen_client_is_let_go(wary_server: ServerProcess) -> None:
-    await wary_server.counts()
+@pytest.mark.parametrize("wire", ["tcp", "ws"])
+async def test_a_frozen_client_is_let_go(wary_server: ServerProcess, wire: str) -> None:
+    await wary_server.warm_up()
     before = await wary_server.counts()
     with subprocess.Popen(
-        [sys.executable, HERE / "holder.py", address(wary_server, "tcp"), LEGACY, "10"],
+        [sys.executable, HERE / "holder.py", address(wary_server, wire), LEGACY, "10"],
         stdout=subprocess.PIPE,
     ) as holder:
         assert holder.stdout is not None

@@ -9,9 +9,7 @@ import random
 
 import pytest
 
-from mcpearl import Reconnect
-from mcpearl.client import handshake
-from mcpearl.client.client import Client
+from mcpearl import Client, Reconnect
 
 from .world import LEGACY, MODERN, Outcomes, World
 
@@ -24,6 +22,8 @@ AT_ONCE = Reconnect(delays=(0.0, 0.005))
         ("tcp", MODERN, 1000),
         ("tcp", LEGACY, 1000),
         ("unix", MODERN, 300),
+        ("tls", MODERN, 100),
+        ("ws", MODERN, 300),
         ("http", MODERN, 300),
         ("http", LEGACY, 300),
         ("stdio", LEGACY, 20),
@@ -32,10 +32,8 @@ AT_ONCE = Reconnect(delays=(0.0, 0.005))
 async def test_nothing_runs_twice(world: World, protocol: str, cuts: int) -> None:
     chance = random.Random(20)
     outcomes = {"charge": Outcomes(), "put": Outcomes()}
-    handshake.forget()
     clients = [
-        Client(world.target, protocol=protocol, reconnect=AT_ONCE, validate_output=False)
-        for _ in range(4)
+        world.client(protocol=protocol, reconnect=AT_ONCE, validate_output=False) for _ in range(4)
     ]
     for client in clients:
         await client.connect()

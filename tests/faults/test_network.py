@@ -63,7 +63,10 @@ async def told_again(client: Client, heard: list[Any], uri: str) -> None:
 
 @pytest.mark.parametrize(
     ("wire", "protocol"),
-    [(w, p) for w in ("tcp", "unix", "http") for p in (LEGACY, MODERN)] + [("stdio", MODERN)],
+    [
+        *((wire, LEGACY) for wire in ("tcp", "unix", "http", "ws")),
+        *((wire, MODERN) for wire in ("tcp", "tls", "http", "ws", "stdio")),
+    ],
 )
 async def test_a_hundred_cuts_in_a_row(world: World, protocol: str) -> None:
     outcomes = Outcomes()
@@ -114,7 +117,7 @@ async def test_the_first_connection_is_not_waited_for(world: World) -> None:
         await world.client().connect()
 
 
-@pytest.mark.parametrize("wire", ["tcp", "unix", "stdio"])
+@pytest.mark.parametrize("wire", ["tcp", "tls", "unix", "stdio", "ws"])
 async def test_half_open_is_noticed_by_a_ping(world: World) -> None:
     keepalive = Keepalive(interval=0.15, patience=0.15)
     async with world.client(protocol=LEGACY, keepalive=keepalive, connect_timeout=0.5) as client:

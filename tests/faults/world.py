@@ -20,7 +20,9 @@ from typing import Any
 
 from mcpearl import Client, ConnectionLost, Reconnect
 from mcpearl.client import handshake
+from mcpearl.transports.tls import Tls
 
+from ..transports.certificates import Authority
 from .proxy import FaultProxy, Place
 
 HERE = Path(__file__).parent
@@ -47,7 +49,9 @@ class ServerProcess:
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.journal = folder / "journal"
-        self.tcp, self.http = free_port(), free_port()
+        self.tcp, self.tls, self.http, self.ws = (free_port() for _ in range(4))
+        self.authority = Authority(folder)
+        self._identity = self.authority.vouch("server")
         self.unix = folder / "server.sock"
         self._environment = {**os.environ, **environment}
         self._log = (folder / "server.log").open("ab")
@@ -59,7 +63,13 @@ class ServerProcess:
         return self._process.pid
 
     def start(self) -> None:
-        wires = [f"tcp={self.tcp}", f"unix={self.unix}", f"http={self.http}"]
+        wires = [
+            f"tcp={self.tcp}",
+            f"tls={self.tls},{self._identity.certificate},{self._identity.key}",
+            f"unix={self.unix}",
+            f"http={self.http}",
+            f"ws={self.ws}",
+        ]
         self._process = subprocess.Popen(
             [sys.executable, HERE / "server.py", self.journal, *wires],
             env=self._environment,
@@ -67,7 +77,7 @@ class ServerProcess:
             stdin=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + PATIENCE
-        while not all(map(_answers, (self.tcp, self.http))):
+        while not all(map(_answers, (self.tcp, self.tls, self.http, self.ws))):
             assert self._process.poll() is None, "the server did not start; see server.log"
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -91,6 +101,12 @@ class ServerProcess:
     def ran(self) -> Counter[str]:
         """How often each key was acted on."""
         return Counter(self.journal.read_text().split() if self.journal.exists() else ())
+
+    async def warm_up(self) -> None:
+        """Have what the server makes for the first client of a kind, and keeps, made."""
+        await self.counts()
+        async with Client(f"http://127.0.0.1:{self.http}/mcp", protocol=MODERN) as client:
+            await client.list_tools()
 
     async def counts(self) -> dict[str, Any]:
         """What the server holds, by its own account, without the connection that asks."""
@@ -119,26 +135,30 @@ class World:
         far: Place = server.tcp
         if wire == "unix":
             near, far = folder / "near.sock", server.unix
-        elif wire == "http":
-            far = server.http
+        elif wire in ("tls", "http", "ws"):
+            far = getattr(server, wire)
         self.proxy = FaultProxy(near, far)
         self.mark = uuid.uuid4().hex[:8]  # begins the keys of this test
         self.target: Any = {
             "stdio": [sys.executable, "-S", "-E", str(HERE / "relay.py"), str(near)],
             "tcp": f"tcp://127.0.0.1:{near}",
+            "tls": f"tls://127.0.0.1:{near}",
             "unix": f"unix://{near}",
             "http": f"http://127.0.0.1:{near}/mcp",
+            "ws": f"ws://127.0.0.1:{near}/",
         }[wire]
 
     def client(self, **options: Any) -> Client:
         """A client that comes back quickly."""
         handshake.forget()
+        if self.wire == "tls":
+            options["tls"] = Tls(ca=self.server.authority.ca)
         return Client(self.target, **{"reconnect": QUICK, **options})
 
     @asynccontextmanager
     async def standing(self) -> AsyncIterator["World"]:
         """Hold the network up; afterwards nobody holds what was not held before."""
-        await self.server.counts()  # so that what the first client loads is loaded
+        await self.server.warm_up()
         at_server = await self.server.counts()
         before = held()
         await self.proxy.accept()

@@ -127,7 +127,7 @@ class Client:
         http2: bool | None = None,
     ) -> None:
         options = ReachOptions(
-            env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2
+            env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive
         )
         self._route = find_route(target, options)
         known_as = self._route.identity if self._route.restartable else None

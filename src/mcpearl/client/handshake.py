@@ -73,7 +73,7 @@ class Handshake:
             )
         self._name = name  # to remember the era under; None when there is nothing to save
         self._protocol = protocol
-        self._timeout = timeout
+        self.timeout = timeout
         self.log_level = log_level
         """What a modern server is told with every request."""
         self.ended_by_probe = False
@@ -84,7 +84,7 @@ class Handshake:
         if self._protocol != "auto":
             version = VERSIONS[self._protocol]
             if version.modern:
-                return await self._discover(connection, version, self._timeout)
+                return await self._discover(connection, version, self.timeout)
             return await self._initialize(connection, version)
         introduction = await self._detect(connection)
         if self._name is not None:
@@ -95,7 +95,7 @@ class Handshake:
         """Ask a server that was met already whether it is there; any answer of its says so."""
         method = "server/discover" if connection.end.version.modern else "ping"
         try:
-            await connection.request(method, RequestParams(), Result, timeout=self._timeout)
+            await connection.request(method, RequestParams(), Result, timeout=self.timeout)
         except (McpError, InvalidResult):
             pass
 
@@ -141,7 +141,7 @@ class Handshake:
     async def _probe(self, connection: ClientConnection) -> Introduction | None:
         """Try the modern way; None when the server does not know it."""
         try:
-            return await self._discover(connection, NEWEST, self._timeout * _PROBE_SHARE)
+            return await self._discover(connection, NEWEST, self.timeout * _PROBE_SHARE)
         except McpError as error:
             if error.code not in _MODERN_ERRORS:
                 connection.end.speak_legacy()
@@ -152,7 +152,7 @@ class Handshake:
             if not version.modern:
                 connection.end.speak_legacy()
                 return None
-            return await self._discover(connection, version, self._timeout * _PROBE_SHARE)
+            return await self._discover(connection, version, self.timeout * _PROBE_SHARE)
         except InvalidResult:
             connection.end.speak_legacy()
             return None
@@ -174,7 +174,7 @@ class Handshake:
         return Introduction(agreed, result.capabilities, _identity(result), result.instructions)
 
     async def _initialize(self, connection: ClientConnection, version: Version) -> Introduction:
-        raw = await connection.initialize(self._timeout, version)
+        raw = await connection.initialize(self.timeout, version)
         try:
             result = decode(InitializeResult, raw)
         except UNREADABLE as error:

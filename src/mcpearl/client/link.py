@@ -136,7 +136,7 @@ class Link:
         transport = await self._transport()
         connection = self._begin(transport)
         try:
-            await transport.open(connection)
+            await self._reach(transport, connection)
             self._step(Step.INITIALIZE)
             introduction = await self._handshake.perform(connection)
             self._introduction = introduction
@@ -158,6 +158,16 @@ class Link:
             return near
         assert self._route.transport is not None
         return self._route.transport(self._limits)
+
+    async def _reach(self, transport: Transport, connection: ClientConnection) -> None:
+        patience = self._handshake.timeout
+        try:
+            async with asyncio.timeout(patience):
+                await transport.open(connection)
+        except TimeoutError:
+            raise ConnectionLost(
+                f"cannot connect to {self._route.name}: no connection within {patience:g} s"
+            ) from None
 
     def _use(self, connection: ClientConnection) -> None:
         self._step(Step.INITIALIZED)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime.liveness import Keepalive
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class ReachOptions(NamedTuple):
     """The `http://` address of a proxy to HTTP servers; None is what the environment says."""
     http2: bool | None = None
     """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
+    keepalive: Keepalive | None = None
+    """When a silent server is asked for a sign of life, for wires that do that themselves."""
 
 
 class Route(NamedTuple):
@@ -141,9 +144,12 @@ def _websocket(url: str, options: ReachOptions) -> Route:
         raise ValueError(f"cannot connect to {url!r}: it is no address of a WebSocket")
 
     def start(limits: Limits) -> Transport:
+        from mcpearl.transports.websocket import Beat
         from mcpearl.transports.websocket_client import WebSocketClient
 
-        return WebSocketClient(url, limits, headers=options.headers, tls=options.tls)
+        times = options.keepalive
+        beat = Beat(None) if times is None else Beat(times.interval, times.patience)
+        return WebSocketClient(url, limits, headers=options.headers, tls=options.tls, beat=beat)
 
     return Route(url, url, restartable=True, transport=start)
 

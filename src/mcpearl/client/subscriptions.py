@@ -71,9 +71,13 @@ class Subscription:
     async def open(self) -> None:
         """Subscribe, and wait for the server to acknowledge it."""
         loop = asyncio.get_running_loop()
-        await self.open_on(await self._link.ready(loop.time() + self._timeout))
-        if not self.ended:
-            self._streams.add(self)
+        connection = await self._link.ready(loop.time() + self._timeout)
+        self._streams.add(self)
+        try:
+            await self.open_on(connection)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     async def open_on(self, connection: "ClientConnection") -> None:
         """Subscribe on this connection, unless that is done."""
@@ -129,11 +133,10 @@ class Subscription:
     ) -> None:
         """Take the end of the request: of the stream, or only of this opening of it."""
         failure = None if end.cancelled() else end.exception()
-        if self._entry is not entry:
-            return
+        assert self._acknowledged is not None
+        if self._entry is not entry or not self._acknowledged.done():
+            return  # an earlier one, or one that never began, of which its opener hears
         self._leave()
-        if self.ended or self not in self._streams:
-            return
         if not self._comes_back(failure):
             self.fail(failure)
         elif connection.lost_reason is None and self._returning is None:

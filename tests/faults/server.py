@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcpearl import Keepalive, Server
+from mcpearl import Context, Keepalive, Server
 from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
 from mcpearl.types.tools import ToolAnnotations
 
@@ -37,6 +37,19 @@ async def put(key: str, seconds: float = 0) -> str:
     """Do what may be done again."""
     os.write(journal, f"{key}\n".encode())
     await asyncio.sleep(seconds)
+    return key
+
+
+@app.tool
+async def tick(key: str, times: int, ctx: Context) -> str:
+    """Report progress every twentieth of a second; being stopped leaves a trace."""
+    try:
+        for number in range(times):
+            await asyncio.sleep(0.05)
+            await ctx.progress(number)
+    except asyncio.CancelledError:
+        os.write(journal, f"{key}-stopped\n".encode())
+        raise
     return key
 
 

@@ -12,6 +12,7 @@ from mcpearl._version import __version__
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
+    from mcpearl.client.reconnect import Reconnect
     from mcpearl.protocol.errors import (
         CapabilityMissing,
         ConnectionLost,
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
         ToolError,
         UrlElicitationRequired,
     )
+    from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.liveness import Keepalive
     from mcpearl.server.context import Context
     from mcpearl.server.forms import Elicited
     from mcpearl.server.handler import Handler
@@ -44,13 +47,16 @@ _HOMES = {
     "Handler": "server.handler",
     "Http": "server.wires",
     "InvalidResult": "protocol.errors",
+    "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
     "McpError": "protocol.errors",
     "McpearlError": "protocol.errors",
     "Media": "server.results",
     "MissingClientCapability": "protocol.errors",
+    "Phase": "protocol.lifecycle",
     "Receiver": "transports.transport",
+    "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
@@ -73,13 +79,16 @@ __all__ = [
     "Handler",
     "Http",
     "InvalidResult",
+    "Keepalive",
     "LimitReached",
     "Limits",
     "McpError",
     "McpearlError",
     "Media",
     "MissingClientCapability",
+    "Phase",
     "Receiver",
+    "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
     "Server",

@@ -189,7 +189,7 @@ async def test_more_questions_than_a_client_takes() -> None:
             params = {"messages": [], "maxTokens": 1}
             peer.send(id=f"q{number}", method="sampling/createMessage", params=params)
         await client.call_tool("t")
-        assert len(client._live().end.in_flight) == 10
+        assert len(client._link.connection.end.in_flight) == 10
         gate.set()
         await eventually(lambda: len([m for m in peer.received if "result" in m]) == 10)
     refused = [m for m in peer.received if "error" in m]

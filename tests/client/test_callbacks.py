@@ -510,7 +510,7 @@ async def test_a_flood_waits_for_a_slow_callback_and_nothing_is_lost(
             peer.send(method="notifications/message", params={"level": "info", "data": number})
             if number % 50 == 0:
                 await asyncio.sleep(0)
-        connection = client._live()
+        connection = client._link.connection
         assert len(connection._notices) <= 100 + 50  # a read's worth over the limit at most
         gate.set()
         await eventually(lambda: len(heard) == 1000)
@@ -536,7 +536,7 @@ async def test_reading_goes_on_only_when_every_queue_has_room(
         calling = asyncio.ensure_future(client.call_tool("x"))
         await eventually(lambda: peer.asked("tools/call"))
         id = peer.asked("tools/call")[0]["id"]
-        connection = client._live()
+        connection = client._link.connection
         wire: Any = connection.transport
         wire.pause()
         for number in range(11):  # one at work and ten waiting, which is all a queue takes

@@ -248,7 +248,7 @@ async def test_a_client_that_is_not_connected_says_so() -> None:
             getattr(client, name)
     with pytest.raises(McpearlError, match="not connected"):
         client.listen(tools=True)
-    assert "not connected" in repr(client)
+    assert "disconnected" in repr(client)
 
 
 async def test_a_closed_client_says_so_even_of_what_it_has_in_its_cache() -> None:

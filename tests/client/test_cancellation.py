@@ -23,7 +23,7 @@ async def test_a_cancelled_call_tells_the_server_once(peer_of: Any) -> None:
         (call,) = peer.asked("tools/call")
         (cancelled,) = peer.asked("notifications/cancelled")
         assert cancelled["params"]["requestId"] == call["id"]
-        assert not len(client._live().end.pending)
+        assert not len(client._link.connection.end.pending)
         peer.send(id=call["id"], result={"content": []})  # too late, and harmless
         peer["tools/call"] = lambda _: {"content": []}
         await client.call_tool("t")
@@ -58,7 +58,7 @@ async def test_a_thousand_calls_given_up_leave_nothing() -> None:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        connection = client._live()
+        connection = client._link.connection
         assert not len(connection.end.pending)
         assert not connection._progress_callbacks
         ids = {m["params"]["requestId"] for m in peer.asked("notifications/cancelled")}

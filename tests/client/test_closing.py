@@ -78,7 +78,7 @@ async def test_calls_waiting_when_the_client_closes_fail_at_once() -> None:
 async def test_a_closed_client_is_forgotten() -> None:
     async with Client(an_app()) as client:
         await client.list_tools()
-        connection = weakref.ref(client._live())
+        connection = weakref.ref(client._link.connection)
     gc.collect()
     assert connection() is None
 

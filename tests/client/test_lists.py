@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, InvalidResult, McpError, Server
-from mcpearl.client import client as client_module
+from mcpearl.client import pages
 
 from .peers import Error, client_of, modern_peer
 
@@ -85,7 +85,7 @@ async def test_cursors_that_go_in_a_circle_are_found_out(circle: list[str]) -> N
 
 
 async def test_a_list_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_PAGES", 50)
+    monkeypatch.setattr(pages, "MAX_PAGES", 50)
     peer = modern_peer()
     peer["prompts/list"] = lambda m: {"prompts": [], "nextCursor": str(m["id"])}
     async with await client_of(peer) as client:

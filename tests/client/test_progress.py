@@ -128,4 +128,4 @@ async def test_nor_does_it_hold_up_a_timeout() -> None:
         peer.send(method="notifications/progress", params=params)
         with pytest.raises(RequestTimeout):
             await asyncio.wait_for(calling, 20)
-        assert not client._live()._progress
+        assert not client._link.connection._progress

@@ -118,8 +118,8 @@ async def test_a_subscription_that_was_refused_leaves_nothing() -> None:
     async with await client_of(peer) as client:
         with pytest.raises(McpError, match="too many"):
             await client.subscribe("x://one")
-        assert not client._followed
-        assert not client._live()._listeners
+        assert not len(client._following)
+        assert not client._link.connection._listeners
 
 
 # Streams
@@ -189,7 +189,7 @@ async def test_a_stream_the_server_ends_is_read_to_its_end(how: str) -> None:
                 peer.send(method="notifications/cancelled", params={"requestId": id})
             assert len([change async for change in changes]) == 1
             assert changes.ended
-        assert not client._live()._listeners
+        assert not client._link.connection._listeners
     assert not peer.asked("notifications/cancelled")
 
 
@@ -222,7 +222,7 @@ async def test_a_server_that_never_acknowledges() -> None:
     async with await client_of(peer, timeout=0.05) as client:
         with pytest.raises(RequestTimeout, match="subscriptions/listen"):
             await client.listen(tools=True).open()
-        assert not client._live()._listeners
+        assert not client._link.connection._listeners
     assert peer.asked("notifications/cancelled")
 
 

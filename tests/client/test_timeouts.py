@@ -20,7 +20,7 @@ async def test_a_request_that_is_not_answered_ends_and_the_server_is_told(peer_o
         with pytest.raises(RequestTimeout, match=r"tools/call.*0\.05 s") as caught:
             await client.call_tool("slow", timeout=0.05)
         assert isinstance(caught.value, TimeoutError)
-        assert not len(client._live().end.pending)
+        assert not len(client._link.connection.end.pending)
     (call,) = peer.asked("tools/call")
     (cancelled,) = peer.asked("notifications/cancelled")
     assert cancelled["params"]["requestId"] == call["id"]
@@ -59,7 +59,7 @@ async def test_a_late_answer_is_ignored() -> None:
         peer.send(id=late, error={"code": 1, "message": "late"})
         peer["tools/call"] = lambda _: DONE
         await client.call_tool("t")
-        assert client._live().end.pending.late == 2
+        assert client._link.connection.end.pending.late == 2
 
 
 async def test_many_requests_with_times_of_their_own() -> None:

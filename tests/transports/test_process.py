@@ -473,7 +473,7 @@ async def test_a_server_killed_from_outside(tmp_path: Path) -> None:
     async with client_of(script) as client:
         calling = asyncio.ensure_future(client.call_tool("t"))
         await eventually(lambda: "tools/call" in script.methods())
-        transport: Any = client._live().transport
+        transport: Any = client._link.connection.transport
         os.kill(transport.pid, signal.SIGKILL)
         with pytest.raises(ConnectionLost, match="SIGKILL"):
             await asyncio.wait_for(calling, 20)
@@ -598,7 +598,7 @@ async def test_a_flood_of_notifications_is_held_back(tmp_path: Path) -> None:
 
     async with client_of(script, on_log=slow) as client:
         calling = asyncio.ensure_future(client.call_tool("t", timeout=60))
-        connection = client._live()
+        connection = client._link.connection
         await eventually(lambda: connection._full)
         await asyncio.sleep(0.2)
         held = len(connection._notices)

@@ -208,7 +208,7 @@ async def test_small_messages_leave_at_once_and_the_system_watches_the_peer():
     async with serving(app, Tcp(port=port)), Client(f"tcp://127.0.0.1:{port}") as client:
         await eventually(lambda: len(app.connections) == 1)
         (served,) = app.connections
-        for transport in (client._live().transport, served.transport):
+        for transport in (client._link.connection.transport, served.transport):
             system = transport.wire.get_extra_info("socket")
             assert system.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert system.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

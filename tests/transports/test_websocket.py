@@ -237,7 +237,7 @@ async def test_only_large_messages_are_compressed():
     async with served(app=app) as url, Client(url) as client:
         await eventually(lambda: len(app.connections) == 1)
         (connection,) = app.connections
-        for transport in (client._live().transport, connection.transport):
+        for transport in (client._link.connection.transport, connection.transport):
             small, large = (transport.framer.frame(b"x" * size) for size in (100, 100_000))
             assert small[0] == 0x81  # text, as it is
             assert large[0] == 0xC1  # text, compressed

@@ -12,17 +12,25 @@ from typing import Any, TypeVar
 import msgspec
 
 from mcpearl.client.callbacks import Callbacks
+from mcpearl.protocol import codec
 from mcpearl.protocol.client_end import ClientEnd
-from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    Malformed,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+)
 from mcpearl.protocol.events import Answer, Call, Cancel, Event, Ignored, Many, Notice, Reply
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Step
 from mcpearl.protocol.pending import Entry
+from mcpearl.runtime.liveness import Keepalive, Watch
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.runtime.tasks import spawn
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import SUBSCRIPTION_ID_KEY, Result
+from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestParams, Result
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 from mcpearl.types.progress import ProgressNotificationParams
@@ -44,13 +52,17 @@ class ClientConnection:
         end: ClientEnd,
         callbacks: Callbacks,
         on_notice: Callable[[Notice], Told | None],
+        on_lost: "Callable[[ClientConnection], None]",
     ) -> None:
         self.transport = transport
         self.end = end
         self.loop = asyncio.get_running_loop()
         self.lost_reason: ConnectionLost | None = None
+        self.heard = False  # something was read since the watch last looked
         self._callbacks = callbacks
         self._on_notice = on_notice
+        self._on_lost = on_lost
+        self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._progress: dict[int, OrderedCalls] = {}  # by request, for those who want to know
         self._progress_callbacks: dict[int, ProgressCallback] = {}
@@ -72,8 +84,7 @@ class ClientConnection:
         meta: dict[str, Any] | None = None,
     ) -> R | InputRequiredResult:
         """Send a request and wait for its one outcome."""
-        if self.lost_reason is not None:
-            raise self._not_sent()
+        self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
         entry, message = self.end.request(
             method,
@@ -139,8 +150,7 @@ class ClientConnection:
         self, params: msgspec.Struct, on_notice: Callable[[Notice], None]
     ) -> tuple[Entry, "asyncio.Future[msgspec.Raw]"]:
         """Open a modern subscription; the future ends with it."""
-        if self.lost_reason is not None:
-            raise self._not_sent()
+        self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
         entry, message = self.end.listen(params, future)
         self._listeners[entry.id] = on_notice
@@ -155,12 +165,10 @@ class ClientConnection:
             if not entry.waiter.done():
                 entry.waiter.cancel()
 
-    def _not_sent(self) -> ConnectionLost:
-        lost = self.lost_reason
-        assert lost is not None
-        return ConnectionLost(
-            f"not sent: {lost.reason}", exit_code=lost.exit_code, stderr=lost.stderr
-        )
+    def check(self) -> None:
+        """Refuse to send on a connection that is lost."""
+        if self.lost_reason is not None:
+            raise _copy(self.lost_reason, maybe_executed=False)
 
     def _expire(self, now: float) -> float | None:
         for entry in self.end.pending.expire(now):
@@ -173,6 +181,7 @@ class ClientConnection:
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come."""
+        self.heard = True
         for frame in frames:
             if isinstance(frame, bytes):
                 event = self.end.receive(frame)
@@ -267,7 +276,47 @@ class ClientConnection:
         entry = self.end.pending.get(request_id)
         if entry is not None:
             self.end.pending.discard(entry.id)
+            if isinstance(error, ConnectionLost):
+                error.deadlines = entry.deadline, entry.hard_deadline
             _reject(entry, error)
+
+    def unsent(self, messages: list[bytes]) -> None:
+        """Fail the requests that never left, before the connection is lost: they cannot have run."""
+        for message in messages:
+            try:
+                id = codec.decode(message).id
+            except Malformed:
+                continue
+            if isinstance(id, int):
+                self.failed(id, ConnectionLost("not sent: the connection ended before"))
+
+    # Whether the server is there
+
+    def watch(self, keepalive: Keepalive) -> None:
+        """Notice when the server of a session falls silent, unless the wire does so by itself."""
+        if not self.end.version.modern and not getattr(self.transport, "keeps_alive", False):
+            self._watch = Watch(self.loop, self, keepalive)
+
+    @property
+    def attentive(self) -> bool:
+        """Whether the connection is being read."""
+        return not self._full
+
+    def ping(self, patience: float) -> bool:
+        """Ask whether the server is there, unless a request is waiting: that has its own timeout."""
+        if self.end.pending:
+            return False
+        answered = self.loop.create_future()
+        answered.set_result(None)  # nobody waits: being heard is enough
+        now = self.loop.time()
+        entry, message = self.end.request("ping", RequestParams(), answered, now, patience)
+        self._timer.at_latest(entry.deadline)
+        self._tell(message)
+        return True
+
+    def silent(self, patience: float) -> None:
+        """Give the server up: it did not even answer a ping."""
+        self.lost(ConnectionLost(f"the server did not answer a ping within {patience:g} s"))
 
     # Ending
 
@@ -288,21 +337,17 @@ class ClientConnection:
         if self.end.lifecycle.can(step):
             self.end.lifecycle.take(step)
         self._timer.cancel()
-        lost = self.lost_reason
+        if self._watch is not None:
+            self._watch.stop()
         for entry in self.end.pending.clear():
-            _reject(
-                entry,
-                ConnectionLost(
-                    lost.reason,
-                    maybe_executed=True,
-                    exit_code=lost.exit_code,
-                    stderr=lost.stderr,
-                ),
-            )
+            error = _copy(self.lost_reason, maybe_executed=True)
+            error.deadlines = entry.deadline, entry.hard_deadline
+            _reject(entry, error)
         for call in list(self.end.in_flight.values()):
             self.end.drop(call)
             if call.work is not None:
                 call.work.cancel()
+        self._on_lost(self)
 
     async def close(self) -> None:
         """End the connection from this side."""
@@ -315,6 +360,16 @@ class ClientConnection:
             self._notices.close()
             for feed in self._progress.values():
                 feed.close()
+
+
+def _copy(lost: ConnectionLost, *, maybe_executed: bool) -> ConnectionLost:
+    """Make the error of one request of a lost connection."""
+    return type(lost)(
+        lost.reason if maybe_executed else f"not sent: {lost.reason}",
+        maybe_executed=maybe_executed,
+        exit_code=lost.exit_code,
+        stderr=lost.stderr,
+    )
 
 
 def _settle(answer: Answer) -> None:

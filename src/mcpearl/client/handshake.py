@@ -53,6 +53,8 @@ _MAX_REMEMBERED = 1000
 class Introduction(msgspec.Struct):
     """What a server said of itself when it was met."""
 
+    version: Version
+    """The one agreed on."""
     capabilities: ServerCapabilities
     server_info: Implementation | None = None
     instructions: str | None = None
@@ -71,8 +73,9 @@ class Handshake:
             )
         self._name = name  # to remember the era under; None when there is nothing to save
         self._protocol = protocol
-        self._timeout = timeout
-        self._log_level = log_level
+        self.timeout = timeout
+        self.log_level = log_level
+        """What a modern server is told with every request."""
         self.ended_by_probe = False
         """Whether the server went away over the probe; the next attempt will be without one."""
 
@@ -81,12 +84,20 @@ class Handshake:
         if self._protocol != "auto":
             version = VERSIONS[self._protocol]
             if version.modern:
-                return await self._discover(connection, version, self._timeout)
+                return await self._discover(connection, version, self.timeout)
             return await self._initialize(connection, version)
         introduction = await self._detect(connection)
         if self._name is not None:
             _remember(self._name, connection.end.version.era)
         return introduction
+
+    async def check(self, connection: ClientConnection) -> None:
+        """Ask a server that was met already whether it is there; any answer of its says so."""
+        method = "server/discover" if connection.end.version.modern else "ping"
+        try:
+            await connection.request(method, RequestParams(), Result, timeout=self.timeout)
+        except (McpError, InvalidResult):
+            pass
 
     async def _detect(self, connection: ClientConnection) -> Introduction:
         known = self._name is not None and _remembered.get(self._name) == "legacy"
@@ -130,7 +141,7 @@ class Handshake:
     async def _probe(self, connection: ClientConnection) -> Introduction | None:
         """Try the modern way; None when the server does not know it."""
         try:
-            return await self._discover(connection, NEWEST, self._timeout * _PROBE_SHARE)
+            return await self._discover(connection, NEWEST, self.timeout * _PROBE_SHARE)
         except McpError as error:
             if error.code not in _MODERN_ERRORS:
                 connection.end.speak_legacy()
@@ -141,7 +152,7 @@ class Handshake:
             if not version.modern:
                 connection.end.speak_legacy()
                 return None
-            return await self._discover(connection, version, self._timeout * _PROBE_SHARE)
+            return await self._discover(connection, version, self.timeout * _PROBE_SHARE)
         except InvalidResult:
             connection.end.speak_legacy()
             return None
@@ -149,7 +160,7 @@ class Handshake:
     async def _discover(
         self, connection: ClientConnection, version: Version, timeout: float
     ) -> Introduction:
-        connection.end.speak_modern(version, self._log_level)
+        connection.end.speak_modern(version, self.log_level)
         result = await connection.request(
             "server/discover", RequestParams(), DiscoverResult, timeout=timeout
         )
@@ -158,18 +169,20 @@ class Handshake:
         agreed = common(result.supported_versions, tuple(reversed(MODERN_VERSIONS)))
         if agreed is None:
             raise _no_modern_version(result.supported_versions)
-        connection.end.speak_modern(agreed, self._log_level)
+        connection.end.speak_modern(agreed, self.log_level)
         connection.end.connected()
-        return Introduction(result.capabilities, _identity(result), result.instructions)
+        return Introduction(agreed, result.capabilities, _identity(result), result.instructions)
 
     async def _initialize(self, connection: ClientConnection, version: Version) -> Introduction:
-        raw = await connection.initialize(self._timeout, version)
+        raw = await connection.initialize(self.timeout, version)
         try:
             result = decode(InitializeResult, raw)
         except UNREADABLE as error:
             raise InvalidResult(f"the answer to `initialize` is not valid: {error}") from None
         connection.transport.send(connection.end.initialized(result))
-        return Introduction(result.capabilities, result.server_info, result.instructions)
+        return Introduction(
+            connection.end.version, result.capabilities, result.server_info, result.instructions
+        )
 
 
 def _no_modern_version(offered: list[str]) -> McpearlError:

@@ -1,19 +1,32 @@
-"""Following changes on a modern server: one `subscriptions/listen` request, read as a stream."""
+"""Following changes on a modern server: one `subscriptions/listen` request, read as a stream.
+
+The stream outlives its connection. When that is lost the link opens it on the next one; when only
+the stream breaks, as over HTTP, it comes back by itself.
+"""
 
 import asyncio
 from collections import deque
+from functools import partial
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from mcpearl.protocol.errors import LimitReached, McpError, RequestTimeout
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    LimitReached,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+)
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.pending import Entry
 from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
 
 if TYPE_CHECKING:
     from mcpearl.client.connection import ClientConnection
+    from mcpearl.client.link import Link
 
 MAX_UNREAD = 10_000
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -29,82 +42,162 @@ class Subscription:
 
     def __init__(
         self,
-        connection: "ClientConnection",
+        link: "Link",
+        streams: "set[Subscription]",
         wanted: SubscriptionFilter,
         timeout: float,
         *,
         kept: bool = True,
     ) -> None:
-        self._connection = connection
+        self._link = link
+        self._streams = streams  # all that are open, to be opened again with the connection
         self._wanted = wanted
         self._timeout = timeout
         self._kept = kept  # whether somebody reads the stream; `on_notification` hears it anyway
+        self._connection: ClientConnection | None = None  # the one it is open on
         self._entry: Entry | None = None
+        self._acknowledged: asyncio.Future[None] | None = None
         self._unread: deque[Notice] = deque()
         self._news = asyncio.Event()
-        self._end: asyncio.Future[msgspec.Raw] | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
+        self._returning: asyncio.Task[None] | None = None
+        self.ended = False
+        """Whether nothing more will come."""
         self.granted: SubscriptionFilter | None = None
         """What the server agreed to."""
 
+    # Opening
+
     async def open(self) -> None:
         """Subscribe, and wait for the server to acknowledge it."""
-        params = SubscriptionsListenRequestParams(notifications=self._wanted)
-        self._entry, self._end = self._connection.listen(params, self._noticed)
-        self._end.add_done_callback(self._ended)
+        loop = asyncio.get_running_loop()
+        connection = await self._link.ready(loop.time() + self._timeout)
+        self._streams.add(self)
         try:
-            async with asyncio.timeout(self._timeout):
-                while self.granted is None and not self._end.done():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            self.close()
-            raise RequestTimeout("subscriptions/listen", self._timeout) from None
-        except BaseException:
-            self.close()
+            await self.open_on(connection)
+        except BaseException as error:
+            self.fail(error)
             raise
-        if self.granted is None:
-            self.close()
-            if not self._end.cancelled():
-                self._end.result()  # raises what the server answered instead
 
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will come."""
-        return self._end is not None and self._end.done()
+    async def open_on(self, connection: "ClientConnection") -> None:
+        """Subscribe on this connection, unless that is done."""
+        if self._entry is not None and self._connection is connection:
+            return
+        if not connection.end.version.modern:
+            raise not_modern(connection.end.version.name)
+        self._acknowledged = connection.loop.create_future()
+        params = SubscriptionsListenRequestParams(notifications=self._wanted)
+        self._entry, end = connection.listen(params, self._noticed)
+        self._connection = connection
+        end.add_done_callback(partial(self._broke, connection, self._entry))
+        try:
+            await asyncio.wait(
+                (self._acknowledged, end),
+                timeout=self._timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        except BaseException:
+            self._leave()
+            raise
+        if self._acknowledged.done():
+            return
+        in_time = end.done()
+        self._leave()
+        if not in_time:
+            raise RequestTimeout("subscriptions/listen", self._timeout)
+        if not end.cancelled():
+            end.result()  # raises what the server answered instead
+        self.fail(None)
 
     def _noticed(self, notice: Notice) -> None:
         if notice.method == _ACKNOWLEDGED:
             self.granted = notice.params.notifications
+            if self._acknowledged is not None and not self._acknowledged.done():
+                self._acknowledged.set_result(None)
         elif not self._kept:
             return
         elif len(self._unread) >= MAX_UNREAD:
-            self._failure = LimitReached(
-                f"{MAX_UNREAD} notifications were not read; the subscription is closed"
+            self.fail(
+                LimitReached(
+                    f"{MAX_UNREAD} notifications were not read; the subscription is closed"
+                )
             )
-            self.close()
         else:
             self._unread.append(notice)
+            self._news.set()
+
+    # Breaking, and coming back
+
+    def _broke(
+        self, connection: "ClientConnection", entry: Entry, end: "asyncio.Future[msgspec.Raw]"
+    ) -> None:
+        """Take the end of the request: of the stream, or only of this opening of it."""
+        failure = None if end.cancelled() else end.exception()
+        assert self._acknowledged is not None
+        if self._entry is not entry or not self._acknowledged.done():
+            return  # an earlier one, or one that never began, of which its opener hears
+        self._leave()
+        if not self._comes_back(failure):
+            self.fail(failure)
+        elif connection.lost_reason is None and self._returning is None:
+            self._returning = connection.loop.create_task(self._come_back())
+
+    def _comes_back(self, failure: BaseException | None) -> bool:
+        if self._link.reconnect is None:
+            return False
+        # A stream that is read ends where the server ends it. What is only followed goes on.
+        return isinstance(failure, ConnectionLost) or (failure is None and not self._kept)
+
+    async def _come_back(self) -> None:
+        """Open the stream again on a connection that stands."""
+        attempt = 0
+        try:
+            while not self.ended and self._link.reconnect is not None:
+                await asyncio.sleep(self._link.reconnect.delay(attempt))
+                attempt += 1
+                connection = await self._link.ready(inf)
+                try:
+                    await self.open_on(connection)
+                    return
+                except ConnectionLost as lost:
+                    if not lost.maybe_executed and connection.lost_reason is None:
+                        self._link.doubt(connection, lost)
+        except McpearlError as error:
+            self.fail(error)
+        finally:
+            self._returning = None
+
+    # Ending
+
+    def fail(self, failure: BaseException | None) -> None:
+        """End the stream for good; its reader gets what has come, then the failure."""
+        if self.ended:
+            return
+        self.ended = True
+        self._failure = failure
+        self._streams.discard(self)
+        self._leave()
+        if self._returning is not None and self._returning is not asyncio.current_task():
+            self._returning.cancel()
         self._news.set()
 
-    def _ended(self, future: "asyncio.Future[msgspec.Raw]") -> None:
-        if not future.cancelled() and self._failure is None:
-            self._failure = future.exception()  # type: ignore[assignment]
-        self.close()
-        self._news.set()
+    def _leave(self) -> None:
+        entry, self._entry = self._entry, None
+        if entry is not None and self._connection is not None:
+            self._connection.unlisten(entry)
 
     def close(self) -> None:
         """End the subscription."""
-        if self._entry is not None:
-            self._connection.unlisten(self._entry)
+        self.fail(None)
+
+    # Reading
 
     def __aiter__(self) -> "Subscription":
         return self
 
     async def __anext__(self) -> Notice:
         while not self._unread:
-            assert self._end is not None
-            if self._end.done():
+            if self.ended:
                 if self._failure is not None:
                     raise self._failure
                 raise StopAsyncIteration

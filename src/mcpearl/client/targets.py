@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime.liveness import Keepalive
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class ReachOptions(NamedTuple):
     """The `http://` address of a proxy to HTTP servers; None is what the environment says."""
     http2: bool | None = None
     """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
+    keepalive: Keepalive | None = None
+    """When a silent server is asked for a sign of life, for wires that do that themselves."""
 
 
 class Route(NamedTuple):
@@ -51,6 +54,8 @@ class Route(NamedTuple):
     """Whether each transport is a new process: what was learned of one holds for the next."""
     transport: Callable[[Limits], Transport] | None = None
     server: "Server | None" = None
+    reopens: bool = True
+    """Whether there can be another connection after one is lost."""
 
 
 def find_route(target: Any, options: ReachOptions) -> Route:
@@ -60,7 +65,8 @@ def find_route(target: Any, options: ReachOptions) -> Route:
         return Route(f"memory:{target.name}", f"memory:{number}", server=target)
     if hasattr(target, "open") and hasattr(target, "send"):
         name = f"transport:{type(target).__name__}"
-        return Route(name, f"transport:{next(_numbers)}", transport=lambda _: target)
+        identity = f"transport:{next(_numbers)}"
+        return Route(name, identity, transport=lambda _: target, reopens=False)
     if isinstance(target, Mapping):
         return _configured(target, options)
     if isinstance(target, (str, Path)):
@@ -138,9 +144,12 @@ def _websocket(url: str, options: ReachOptions) -> Route:
         raise ValueError(f"cannot connect to {url!r}: it is no address of a WebSocket")
 
     def start(limits: Limits) -> Transport:
+        from mcpearl.transports.websocket import Beat
         from mcpearl.transports.websocket_client import WebSocketClient
 
-        return WebSocketClient(url, limits, headers=options.headers, tls=options.tls)
+        times = options.keepalive
+        beat = Beat(None) if times is None else Beat(times.interval, times.patience)
+        return WebSocketClient(url, limits, headers=options.headers, tls=options.tls, beat=beat)
 
     return Route(url, url, restartable=True, transport=start)
 

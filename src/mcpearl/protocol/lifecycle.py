@@ -9,10 +9,11 @@ and from any live phase to `failed` when the connection is lost; `failed` goes b
 to reconnect, or on to `closed`. The client's end is `connecting` while the transport opens and
 `initializing` from sending `initialize` until its answer; the server's end is `connecting` while
 nothing was asked yet and `initializing` from `initialize` until `notifications/initialized`.
-Modern requests have no session and pass by these tables.
+Modern requests have no session and pass by these tables; a client of either era, whose connections
+follow one another, goes through the same phases (`client/link.py`).
 """
 
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Literal
 
 from mcpearl.protocol.errors import McpearlError
@@ -20,8 +21,8 @@ from mcpearl.protocol.errors import McpearlError
 Role = Literal["client", "server"]
 
 
-class Phase(Enum):
-    """Where a session stands."""
+class Phase(StrEnum):
+    """Where a session stands, and so a client, whose sessions follow one another."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"

@@ -57,6 +57,10 @@ class OrderedCalls:
         finally:
             self._worker = None
 
+    def skip(self) -> None:
+        """Forget what waits: what comes next says it all."""
+        self._waiting.clear()
+
     async def drained(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to call; False when that takes longer than `timeout`."""
         worker = self._worker

@@ -38,6 +38,7 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import subscription_meta
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
+from mcpearl.runtime.liveness import Watch
 from mcpearl.runtime.tasks import spawn
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.schema.errors import OutputError
@@ -46,7 +47,7 @@ from mcpearl.server.failures import answer_to
 from mcpearl.server.listen import Listeners
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Result, decode
+from mcpearl.types.base import RequestParams, Result, decode
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 from mcpearl.types.subscriptions import SubscriptionsListenResult
 
@@ -94,6 +95,8 @@ class ServerConnection:
         self._receiving = False
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
+        self.heard = False  # something was read since the watch last looked
+        self._watch: Watch | None = None  # of a legacy session, where the wire has none
 
     def _make_end(self, principal: Any) -> ServerEnd:
         server = self.server
@@ -103,6 +106,7 @@ class ServerConnection:
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come; each is dealt with, or started, before the next."""
+        self.heard = True
         if self._full is not None:
             self._held += frames
             return
@@ -173,6 +177,9 @@ class ServerConnection:
         for kind in ("tools", "prompts", "resources"):
             if self.end.offer.has(f"{kind}.list_changed"):
                 self.server.subscriptions.follow(subscriber, kind)
+        times = self.server.keepalive
+        if times is not None and not getattr(self.transport, "keeps_alive", False):
+            self._watch = Watch(self.loop, self, times)
 
     def _notice(self, notice: Notice) -> None:
         if notice.method == "notifications/progress":
@@ -357,10 +364,12 @@ class ServerConnection:
 
     def _abort(self, call: Call) -> None:
         """Stop a handler; the server stays up until it has ended."""
-        if call.work is not None and not call.work.done():
-            call.work.cancel()
-            self.server.unwinding.add(call.work)
-            call.work.add_done_callback(self.server.unwinding.discard)
+        # A cancelled task keeps its frames, and so the call: they must not hold each other for long.
+        work, call.work = call.work, None
+        if work is not None and not work.done():
+            work.cancel()
+            self.server.unwinding.add(work)
+            work.add_done_callback(self.server.unwinding.discard)
 
     # Subscriptions
 
@@ -451,6 +460,31 @@ class ServerConnection:
             self._flowing = None
         self._regulate()
 
+    # Whether the client is there
+
+    @property
+    def attentive(self) -> bool:
+        """Whether the connection is being read."""
+        return self._reading
+
+    def ping(self, patience: float) -> bool:
+        """Ask whether the client is there, unless a question waits: that has its own timeout."""
+        if self.end.pending or self.closed.is_set():
+            return False
+        answered = self.loop.create_future()
+        answered.set_result(None)  # nobody waits: being heard is enough
+        now = self.loop.time()
+        entry, message = self.end.ask("ping", RequestParams(), answered, now, patience)
+        self._timer.at_latest(entry.deadline)
+        self.transport.send(message)
+        return True
+
+    def silent(self, patience: float) -> None:
+        """Give the client up, with everything it held: it did not even answer a ping."""
+        logger.warning("a client was dropped: it did not answer a ping within %g s", patience)
+        self.lost(ConnectionLost("the client did not answer a ping"))
+        self._ending = self.loop.create_task(self.transport.close())
+
     # Ending
 
     def ended(self) -> None:
@@ -468,6 +502,8 @@ class ServerConnection:
         if self.end.lifecycle.can(Step.CLOSED):
             self.end.lifecycle.take(Step.CLOSED)
         self._timer.cancel()
+        if self._watch is not None:
+            self._watch.stop()
         for entry in self.end.pending.clear():
             if not entry.waiter.done():
                 entry.waiter.set_exception(

@@ -13,6 +13,7 @@ from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.coalesce import Coalescer
+from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.connection import UNWINDING, ServerConnection
 from mcpearl.server.context import Context
@@ -71,6 +72,7 @@ class Server:
         tool_timeout: float | None = None,
         ask_timeout: float = 300.0,
         grace: float = 5.0,
+        keepalive: Keepalive | None = Keepalive(),  # noqa: B008 (it cannot be changed)
         mask_errors: bool = False,
         state_keys: list[bytes] | None = None,
         state_ttl: float = 600.0,
@@ -79,6 +81,7 @@ class Server:
         self.limits = limits or Limits()
         self.ask_timeout = ask_timeout
         self.grace = grace
+        self.keepalive = keepalive
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None
         self.connections: set[ServerConnection] = set()

@@ -47,6 +47,8 @@ class Served(Protocol):
 class AsgiWebSocket:
     """One client, as a transport."""
 
+    keeps_alive = True
+
     def __init__(self, receive: Receive, send: Send, limits: Limits) -> None:
         self._receive = receive
         self._send = send

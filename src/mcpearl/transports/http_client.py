@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET
 
 from mcpearl.protocol.client_end import LISTEN
-from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, SessionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import VERSIONS
@@ -28,6 +28,7 @@ from mcpearl.transports.http_link import (
     REDIRECTS,
     Auth,
     HttpLink,
+    Oversized,
     SessionEnded,
     is_stream,
     kind_of,
@@ -66,6 +67,8 @@ class HttpTransport:
     it the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
     """
 
+    keeps_alive = True  # requests have their timeouts, and streams the system's own probes
+
     def __init__(
         self,
         url: str,
@@ -101,6 +104,8 @@ class HttpTransport:
         self._slots = asyncio.Semaphore(max_exchanges)
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._retiring: asyncio.Task[None] | None = None  # while a session the server ended goes
+        self._not_run: dict[RequestId, str] = {}  # requests it did not take, and why
         self._closing = False
         self._finished = False
 
@@ -116,7 +121,7 @@ class HttpTransport:
 
     def send(self, message: bytes) -> None:
         """Take one message: its exchange begins now and is nobody else's."""
-        if self._closing or self._finished or self._receiver is None:
+        if self._is_over or self._receiver is None:
             return
         outgoing = read_outgoing(message)
         if outgoing.version is not None:
@@ -133,10 +138,17 @@ class HttpTransport:
             return
         self._begin(_Exchange(outgoing, message, exchange))
 
+    @property
+    def _is_over(self) -> bool:
+        return self._closing or self._finished
+
     def _begin(self, exchange: "_Exchange") -> None:
         outgoing = exchange.outgoing
         if outgoing.is_request:
             assert outgoing.id is not UNSET
+            if self._retiring is not None:
+                self._not_run[outgoing.id] = "the server ended the session"
+                return
             self._exchanges[outgoing.id] = exchange
             self._unsent.add(exchange)
             task = exchange.task = self._spawn(self._request(exchange, outgoing.id))
@@ -175,10 +187,13 @@ class HttpTransport:
                     self._make_way(exchange)
                 async with self._slots:
                     await self._post(exchange)
+        except SessionEnded as error:
+            self._not_run.update({} if error.sent else {id: error.reason})
+            self._retire(error)
+        except Oversized as error:
+            self._fail(id, LimitReached(f"{error.reason}: see `Limits.max_message`"))
         except WireError as error:
             self._fail(id, ConnectionLost(error.reason, maybe_executed=error.sent))
-            if isinstance(error, SessionEnded):
-                self._lose(ConnectionLost(error.reason, maybe_executed=True))
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
@@ -204,7 +219,7 @@ class HttpTransport:
         await self._deliver(exchange)
         if exchange.gives_up is not None:
             exchange.gives_up.give_up()
-        elif exchange.starts_session and self._link.endpoint is None and not self._closing:
+        elif exchange.starts_session and self._link.endpoint is None and not self._is_over:
             self._spawn(self._stand())
 
     async def _deliver(self, exchange: "_Exchange") -> None:
@@ -213,11 +228,18 @@ class HttpTransport:
             async with asyncio.timeout(_NOTICE_TIMEOUT):
                 await self._post(exchange)
         except SessionEnded as error:
-            self._lose(ConnectionLost(error.reason, maybe_executed=True))
+            self._retire(error)
         except (WireError, TimeoutError) as error:
-            logger.warning("%s was not delivered: %s", exchange.name, _reason(error))
-        except Exception:
-            logger.exception("%s was not delivered", exchange.name)
+            self._undelivered(exchange, _reason(error))
+        except Exception as error:
+            logger.exception("the exchange of %s failed", exchange.name)
+            self._undelivered(exchange, str(error))
+
+    def _undelivered(self, exchange: "_Exchange", reason: str) -> None:
+        if exchange.starts_session:  # without it the server will take nothing else
+            self._lose(ConnectionLost(f"the session could not be opened: {reason}"))
+        else:
+            logger.warning("%s was not delivered: %s", exchange.name, reason)
 
     def _sent(self, exchange: "_Exchange") -> None:
         exchange.has_left = True
@@ -295,9 +317,7 @@ class HttpTransport:
         while part := await connection.chunk():
             size += len(part)
             if size > self._max_message:
-                raise WireError(
-                    f"the server's answer is over the limit of {self._max_message} bytes", sent=True
-                )
+                raise Oversized("the server's answer", self._max_message)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -324,7 +344,7 @@ class HttpTransport:
         try:
             await self._streams.stand()
         except SessionEnded as error:
-            self._lose(ConnectionLost(error.reason, maybe_executed=True))
+            self._retire(error)
 
     async def _is_old(self) -> bool:
         """Whether the server speaks HTTP+SSE: then its stream stays open and says where to POST."""
@@ -359,20 +379,38 @@ class HttpTransport:
 
     # Ending
 
-    def _fail(self, id: RequestId, lost: ConnectionLost) -> None:
+    def _fail(self, id: RequestId, error: McpearlError) -> None:
         """Tell of one request that it will not be answered."""
         if self._receiver is None or self._finished:
             return
         failed = getattr(self._receiver, "failed", None)
         if failed is not None:
-            failed(id, lost)
+            failed(id, error)
         else:
-            self._receiver.received([connection_failure(id, lost)])
+            self._receiver.received([connection_failure(id, error)])
+
+    def _retire(self, ended: SessionEnded) -> None:
+        """Let the other requests of a session that is no more find out for themselves, then end."""
+        if self._retiring is None and not self._finished:
+            self._retiring = self._spawn(self._outlive(ended))
+
+    async def _outlive(self, ended: SessionEnded) -> None:
+        current = asyncio.current_task()
+        others = {exchange.task for exchange in self._exchanges.values() if exchange.task}
+        others = {task for task in others if task is not current and not task.done()}
+        if others:
+            await asyncio.wait(others, timeout=_FAREWELL)
+        self._lose(SessionLost(ended.reason, maybe_executed=True))
 
     def _lose(self, reason: ConnectionLost | None) -> None:
         """Let go of everything and report the end, once."""
         if self._finished:
             return
+        for id, why in self._not_run.items():
+            self._fail(id, SessionLost(f"not sent: {why}"))
+        for id, exchange in self._exchanges.items():
+            if not exchange.has_left:
+                self._fail(id, ConnectionLost("not sent: the connection ended before"))
         self._finished = True
         current = asyncio.current_task()
         for task in list(self._tasks):
@@ -384,7 +422,7 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Let what was taken leave, give up what waits, and end the session."""
-        if not self._closing and not self._finished:
+        if not self._is_over:
             self._closing = True
             try:
                 await self._part()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.transports.http_connection import HttpConnection, WireError
-from mcpearl.transports.http_link import HttpLink, SessionEnded, is_stream
+from mcpearl.transports.http_link import HttpLink, Oversized, SessionEnded, is_stream
 from mcpearl.transports.http_messages import answers
 from mcpearl.transports.sse import EventReader, OversizedEvent
 from mcpearl.types.base import RequestId
@@ -74,9 +74,7 @@ class EventStreams:
                     return True
                 if oversized:  # it may have been the answer, and coming back would not mend it
                     resumable = False
-                    raise WireError(
-                        f"an event is over the limit of {self._max_event} bytes", sent=True
-                    )
+                    raise Oversized("an event", self._max_event)
         except WireError:
             if not (resumable and reader.last_id):
                 raise

@@ -29,6 +29,13 @@ class SessionEnded(WireError):
         super().__init__("the server ended the session", sent=sent)
 
 
+class Oversized(WireError):
+    """The server's answer is larger than a message may be. Asking again would not mend it."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"{what} is over the limit of {limit} bytes", sent=True)
+
+
 class HttpLink:
     """The way to one MCP endpoint. Whoever learns of a version, session or address sets it here."""
 

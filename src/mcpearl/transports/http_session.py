@@ -34,6 +34,8 @@ class HttpSession:
         "used",
     )
 
+    keeps_alive = True  # it expires by itself, and streams are kept alive by comments
+
     def __init__(self, id: str, limits: Limits, principal: Any, now: float) -> None:
         self.id = id
         self.principal = principal

@@ -69,6 +69,12 @@ class Outbox:
         """How many bytes the system has not taken yet."""
         return 0 if self._writer is None else self._writer.get_write_buffer_size()
 
+    def unsent(self) -> list[bytes]:
+        """Give up what was taken but never handed to the loop: it certainly did not leave."""
+        messages, self._messages = self._messages, []
+        self._size = 0
+        return messages
+
     def empty(self) -> bool:
         """Whether everything was handed to the system."""
         return self._writer is None or not (self._messages or self.waiting)
@@ -138,4 +144,7 @@ class StreamProtocol(asyncio.Protocol):
         """Report the end, once."""
         if not self.finished:
             self.finished = True
+            unsent = getattr(self.receiver, "unsent", None)
+            if unsent is not None:
+                unsent(self.outbox.unsent())
             self.receiver.lost(reason)

@@ -10,7 +10,11 @@ from mcpearl.protocol.framing import Frame
 
 
 class Receiver(Protocol):
-    """The side of a connection that takes what a transport read. It never raises."""
+    """The side of a connection that takes what a transport read. It never raises.
+
+    A client's has two more, for wires that know more: `failed(request_id, error)` when the exchange
+    of one request broke, and `unsent(messages)`, before `lost`, for what was taken but never left.
+    """
 
     def received(self, frames: list[Frame]) -> None:
         """Take whole messages, and in their place the errors of what was none."""
@@ -30,7 +34,10 @@ class Receiver(Protocol):
 
 
 class Transport(Protocol):
-    """One connection to one peer. It is the `Outlet` of everything said on it."""
+    """One connection to one peer. It is the `Outlet` of everything said on it.
+
+    A wire that notices a dead peer by itself says so with `keeps_alive = True`: no pings then.
+    """
 
     async def open(self, receiver: Receiver) -> None:
         """Connect and begin to hand messages to `receiver`; raises when that cannot be done."""

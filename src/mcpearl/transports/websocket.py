@@ -99,6 +99,8 @@ class MessageFramer:
 class WebSocketStream(SocketTransport):
     """What both sides share: reading, closing, and the beat."""
 
+    keeps_alive = True
+
     core: Core
     framer: MessageFramer
     beat: Beat

@@ -137,6 +137,10 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self.write_own()
         self.say_no_more(None)
 
+    def eof_received(self) -> bool:
+        """Close at once on a client that leaves before it has asked for anything."""
+        return self.core.state is not State.CONNECTING and super().eof_received()
+
     def part(self) -> None:
         """End: the client said goodbye, or has been told what it did."""
         if not self.finished:

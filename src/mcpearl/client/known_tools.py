@@ -1,4 +1,4 @@
-"""Checking structured content against the output schema its tool announced."""
+"""What is known of a server's tools from their lists: the outputs they promise, which may be repeated."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     from mcpearl.schema.given import Validator
 
 
-class OutputChecks:
-    """The output schemas of a server's tools, as far as they were listed."""
+class KnownTools:
+    """The tools of one server, as far as they were listed."""
 
     def __init__(self) -> None:
-        self._schemas: dict[str, dict[str, Any] | None] = {}
+        self._schemas: dict[str, dict[str, Any] | None] = {}  # of their outputs
         self._validators: dict[str, Validator | None] = {}
+        self._repeatable: dict[str, bool] = {}
 
     def learn(self, tools: list[Tool]) -> None:
         """Note what listed tools promise."""
         for tool in tools:
+            hints = tool.annotations
+            self._repeatable[tool.name] = hints is not None and bool(
+                hints.idempotent_hint or hints.read_only_hint
+            )
             if self._schemas.get(tool.name, ...) != tool.output_schema:
                 self._schemas[tool.name] = tool.output_schema
                 self._validators.pop(tool.name, None)
@@ -32,9 +37,19 @@ class OutputChecks:
     def settle(self, name: str) -> None:
         """Note that a tool is not listed, so promises nothing."""
         self._schemas.setdefault(name, None)
+        self._repeatable.setdefault(name, False)
+
+    def may_repeat(self, name: str) -> bool | None:
+        """Whether running a tool twice does what running it once does; None when it is not known."""
+        return self._repeatable.get(name)
 
     def forget(self) -> None:
         """Forget all: the list changed."""
+        self._repeatable.clear()
+        self.doubt()
+
+    def doubt(self) -> None:
+        """Look again at what tools promise: the server may be another one than before."""
         self._schemas.clear()
         self._validators.clear()
 

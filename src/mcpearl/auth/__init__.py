@@ -1,0 +1,1 @@
+"""Who is asking, and how to log in."""

@@ -5,8 +5,9 @@ It owns the set of open sockets. One timer looks after all of them.
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mcpearl.auth.principal import Principal
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.wires import Bounds
@@ -34,8 +35,9 @@ class _Stay:
 class Clients:
     """The `Reception` of one wire."""
 
-    def __init__(self, server: "Server", bounds: Bounds) -> None:
+    def __init__(self, server: "Server", bounds: Bounds, nobody: Principal | None) -> None:
         self._server = server
+        self._nobody = nobody  # who those are to the server that were not asked
         self.limits = server.limits
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
@@ -73,8 +75,9 @@ class Clients:
             transport.refuse(reason)
         return False
 
-    def receive(self, transport: SocketServer, principal: Any) -> ServerConnection:
-        """Make the server's side of a client."""
+    def receive(self, transport: SocketServer, who: Principal | str | None) -> ServerConnection:
+        """Make the server's side of a client, known by its token or by its certificate's name."""
+        principal = Principal(who) if isinstance(who, str) else who or self._nobody
         connection = ServerConnection(self._server, transport, principal)
         self._server.connections.add(connection)
         self._stays[transport].connection = connection

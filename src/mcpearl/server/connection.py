@@ -140,6 +140,10 @@ class ServerConnection:
                 self._handle(event)
         return []
 
+    def recognize(self, principal: Any) -> None:
+        """Go on with the same client, who brought a new token."""
+        self.end.recognize(principal)
+
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
         self.end.assume(version)

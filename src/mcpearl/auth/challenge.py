@@ -61,7 +61,7 @@ class Challenge:
             whole["algs"] = " ".join(ALGORITHMS)
         said = ", ".join(f'{name}="{_quoted(value)}"' for name, value in whole.items() if value)
         scheme = "DPoP" if self._dpop else "Bearer"
-        return b"www-authenticate", f"{scheme} {said}".encode("ascii")
+        return b"www-authenticate", f"{scheme} {said}".rstrip().encode("ascii")
 
 
 def unavailable() -> Refused:

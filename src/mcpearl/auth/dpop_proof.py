@@ -13,7 +13,7 @@ from os import urandom
 from urllib.parse import urlsplit
 
 from mcpearl.auth import jose
-from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable, time_of
 from mcpearl.transports.http_wire import origin_of
 
 _MAX_ID = 256  # characters
@@ -62,8 +62,8 @@ class ProofChecker:
         given = claims.get("ath")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), hashed):
             raise TokenRefused("the DPoP proof is for another token")
-        issued = claims.get("iat")
-        if isinstance(issued, bool) or not isinstance(issued, (int, float)):
+        issued = time_of(claims, "iat")
+        if issued is None:
             raise TokenRefused("the DPoP proof does not say when it was made")
         if abs(time.time() - issued) > self._max_age:
             raise TokenRefused("the DPoP proof is not from now")

@@ -5,7 +5,6 @@ most requests cost one lookup. Everything else is read, verified and, when refus
 anything of the token, and not more often than somebody could read.
 """
 
-import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,6 @@ from mcpearl.auth.tls import certificate_digest
 from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.transports.http_gate import Refused, Scope
 
-logger = logging.getLogger("mcpearl.auth")
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
@@ -103,7 +101,7 @@ class TokenGate:
     def document(self, scope: Scope) -> bytes | None:
         """Give the metadata at its well-known places: of the host, and of this endpoint on it."""
         path, root = scope["path"], scope.get("root_path", "")
-        if not path.removeprefix(root).startswith(WELL_KNOWN):
+        if not path.removeprefix(root).startswith(WELL_KNOWN) or not self._published:
             return None
         # A proxy may have removed the root, or an application this one is mounted in kept it.
         rest = path.removeprefix(root).removeprefix(WELL_KNOWN).rstrip("/")
@@ -119,7 +117,14 @@ class TokenGate:
             return self._settings.resource
         return f"{_host_of(scope)}{quote(scope.get('root_path', '') + self._path)}"
 
+    @property
+    def _published(self) -> bool:
+        """Whether there is metadata: without an authorization server nobody can log in by it."""
+        return bool(self._settings.authorization_servers)
+
     def _metadata_url(self, scope: Scope) -> str:
+        if not self._published:
+            return ""
         root = scope.get("root_path", "")
         if self._settings.resource is not None and not root:
             parts = urlsplit(self._settings.resource)
@@ -168,23 +173,19 @@ class TokenGate:
     async def _ask(self, token: str) -> Principal:
         verifier = self._settings.verifier
         try:
-            principal = await verifier.verify(token)
+            principal: object = await verifier.verify(token)
         except (TokenRefused, VerifierUnavailable):
             raise
         except Exception as error:
             # Not its words, and no traceback with them: they may quote the token.
-            place = error.__traceback__
-            while place is not None and place.tb_next is not None:
-                place = place.tb_next
-            where = "" if place is None else f" at {place.tb_frame.f_code.co_qualname}"
-            what = f"{type(verifier).__name__}.verify raised {type(error).__name__}{where}"
-            logger.error("%s", what)
-            raise VerifierUnavailable(what) from None
-        if principal is None:
-            raise TokenRefused("it is not known")
-        if not isinstance(principal, Principal):
-            raise TypeError(f"`verify` gave a {type(principal).__name__}, not a `Principal`")
-        return principal
+            said = f"raised {type(error).__name__} in {_place(error)}"
+        else:
+            if principal is None:
+                raise TokenRefused("it is not known")
+            if isinstance(principal, Principal) and principal.subject:
+                return principal
+            said = f"gave a {type(principal).__name__}, not a `Principal` with a subject"
+        raise VerifierUnavailable(f"`{type(verifier).__name__}.verify` {said}")
 
     def _good_until(self, principal: Principal) -> float:
         longest = self._settings.recheck
@@ -218,6 +219,14 @@ class TokenGate:
         except TokenRefused as error:
             self._log.note(str(error), scope)
             raise challenge.bad_proof(str(error)) from None
+
+
+def _place(error: Exception) -> str:
+    """Name the function that raised."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return "?" if place is None else place.tb_frame.f_code.co_qualname
 
 
 def _bindings(principal: Principal) -> Mapping[str, object]:

@@ -39,7 +39,7 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
         issuer=_text(claims, "iss"),
         scopes=_scopes(claims),
         claims=claims,
-        expires=_number(claims, "exp"),
+        expires=time_of(claims, "exp"),
     )
 
 
@@ -53,13 +53,13 @@ def check_audience(claims: Mapping[str, Any], audience: frozenset[str]) -> None:
 
 def check_times(claims: Mapping[str, Any], now: float, leeway: float, *, must_end: bool) -> None:
     """Refuse claims that are over, or have not begun."""
-    expires = _number(claims, "exp")
+    expires = time_of(claims, "exp")
     if expires is None and must_end:
         raise TokenRefused("it does not say when it expires")
     if expires is not None and now >= expires + leeway:
         raise TokenRefused("it has expired")
     for name in ("nbf", "iat"):
-        begins = _number(claims, name)
+        begins = time_of(claims, name)
         if begins is not None and now < begins - leeway:
             raise TokenRefused("it is not valid yet")
 
@@ -86,7 +86,8 @@ def _text(claims: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _number(claims: Mapping[str, Any], name: str) -> float | None:
+def time_of(claims: Mapping[str, Any], name: str) -> float | None:
+    """Read a time, in seconds since 1970; None when there is none."""
     value = claims.get(name)
     if value is None:
         return None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / name for name in ("server.md", "client.md", "schema.md")]
+PAGES = [ROOT / "docs" / name for name in ("server.md", "client.md", "schema.md", "auth.md")]
 
 
 def snippets(page: Path) -> list[str]:
@@ -102,4 +102,5 @@ def wait_for_port(port: int) -> None:
 
 def test_every_example_is_run():
     tried = {"weather_client.py", "asking.py", "handler.py", "weather_server.py"}
+    tried.add("protected_server.py")  # by tests/auth/server_side/test_example.py
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.refusals import RefusalLog
+from mcpearl.auth.refusal_log import RefusalLog
 from mcpearl.auth.tls import client_certificate, thumbprint
 from mcpearl.transports.http_gate import Refused, Scope
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from mcpearl.auth.challenge import Challenge, unavailable
 from mcpearl.auth.dpop_proof import NonceNeeded, ProofChecker
 from mcpearl.auth.jose import MAX_TOKEN
 from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.refusals import RefusalLog
+from mcpearl.auth.refusal_log import RefusalLog
 from mcpearl.auth.resource_server import WELL_KNOWN, ResourceServer
 from mcpearl.auth.tls import certificate_digest
 from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.auth.www_authenticate import Challenge, unavailable
 from mcpearl.transports.http_gate import Refused, Scope
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)

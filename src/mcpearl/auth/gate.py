@@ -117,6 +117,13 @@ class TokenGate:
             return self._settings.resource
         return f"{_host_of(scope)}{quote(scope.get('root_path', '') + self._path)}"
 
+    def _address(self, scope: Scope) -> str:
+        """Give the address of a request; beside the resource itself there may be old ones, or `/ws`."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path.rstrip("/") == self._path:
+            return self._resource(scope)
+        return f"{_host_of(scope)}{quote(scope['path'])}"
+
     @property
     def _published(self) -> bool:
         """Whether there is metadata: without an authorization server nobody can log in by it."""
@@ -211,9 +218,10 @@ class TokenGate:
         bound = _bindings(principal).get("jkt")
         if not isinstance(bound, str):
             raise TokenRefused("it is not bound to a key: send it as Bearer")
-        proof, url = headers.get(b"dpop"), self._resource(scope)
+        proof, url = headers.get(b"dpop"), self._address(scope)
+        method = scope.get("method", "GET")  # of the handshake, for a WebSocket
         try:
-            self._proofs.check(proof, scope["method"], url, token, bound)
+            self._proofs.check(proof, method, url, token, bound)
         except NonceNeeded as error:
             raise challenge.needs_nonce(str(error), self._proofs.nonce()) from None
         except TokenRefused as error:

@@ -46,9 +46,8 @@ class ClientCertificates:
         from cryptography import x509
 
         principal = self._read(x509.load_pem_x509_certificate(pem.encode()))
-        assert principal.expires is not None
-        left = principal.expires - time.time()
-        if left <= 0:
+        left = principal.time_left
+        if not left:
             self._log.note("the client certificate has expired", scope)
             raise Refused(401, "The client certificate has expired")
         until = time.monotonic() + min(left, _RECHECK)

@@ -195,10 +195,8 @@ class TokenGate:
         raise VerifierUnavailable(f"`{type(verifier).__name__}.verify` {said}")
 
     def _good_until(self, principal: Principal) -> float:
-        longest = self._settings.recheck
-        if principal.expires is not None:
-            longest = min(longest, principal.expires - time.time())
-        return time.monotonic() + longest
+        left, longest = principal.time_left, self._settings.recheck
+        return time.monotonic() + (longest if left is None else min(left, longest))
 
     def _check_certificate(self, principal: Principal, scope: Scope) -> None:
         """Refuse a token bound to a certificate (RFC 8705) that is not the connection's."""

@@ -1,5 +1,6 @@
 """Who is asking: what a verified token, or certificate, says of the one who brought it."""
 
+import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +39,11 @@ class Principal:
     def identity(self) -> Identity:
         """What stays the same from one token to the next."""
         return self.issuer, self.subject, self.client_id
+
+    @property
+    def time_left(self) -> float | None:
+        """How many seconds what they brought is good for; None when it does not say."""
+        return None if self.expires is None else max(0.0, self.expires - time.time())
 
     def with_scopes(self, scopes: frozenset[str]) -> "Principal":
         """Give the same principal with other scopes."""

@@ -61,6 +61,10 @@ class HttpHost:
         needed = self._server.scopes_of(method, name) if isinstance(name, str) else frozenset()
         return frozenset() if needed <= principal.scopes else needed
 
+    def time_left(self, principal: Principal) -> float | None:
+        """How many seconds a principal is good for; None for ever."""
+        return principal.time_left
+
     def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
         """The headers of a call of this tool with the values they must have; None for no header."""
         definition = self._server.tool_definition(name)

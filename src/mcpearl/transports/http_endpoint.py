@@ -86,6 +86,10 @@ class Host(Protocol):
         """The scopes a message needs, when its principal does not have them all."""
         ...
 
+    def time_left(self, principal: Any) -> float | None:
+        """How many seconds a principal is good for; None for ever."""
+        ...
+
 
 class Endpoint:
     """The ASGI application of one server.
@@ -360,11 +364,17 @@ class Endpoint:
             if found is None:
                 raise Refused(400, "Last-Event-ID names no event that is still kept")
             reader = found[0].reader(found[1])
-        gone = asyncio.get_running_loop().create_task(disconnected(receive))
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(disconnected(receive))
+        # A stream is no way to go on hearing with a token that is over; a new one resumes it.
+        left = self._host.time_left(principal)
+        end = None if left is None else loop.call_later(left, gone.cancel)
         try:
             await respond_stream(send, reader, gone, self._terms.keep_alive)
         finally:
             gone.cancel()
+            if end is not None:
+                end.cancel()
 
     async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
         """End a session at its client's wish."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, McpError, Server
+from mcpearl import Client, Context, McpError, Server
 from mcpearl.auth import JWTVerifier, Principal, ResourceServer, StaticTokens
 from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import as_bearer, bearer, challenge, make_app, structured
@@ -225,6 +225,29 @@ async def test_a_session_has_the_scopes_of_the_token_at_hand(issuer: Issuer) -> 
 
         scopes = [f"scope{number}" for number in range(20)]
         assert await asyncio.gather(*map(seen, scopes)) == [[scope] for scope in scopes]
+
+
+async def test_a_call_in_flight_stays_with_the_token_that_made_it(issuer: Issuer) -> None:
+    verifier = JWTVerifier(issuer=issuer.url, audience=AUDIENCE, jwks_url=issuer.jwks_url)
+    app = make_app(auth=verifier)
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def slow(ctx: Context) -> list[str]:
+        reached.set()
+        await go_on.wait()
+        assert ctx.principal is not None
+        return sorted(ctx.principal.scopes)
+
+    async with serving(app) as client:
+        session = await client.initialize(**bearer(issuer.token(scope="few")))  # type: ignore[arg-type]
+        waiting = asyncio.create_task(session.use("slow", id="slow"))
+        await asyncio.wait_for(reached.wait(), 10)
+        other = Session(client.port)
+        other.headers = {**session.headers, **bearer(issuer.token(scope="notes:write many"))}
+        assert structured(await other.use("write", id="write")) == {"result": "written"}
+        go_on.set()
+        assert structured(await waiting) == {"result": ["few"]}
 
 
 # Where nobody is asked

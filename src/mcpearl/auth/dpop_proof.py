@@ -9,7 +9,6 @@ import time
 from base64 import urlsafe_b64encode
 from hashlib import blake2b, sha256
 from heapq import heappop, heappush
-from os import urandom
 from urllib.parse import urlsplit
 
 from mcpearl.auth import jose
@@ -27,10 +26,9 @@ class NonceNeeded(TokenRefused):
 class ProofChecker:
     """Checks the proofs that come to one resource."""
 
-    def __init__(self, *, max_age: float, nonces: bool, max_remembered: int) -> None:
+    def __init__(self, *, max_age: float, max_remembered: int, nonces: bytes | None) -> None:
         self._max_age = max_age
-        self._nonces = nonces
-        self._secret = urandom(32)
+        self._secret = nonces  # what nonces are made with; None when there are none
         self._seen = _Seen(max_remembered)
 
     def check(
@@ -88,10 +86,11 @@ class ProofChecker:
         return self._nonce(int(time.time()) // _NONCE_STEP)
 
     def _nonce(self, step: int) -> str:
+        assert self._secret is not None
         return hmac.new(self._secret, b"%d" % step, sha256).hexdigest()[:32]
 
     def _check_nonce(self, signed: jose.Signed) -> None:
-        if not self._nonces:
+        if self._secret is None:
             return
         given = str(signed.claims.get("nonce")).encode()
         step = int(time.time()) // _NONCE_STEP

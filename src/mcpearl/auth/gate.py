@@ -47,7 +47,7 @@ class TokenGate:
         self._refused: KnownTokens[str] = KnownTokens(settings.max_known)
         self._proofs = ProofChecker(
             max_age=settings.dpop_max_age,
-            nonces=settings.dpop_nonces,
+            nonces=settings.nonce_secret if settings.dpop_nonces else None,
             max_remembered=settings.dpop_max_remembered,
         )
         self._log = RefusalLog()

@@ -74,10 +74,13 @@ class IssuerKeys:
 
     def _start(self) -> "asyncio.Task[None] | None":
         """Begin to fetch, or join a fetch under way; None when there was one just now."""
-        if self._fetching is None and time.monotonic() - self._tried >= self._pause:
+        # One that did not end has gone with its event loop.
+        under_way = self._fetching is not None and not self._fetching.get_loop().is_closed()
+        if not under_way and time.monotonic() - self._tried >= self._pause:
             self._tried = time.monotonic()
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
-        return self._fetching
+            under_way = True
+        return self._fetching if under_way else None
 
     async def _fetch(self) -> None:
         try:

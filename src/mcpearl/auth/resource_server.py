@@ -1,6 +1,7 @@
 """A server as the resource OAuth protects: the settings of it, and the documents it publishes."""
 
 from collections.abc import Iterable, Mapping
+from os import urandom
 from typing import Any, Literal
 
 import msgspec
@@ -66,6 +67,7 @@ class ResourceServer:
         self.dpop_required = dpop == "required"
         self.dpop_max_age = dpop_max_age
         self.dpop_nonces = dpop_nonces
+        self.nonce_secret = urandom(32)  # here, so that workers forked from this process share it
         self.dpop_max_remembered = dpop_max_remembered
 
     def widened(self, scopes: frozenset[str]) -> frozenset[str]:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "docs" / name for name in ("server.md", "client.md", "schema.md", "transports.md")]
+PAGES = [
+    ROOT / "docs" / name
+    for name in ("server.md", "client.md", "schema.md", "transports.md", "auth.md")
+]
 
 
 def snippets(page: Path) -> list[str]:
@@ -108,5 +111,6 @@ def test_every_example_is_run():
         "handler.py",
         "many_wires.py",
         "weather_server.py",
+        "protected_server.py",  # by tests/auth/server_side/test_example.py
     }
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried

@@ -10,6 +10,7 @@ import pydantic
 import pytest
 
 from mcpearl import Client, Context, McpError, Server
+from mcpearl.auth import Principal
 from mcpearl.types import CreateMessageResult, ElicitResult, TextContent
 from tests.server.wire import ERAS, LEGACY, MODERN, Wire, text_of, wire
 
@@ -468,7 +469,7 @@ async def test_a_state_of_another_principal_is_refused() -> None:
     async with app.running():
         for principal in ("ada", "eve"):
             transport, other = memory_pair()
-            await app.connect(other, principal)
+            await app.connect(other, Principal(principal))
             client = Wire(transport, MODERN)
             await transport.open(client)
             clients.append(client)

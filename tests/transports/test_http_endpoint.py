@@ -463,8 +463,10 @@ async def test_a_page_that_was_allowed_may_ask_before_it_asks() -> None:
         def known(self, scope: Any, headers: Any) -> str:
             raise AssertionError("a preflight has no credentials to look at")
 
+        admit = known
+
     page = "https://app.example"
-    async with serving(make_app(), allowed_origins=frozenset({page}), gate=Nobody()) as client:
+    async with serving(make_app(), allowed_origins=frozenset({page}), auth=Nobody()) as client:
         asked = "content-type, mcp-method, mcp-param-region"
         answer = await client.request(
             "OPTIONS",

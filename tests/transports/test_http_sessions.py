@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Server
+from mcpearl.auth import Principal
 from mcpearl.transports.http_session import MAX_STREAMS
 from tests.transports.raw_http import (
     HANGS,
@@ -156,10 +157,10 @@ async def test_a_session_belongs_to_whoever_began_it() -> None:
         def known(self, scope: Any, headers: Any) -> None:
             return None
 
-        async def admit(self, scope: Any, headers: Any) -> str:
-            return str(headers.get(b"x-user", b"").decode())
+        async def admit(self, scope: Any, headers: Any) -> Principal:
+            return Principal(headers[b"x-user"].decode())
 
-    async with serving(make_app(), gate=ByName()) as client:
+    async with serving(make_app(), auth=ByName()) as client:
         session = await client.initialize(**{"X-User": "ann"})
         assert (await session.ask("ping")).status == 200
         session.headers["X-User"] = "bob"

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from mcpearl.types.jsonrpc import (
+    INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
     URL_ELICITATION_REQUIRED,
@@ -67,6 +68,19 @@ class MissingClientCapability(McpError):
             {"requiredCapabilities": required},
         )
         self.capability = capability
+
+
+class InsufficientScope(McpError):
+    """The caller may not use this; `scopes` is what it takes."""
+
+    def __init__(self, what: str, name: str, scopes: frozenset[str]) -> None:
+        needed = sorted(scopes)
+        super().__init__(
+            INVALID_PARAMS,
+            f"{what} `{brief(name, 128)}` needs the scopes: {' '.join(needed)}",
+            {"name": brief(name, 128), "requiredScopes": needed},
+        )
+        self.scopes = scopes
 
 
 class UrlElicitationRequired(McpError):

@@ -46,6 +46,10 @@ class Caller:
         self.log_level = log_level  # modern: of the request; legacy: as last set in the session
         self.principal = principal
 
+    def brought_by(self, principal: Any) -> "Caller":
+        """Give the same caller with another principal."""
+        return Caller(self.version, self.client, self.capabilities, self.log_level, principal)
+
 
 class Batch:
     """The answers of one batch, held until the last of them is there."""

@@ -69,6 +69,13 @@ class ServerEnd(End):
         self.lifecycle.take(Step.INITIALIZE)
         self.lifecycle.take(Step.INITIALIZED)
 
+    def recognize(self, principal: Any) -> None:
+        """Take what comes from now on as this principal's; calls in flight stay who made them."""
+        self.principal = principal
+        self.reception = modern.Reception(self.offer.versions, principal)
+        if self.caller is not None:
+            self.caller = self.caller.brought_by(principal)
+
     # Receiving
 
     def _requested(self, envelope: Envelope, batch: Batch | None) -> Event:

@@ -5,8 +5,9 @@ It owns the set of open sockets. One timer looks after all of them.
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from mcpearl.auth.principal import Principal
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.wires import Bounds
@@ -23,10 +24,11 @@ _LOOKS = 4  # how often the shortest of the timeouts is looked at while it passe
 class _Stay:
     """One client's stay."""
 
-    __slots__ = ("connection", "stalled_at", "unread")
+    __slots__ = ("connection", "expires_at", "stalled_at", "unread")
 
     def __init__(self) -> None:
         self.connection: ServerConnection | None = None  # there once it may talk
+        self.expires_at: float | None = None  # when what it came in with is over
         self.unread = 0  # bytes it had left unread when last looked at
         self.stalled_at = 0.0  # since when it has taken none of them
 
@@ -34,8 +36,9 @@ class _Stay:
 class Clients:
     """The `Reception` of one wire."""
 
-    def __init__(self, server: "Server", bounds: Bounds) -> None:
+    def __init__(self, server: "Server", bounds: Bounds, nobody: Principal | None) -> None:
         self._server = server
+        self._nobody = nobody  # who those are to the server that were not asked
         self.limits = server.limits
         self.turns = server.turns
         self._bounds = bounds
@@ -74,11 +77,15 @@ class Clients:
             transport.refuse(reason)
         return False
 
-    def receive(self, transport: SocketServer, principal: Any) -> ServerConnection:
-        """Make the server's side of a client."""
+    def receive(self, transport: SocketServer, who: Principal | str | None) -> ServerConnection:
+        """Make the server's side of a client, known by its token or by its certificate's name."""
+        principal = Principal(who) if isinstance(who, str) else who or self._nobody
         connection = ServerConnection(self._server, transport, principal)
         self._server.connections.add(connection)
-        self._stays[transport].connection = connection
+        stay = self._stays[transport]
+        stay.connection = connection
+        left = None if principal is None else principal.time_left
+        stay.expires_at = None if left is None else self._loop.time() + left
         return connection
 
     def leave(self, transport: SocketServer) -> None:
@@ -89,7 +96,7 @@ class Clients:
     # Staying
 
     def _look(self) -> None:
-        """Look after everybody: who never spoke, who is silent, who does not read."""
+        """Look after everybody: who never spoke, is silent, does not read, or has had its time."""
         self._timer = None
         now = self._loop.time()
         for transport, stay in list(self._stays.items()):
@@ -103,7 +110,9 @@ class Clients:
         waiting = transport.outbox.waiting if transport.paused else 0
         if waiting != stay.unread:
             stay.unread, stay.stalled_at = waiting, now
-        if not transport.has_spoken:
+        if stay.expires_at is not None and now >= stay.expires_at:
+            transport.refuse("The access token has expired; connect with a new one")
+        elif not transport.has_spoken:
             if now >= transport.opened_at + bounds.handshake_timeout:
                 transport.refuse(f"Nothing was said within {bounds.handshake_timeout:g} s")
         elif waiting:

@@ -146,6 +146,10 @@ class ServerConnection:
                 self._handle(event)
         return []
 
+    def recognize(self, principal: Any) -> None:
+        """Go on with the same client, who brought a new token."""
+        self.end.recognize(principal)
+
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
         self.end.assume(version)
@@ -385,7 +389,15 @@ class ServerConnection:
             await self._listeners.open(call, Context(call, self, self.server))
         except LimitReached as error:
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
+        principal = call.caller.principal
+        left = None if principal is None else principal.time_left
+        if left is not None:
+            self._listeners.end_in(left, call, self._end_listener)
         self._done()
+
+    def _end_listener(self, call: Call) -> None:
+        self._listeners.leave(call)
+        self._answer(call, _heard(call))
 
     def reserve(self, count: int) -> None:
         """Refuse more subscriptions than one client may have."""
@@ -395,8 +407,7 @@ class ServerConnection:
     def end_listeners(self) -> None:
         """End every modern subscription in order, with its result."""
         for call in self._listeners.end_all():
-            meta = dict(subscription_meta(call.id))
-            self._answer(call, SubscriptionsListenResult(meta=meta))
+            self._answer(call, _heard(call))
 
     # Asking and telling
 
@@ -568,6 +579,10 @@ class SoloConnection(ServerConnection):
     def reserve(self, count: int) -> None:
         """Refuse more subscriptions than one request may ask for: others are somebody else's."""
         self._listeners.reserve(count, held=0)
+
+
+def _heard(call: Call) -> SubscriptionsListenResult:
+    return SubscriptionsListenResult(meta=dict(subscription_meta(call.id)))
 
 
 def _shutting_down() -> McpError:

@@ -36,6 +36,7 @@ from mcpearl.types.sampling import (
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
+    from mcpearl.auth.principal import Principal
     from mcpearl.server.connection import ServerConnection
     from mcpearl.server.rounds import Rounds
     from mcpearl.server.server import Server
@@ -98,9 +99,15 @@ class Context:
         return self._call.caller
 
     @property
-    def principal(self) -> Any:
+    def principal(self) -> "Principal | None":
         """Who is asking as far as the transport could verify it; None when it could not."""
-        return self._call.caller.principal
+        principal: Principal | None = self._call.caller.principal
+        return principal if principal is not None and principal.subject else None
+
+    def may_use(self, scopes: frozenset[str]) -> bool:
+        """Whether the caller has these scopes. On a wire that asks nobody, everyone has all."""
+        principal: Principal | None = self._call.caller.principal
+        return principal is None or scopes <= principal.scopes
 
     @property
     def lifespan(self) -> Any:

@@ -6,7 +6,7 @@ What a generator yields leaves as progress while it runs, and all of it together
 import functools
 import inspect
 from collections import abc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
@@ -121,3 +121,16 @@ def _shown(part: Any) -> str | None:
 
 def _is_text(parts: list[Any]) -> bool:
     return all(isinstance(part, str) for part in parts)
+
+
+def scopes_of(given: Iterable[str]) -> frozenset[str]:
+    """Read the scopes a tool, resource or prompt needs."""
+    if isinstance(given, str):
+        raise TypeError(f"`scopes` is a list, as in `scopes=[{given!r}]`")
+    scopes = frozenset(given)
+    for scope in scopes:
+        if not scope or any(
+            not "!" <= character <= "~" or character in '"\\' for character in scope
+        ):
+            raise ValueError(f"{scope!r} is not a scope: no blanks, quotes or backslashes")
+    return scopes

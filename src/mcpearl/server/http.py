@@ -2,23 +2,29 @@
 
 import asyncio
 import socket
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
+from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol import codec
 from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.wires import Bounds
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_endpoint import Endpoint, Nowhere
+from mcpearl.transports.http_gate import Gate
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
+from mcpearl.transports.http_mirror import Peek
 from mcpearl.transports.http_origin import Place, hosts_of
 from mcpearl.transports.ports import bind_port
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
+    from mcpearl.auth.protection import Auth
     from mcpearl.server.server import Server
     from mcpearl.transports.http_siblings import Siblings
 
@@ -26,15 +32,17 @@ if TYPE_CHECKING:
 class HttpHost:
     """What an endpoint asks of a server."""
 
+    nobody = ANONYMOUS  # anybody can be at the other end of HTTP: who was not asked has no scopes
+
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.limits = server.limits
         self._headers = ToolHeaders()
         self._seen: dict[str, tuple[Tool, list[str]]] = {}  # with the headers its schema names
 
-    def converse(self, transport: Transport, principal: Any) -> ServerConnection:
+    def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
         """Make the server's side of one client."""
-        connection = ServerConnection(self._server, transport, principal)
+        connection = ServerConnection(self._server, transport, principal or self.nobody)
         self._server.connections.add(connection)
         return connection
 
@@ -43,6 +51,19 @@ class HttpHost:
         connection = SoloConnection(self._server, Nowhere())
         self._server.connections.add(connection)
         return connection
+
+    def needs(self, peek: Peek, principal: Principal) -> frozenset[str]:
+        """The scopes a message needs, when its principal does not have them all."""
+        method, params = peek.method, peek.params
+        if method is UNSET or params is UNSET:
+            return frozenset()
+        name = params.uri if params.name is UNSET else params.name
+        needed = self._server.scopes_of(method, name) if isinstance(name, str) else frozenset()
+        return frozenset() if needed <= principal.scopes else needed
+
+    def time_left(self, principal: Principal) -> float | None:
+        """How many seconds a principal is good for; None for ever."""
+        return principal.time_left
 
     def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
         """The headers of a call of this tool with the values they must have; None for no header."""
@@ -64,15 +85,31 @@ class HttpHost:
         return [(header, values.get(header)) for header in headers]
 
 
-def make_endpoint(server: "Server", websocket: str | None = None, **options: Any) -> Endpoint:
+def make_endpoint(
+    server: "Server",
+    *,
+    auth: "Auth | None" = None,
+    path: str = "/mcp",
+    websocket: str | None = None,
+    **options: Any,
+) -> Endpoint:
     """Give the ASGI application of a server; its lifespan holds the server up."""
     host = HttpHost(server)
+    gate = make_gate(server, auth, path)
     if websocket is not None:
         place = _place(websocket, options)
-        options["websockets"] = AsgiWebSockets(
-            place, host.converse, server.limits, options.get("gate")
-        )
-    return Endpoint(host, lifespan=server.running, **options)
+        options["websockets"] = AsgiWebSockets(place, host.converse, server.limits, gate)
+    return Endpoint(host, lifespan=server.running, path=path, gate=gate, **options)
+
+
+def make_gate(server: "Server", auth: "Auth | None", path: str) -> Gate | None:
+    """Give who asks the clients of a place: as it says itself, else as the server says."""
+    auth = auth or server.auth
+    if auth is None:
+        return None
+    from mcpearl.auth.protection import gate_of
+
+    return gate_of(auth, path, server.all_scopes)
 
 
 def _place(path: str, options: dict[str, Any]) -> Place:
@@ -94,8 +131,11 @@ class HttpListener:
         port: int = 8000,
         certificate: str | None = None,
         key: str | None = None,
+        client_ca: str | None = None,
         reuse_port: bool = False,
         max_connections: int = 100_000,
+        auth: "Auth | None" = None,
+        path: str = "/mcp",
         websocket: str | None = None,
         listening: socket.socket | None = None,
         siblings: "Siblings | None" = None,
@@ -109,17 +149,18 @@ class HttpListener:
         self._place = host, port, reuse_port
         self._listening = listening
         self._siblings = siblings
-        self._endpoint = make_endpoint(server, siblings=siblings, **options)
+        gate = make_gate(server, auth, path)
+        self._endpoint = make_endpoint(server, auth=gate, path=path, siblings=siblings, **options)
         self._sockets: list[socket.socket] = []
         self._door: asyncio.Server | None = None  # for other workers
-        self._clients = Clients(server, Bounds())  # on WebSockets
+        self._clients = Clients(server, Bounds(), ANONYMOUS)  # on WebSockets
         accept: Any = "none"
         if websocket is not None:
             from mcpearl.transports.websocket import Beat
             from mcpearl.transports.websocket_server import acceptor
 
             place = _place(websocket, options)
-            accept = acceptor(self._clients, place, options.get("gate"), Beat())
+            accept = acceptor(self._clients, place, gate, Beat())
         self._front = uvicorn.Server(
             uvicorn.Config(
                 self._endpoint,
@@ -132,6 +173,9 @@ class HttpListener:
                 limit_concurrency=max_connections + 1,  # uvicorn counts the one that asks, too
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
+                ssl_ca_certs=client_ca,
+                # Not required: who has none is told so in words, by whoever guards the endpoint.
+                ssl_cert_reqs=ssl.CERT_NONE if client_ca is None else ssl.CERT_OPTIONAL,
                 timeout_graceful_shutdown=max(1, int(server.grace)),
                 proxy_headers=False,
                 server_header=False,

@@ -7,6 +7,7 @@ and the time a connection may be idle is watched by one timer, not a new one aft
 """
 
 import asyncio
+import ssl
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -26,6 +27,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._head = 0  # bytes received of the head so far
+        self._tls: dict[object, object] | None = None  # what the client showed of itself, if it did
         self._head_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._idle_since = 0.0
@@ -34,6 +36,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        self._tls = _shown(transport.get_extra_info("ssl_object"))
         self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,6 +119,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Note that the head is whole."""
         self._head = 0
+        if self._tls is not None:
+            self.scope["extensions"] = {"tls": self._tls}
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -193,3 +198,11 @@ class _Cycle(RequestResponseCycle):
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
+
+
+def _shown(connection: ssl.SSLObject | None) -> dict[object, object] | None:
+    """Give the client's certificate, which TLS has verified, in the words of ASGI's extension."""
+    der = None if connection is None else connection.getpeercert(binary_form=True)
+    if der is None:
+        return None
+    return {"client_cert_chain": [ssl.DER_cert_to_PEM_cert(der)], "client_cert_error": None}

@@ -1,6 +1,8 @@
 """The modern subscriptions of one connection: each is a `subscriptions/listen` that stays open."""
 
+import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcpearl.protocol import codec
@@ -21,11 +23,12 @@ logger = logging.getLogger("mcpearl.server")
 class Listeners:
     """Who listens, by the key of their call. The index of what they listen to is the server's."""
 
-    __slots__ = ("_open", "_server")
+    __slots__ = ("_ends", "_open", "_server")
 
     def __init__(self, server: "Server") -> None:
         self._server = server
         self._open: dict[object, Subscriber] = {}
+        self._ends: dict[object, asyncio.TimerHandle] = {}  # of those whose token ends
 
     def __len__(self) -> int:
         return len(self._open)
@@ -81,11 +84,20 @@ class Listeners:
                 "see `Limits.max_subscriptions`"
             )
 
+    def end_in(self, seconds: float, call: Call, end: Callable[[Call], None]) -> None:
+        """Have `end` called after a time, if the listener of a call is still there then."""
+        if call.key in self._open:
+            loop = asyncio.get_running_loop()
+            self._ends[call.key] = loop.call_later(seconds, end, call)
+
     def leave(self, call: Call) -> None:
         """Forget the listener of a call, if it is one."""
         listener = self._open.pop(call.key, None)
         if listener is not None:
             self._server.subscriptions.leave(listener)
+        end = self._ends.pop(call.key, None)
+        if end is not None:
+            end.cancel()
 
     def end_all(self) -> list[Call]:
         """Stop all from hearing; give their calls, which are still to be answered."""
@@ -98,3 +110,6 @@ class Listeners:
         for listener in self._open.values():
             self._server.subscriptions.leave(listener)
         self._open.clear()
+        for end in self._ends.values():
+            end.cancel()
+        self._ends.clear()

@@ -5,6 +5,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.protocol.framing import framer_named
 from mcpearl.server.clients import Clients
 from mcpearl.server.wires import Tcp, Unix, WebSocket
@@ -46,27 +47,34 @@ class SocketListener:
 
 def tcp_listener(server: "Server", wire: Tcp) -> SocketListener:
     """Serve on a port."""
-    clients = Clients(server, wire)
+    if server.auth is not None and wire.client_ca is None:
+        raise ValueError(
+            "this server has `auth`, but nobody can bring a token over TCP; serve it over HTTP or "
+            "WebSocket, or ask for certificates with `client_ca`"
+        )
+    clients = Clients(server, wire, ANONYMOUS)
     return SocketListener(_port(wire), clients, _byte_stream(clients, wire))
 
 
 def unix_listener(server: "Server", wire: Unix) -> SocketListener:
-    """Serve on a Unix socket."""
-    clients = Clients(server, wire)
+    """Serve on a Unix socket, whose clients all are its owner."""
+    clients = Clients(server, wire, None)
     return SocketListener(UnixPort(wire.path), clients, _byte_stream(clients, wire))
 
 
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     """Serve WebSocket on a port of its own."""
+    from mcpearl.server.http import make_gate
     from mcpearl.transports.http_origin import Place, hosts_of
     from mcpearl.transports.websocket import Beat
     from mcpearl.transports.websocket_server import acceptor
 
-    clients = Clients(server, wire)
+    clients = Clients(server, wire, ANONYMOUS)
+    gate = make_gate(server, wire.auth, wire.path)
     hosts = hosts_of(wire.host) if wire.allowed_hosts is None else wire.allowed_hosts
     place = Place(wire.path, hosts, wire.allowed_origins)
     beat = Beat(wire.ping_interval, wire.ping_timeout)
-    return SocketListener(_port(wire), clients, acceptor(clients, place, wire.gate, beat))
+    return SocketListener(_port(wire), clients, acceptor(clients, place, gate, beat))
 
 
 def _port(wire: Tcp | WebSocket) -> TcpPort:

@@ -7,6 +7,7 @@ is the same in every worker of the same server.
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -62,9 +63,13 @@ class Listing(Generic[T]):
         """All entries, in order."""
         return [entry for _, entry in list(self._entries.values())]
 
-    def page(self, cursor: str | None) -> tuple[list[T], str | None]:
-        """Give one page, and the cursor of the page after it if there is one."""
+    def page(
+        self, cursor: str | None, shown: Callable[[T], bool] | None = None
+    ) -> tuple[list[T], str | None]:
+        """Give one page, and the cursor of the page after it; only of what is to be shown."""
         numbered = list(self._entries.values())
+        if shown is not None:
+            numbered = [pair for pair in numbered if shown(pair[1])]
         start = 0
         if cursor is not None:
             start = bisect_right(numbered, self._open(cursor), key=itemgetter(0))

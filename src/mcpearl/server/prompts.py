@@ -1,7 +1,7 @@
 """Prompts and completion: message templates with arguments, and suggestions for those arguments."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import McpError
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
-from mcpearl.server.functions import HandlerFunction, compile_handler
+from mcpearl.server.functions import HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.results import prompt_result
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.completion import CompleteRequestParams, CompleteResult, Completion
@@ -25,7 +25,7 @@ MAX_COMPLETIONS = 100
 class PromptEntry:
     """One prompt of a registry."""
 
-    __slots__ = ("_function", "definition")
+    __slots__ = ("_function", "definition", "scopes")
 
     def __init__(
         self,
@@ -37,8 +37,10 @@ class PromptEntry:
         description: str | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         signature = compile_handler(function, "prompt", name)
+        self.scopes = scopes_of(scopes)
         self._function = HandlerFunction(function, signature, pool)
         self.definition = Prompt(
             name=name or signature.name,

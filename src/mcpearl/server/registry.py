@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from mcpearl.protocol.errors import ResourceNotFound
+from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
 from mcpearl.server.pagination import Listing
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
 PageT = TypeVar("PageT", bound=PaginatedResult)
+EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
 
 class Registry(Handler):
@@ -57,28 +58,33 @@ class Registry(Handler):
         self.prompts: Listing[PromptEntry] = Listing("prompts", scope, page_size)
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
+        self.scoped = False  # whether anything was for some callers only
 
     # Changing
 
     def add_tool(self, entry: ToolEntry) -> None:
         """Add or replace a tool."""
         self.tools.add(entry.definition.name, entry)
+        self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
     def add_resource(self, entry: ResourceEntry) -> None:
         """Add or replace a resource."""
         self.resources.add(entry.definition.uri, entry)
+        self.scoped = self.scoped or bool(entry.scopes)
         self._changed("resources")
 
     def add_template(self, entry: TemplateEntry) -> None:
         """Add or replace a resource template."""
         self.templates.add(entry.definition.uri_template, entry)
         self._order_templates()
+        self.scoped = self.scoped or bool(entry.scopes)
         self._changed("resources")
 
     def add_prompt(self, entry: PromptEntry) -> None:
         """Add or replace a prompt."""
         self.prompts.add(entry.definition.name, entry)
+        self.scoped = self.scoped or bool(entry.scopes)
         self._changed("prompts")
 
     def add_completer(self, reference: str, argument: str, completer: Completer) -> None:
@@ -131,7 +137,7 @@ class Registry(Handler):
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
         """Give a page of the tools."""
-        entries, following = self.tools.page(cursor)
+        entries, following = self._page(self.tools, cursor, ctx)
         tools = [entry.definition for entry in entries]
         return self._cached(ListToolsResult(tools=tools, next_cursor=following))
 
@@ -140,11 +146,13 @@ class Registry(Handler):
         entry = self.tools.get(params.name)
         if entry is None:
             raise unknown_tool(params.name)
+        if entry.scopes:
+            _require("Tool", params.name, entry.scopes, ctx)
         return await entry.call(params.arguments, ctx)
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
         """Give a page of the fixed resources."""
-        entries, following = self.resources.page(cursor)
+        entries, following = self._page(self.resources, cursor, ctx)
         resources = [entry.definition for entry in entries]
         return self._cached(ListResourcesResult(resources=resources, next_cursor=following))
 
@@ -152,7 +160,7 @@ class Registry(Handler):
         self, cursor: str | None, ctx: Context
     ) -> ListResourceTemplatesResult:
         """Give a page of the templates."""
-        entries, following = self.templates.page(cursor)
+        entries, following = self._page(self.templates, cursor, ctx)
         templates = [entry.definition for entry in entries]
         return self._cached(
             ListResourceTemplatesResult(resource_templates=templates, next_cursor=following)
@@ -162,24 +170,33 @@ class Registry(Handler):
         """Read a fixed resource, or the first template that the URI fits, most specific first."""
         entry = self.resources.get(uri)
         if entry is not None:
+            _require("Resource", uri, entry.scopes, ctx)
             return await entry.read(ctx)
         for template in self._by_specificity:
             variables = template.template.match(uri)
             if variables is not None:
+                _require("Resource", uri, template.scopes, ctx)
                 return await template.read(uri, variables, ctx)
         raise ResourceNotFound(uri)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
         """Agree to follow any resource that could be read."""
-        if uri in self.resources:
-            return
-        if any(entry.template.match(uri) is not None for entry in self._by_specificity):
-            return
-        raise ResourceNotFound(uri)
+        entry = self._resource(uri)
+        if entry is None:
+            raise ResourceNotFound(uri)
+        _require("Resource", uri, entry.scopes, ctx)
+
+    def _resource(self, uri: str) -> ResourceEntry | TemplateEntry | None:
+        """Find what a read of this URI would be answered by."""
+        entry = self.resources.get(uri)
+        if entry is not None:
+            return entry
+        fitting = (each for each in self._by_specificity if each.template.match(uri) is not None)
+        return next(fitting, None)
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
         """Give a page of the prompts."""
-        entries, following = self.prompts.page(cursor)
+        entries, following = self._page(self.prompts, cursor, ctx)
         prompts = [entry.definition for entry in entries]
         return self._cached(ListPromptsResult(prompts=prompts, next_cursor=following))
 
@@ -188,26 +205,63 @@ class Registry(Handler):
         entry = self.prompts.get(name)
         if entry is None:
             raise unknown_prompt(name)
+        _require("Prompt", name, entry.scopes, ctx)
         return await entry.get(arguments, ctx)
 
     async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
         """Suggest how an argument could go on; nothing when nobody knows."""
         reference = params.ref
         if isinstance(reference, PromptReference):
-            if reference.name not in self.prompts:
+            prompt = self.prompts.get(reference.name)
+            if prompt is None:
                 raise unknown_prompt(reference.name)
             key = reference.name
+            _require("Prompt", key, prompt.scopes, ctx)
         else:
-            if reference.uri not in self.templates and reference.uri not in self.resources:
+            resource = self.templates.get(reference.uri) or self.resources.get(reference.uri)
+            if resource is None:
                 raise ResourceNotFound(reference.uri)
             key = reference.uri
+            _require("Resource", key, resource.scopes, ctx)
         completer = self._completers.get((key, params.argument.name))
         if completer is None:
             return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
         return await run_completer(completer, params, self._pool, ctx)
 
+    # Who may use what
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Give the scopes it takes to use what a request names; none for what is not there."""
+        entry: ToolEntry | PromptEntry | ResourceEntry | TemplateEntry | None = None
+        match method:
+            case "tools/call":
+                entry = self.tools.get(name)
+            case "prompts/get":
+                entry = self.prompts.get(name)
+            case "resources/read" | "resources/subscribe":
+                entry = self._resource(name)
+        return frozenset() if entry is None else entry.scopes
+
+    def all_scopes(self) -> frozenset[str]:
+        """Give every scope that something here needs."""
+        listings = (self.tools, self.resources, self.templates, self.prompts)
+        return frozenset().union(*(entry.scopes for each in listings for entry in each.values()))
+
+    def _page(
+        self, listing: Listing[EntryT], cursor: str | None, ctx: Context
+    ) -> tuple[list[EntryT], str | None]:
+        if not self.scoped:
+            return listing.page(cursor)
+        return listing.page(cursor, lambda entry: ctx.may_use(entry.scopes))
+
     def _cached(self, result: PageT) -> PageT:
         if self._list_ttl_ms is not None:
             result.ttl_ms = self._list_ttl_ms
-            result.cache_scope = "public"
+            result.cache_scope = "private" if self.scoped else "public"
         return result
+
+
+def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None:
+    """Refuse a caller that lacks scopes. Over HTTP the door has done so already, in its own words."""
+    if scopes and not ctx.may_use(scopes):
+        raise InsufficientScope(what, name, scopes)

@@ -1,12 +1,12 @@
 """Resources: fixed ones by URI, and families of them by template."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.errors import ResourceNotFound
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
-from mcpearl.server.functions import HandlerFunction, compile_handler
+from mcpearl.server.functions import HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.results import read_result
 from mcpearl.types.base import Annotations, CacheScope, Icon, Result
 from mcpearl.types.resources import ReadResourceResult, Resource, ResourceTemplate
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _Reader:
     """What fixed and templated resources share: the function and what is said of its contents."""
 
-    __slots__ = ("_cache_scope", "_function", "_mime_type", "_ttl_ms")
+    __slots__ = ("_cache_scope", "_function", "_mime_type", "_ttl_ms", "scopes")
 
     def __init__(
         self,
@@ -26,7 +26,11 @@ class _Reader:
         mime_type: str | None,
         ttl_ms: int | None,
         cache_scope: CacheScope | None,
+        scopes: Iterable[str],
     ) -> None:
+        self.scopes = scopes_of(scopes)
+        if self.scopes and cache_scope == "public":
+            raise ValueError("what needs scopes cannot be cached for everybody; leave it `private`")
         self._function = function
         self._mime_type = mime_type
         self._ttl_ms = ttl_ms
@@ -64,6 +68,7 @@ class ResourceEntry(_Reader):
         meta: dict[str, Any] | None = None,
         ttl_ms: int | None = None,
         cache_scope: CacheScope | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         signature = compile_handler(function, "resource", name)
         if signature.input_schema.get("required"):
@@ -72,7 +77,8 @@ class ResourceEntry(_Reader):
                 f"resource `{uri}`: the function needs {needed}, but the URI has no such variable; "
                 f"write it as a template, as in `{uri}/{{{needed.split(', ')[0]}}}`"
             )
-        super().__init__(HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope)
+        handler = HandlerFunction(function, signature, pool)
+        super().__init__(handler, mime_type, ttl_ms, cache_scope, scopes)
         self.definition = Resource(
             uri=uri,
             name=name or signature.name,
@@ -111,13 +117,15 @@ class TemplateEntry(_Reader):
         meta: dict[str, Any] | None = None,
         ttl_ms: int | None = None,
         cache_scope: CacheScope | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         signature = compile_handler(function, "resource", name)
         from mcpearl.server.uri_template import UriTemplate  # its patterns take time to compile
 
         self.template = UriTemplate(uri_template)
         self._check_variables(uri_template, signature.input_schema)
-        super().__init__(HandlerFunction(function, signature, pool), mime_type, ttl_ms, cache_scope)
+        handler = HandlerFunction(function, signature, pool)
+        super().__init__(handler, mime_type, ttl_ms, cache_scope, scopes)
         self.definition = ResourceTemplate(
             uri_template=uri_template,
             name=name or signature.name,

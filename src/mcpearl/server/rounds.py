@@ -72,7 +72,9 @@ class Rounds:
                 raw: bytes | Raw | None = None
             else:
                 raw = arguments if isinstance(arguments, Raw) else msgspec.json.encode(arguments)
-            self._bound = binding(self._call.caller.principal, self._call.method, name, raw)
+            principal = self._call.caller.principal
+            identity = None if principal is None else principal.identity
+            self._bound = binding(identity, self._call.method, name, raw)
         return self._bound
 
     def key(self, kind: str, given: str | None) -> str:

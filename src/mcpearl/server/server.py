@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -31,11 +31,14 @@ from mcpearl.types.tools import Tool, ToolAnnotations
 
 logger = logging.getLogger("mcpearl.server")
 if TYPE_CHECKING:
+    from mcpearl.auth.principal import Principal
+    from mcpearl.auth.protection import Auth
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.wires import Wire
     from mcpearl.transports.http_endpoint import Endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
+_NO_SCOPES: frozenset[str] = frozenset()
 Next = Callable[[], Awaitable[Result]]
 Middleware = Callable[[Context, Next], Awaitable[Result]]
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -77,7 +80,9 @@ class Server:
         state_keys: list[bytes] | None = None,
         state_ttl: float = 600.0,
         versions: tuple[str, ...] = SUPPORTED,
+        auth: "Auth | None" = None,
     ) -> None:
+        self.auth = auth
         self.limits = limits or Limits()
         self.ask_timeout = ask_timeout
         self.grace = grace
@@ -145,6 +150,7 @@ class Server:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
+        scopes: Iterable[str] = (),
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Any) -> Any:
@@ -179,6 +185,7 @@ class Server:
         meta: dict[str, Any] | None = None,
         ttl_ms: int | None = None,
         cache_scope: CacheScope | None = None,
+        scopes: Iterable[str] = (),
     ) -> Callable[[F], F]:
         """Serve a function as a resource, or as a template when the URI has `{variables}`."""
         if callable(uri):
@@ -193,6 +200,7 @@ class Server:
             "meta": meta,
             "ttl_ms": ttl_ms,
             "cache_scope": cache_scope,
+            "scopes": scopes,
         }
         if size is not None:
             options["size"] = size
@@ -228,6 +236,7 @@ class Server:
         description: str | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
+        scopes: Iterable[str] = (),
     ) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, /, **options: Any) -> Any:
@@ -420,8 +429,13 @@ class Server:
             if stuck:
                 logger.warning("%d handlers go on although they were cancelled", len(stuck))
 
-    async def connect(self, transport: Transport, principal: Any = None) -> ServerConnection:
-        """Serve one client on an open transport. The server must be `running`."""
+    async def connect(
+        self, transport: Transport, principal: "Principal | None" = None
+    ) -> ServerConnection:
+        """Serve one client on an open transport. The server must be `running`.
+
+        `principal` is who the client is, where the transport knows; without one it may use all.
+        """
         connection = ServerConnection(self, transport, principal)
         self.connections.add(connection)
         try:
@@ -439,6 +453,14 @@ class Server:
         from mcpearl.server.http import make_endpoint
 
         return make_endpoint(self, **options)
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Give the scopes it takes to use what a request names, as far as the registry knows."""
+        return self._registry.scopes_of(method, name) if self._registry.scoped else _NO_SCOPES
+
+    def all_scopes(self) -> frozenset[str]:
+        """Give every scope that some tool, resource or prompt needs."""
+        return self._registry.all_scopes()
 
     def tool_definition(self, name: str) -> Tool | None:
         """How a registered tool is announced; None when it is not in the server's own registry."""

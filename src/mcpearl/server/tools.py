@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +13,7 @@ from mcpearl.protocol.errors import McpError, ToolError
 from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
-from mcpearl.server.functions import HandlerFunction, compile_handler
+from mcpearl.server.functions import HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.results import is_content, to_json, tool_result
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
@@ -30,7 +30,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 class ToolEntry:
     """One tool of a registry."""
 
-    __slots__ = ("_decode", "_function", "_given_output", "_output", "definition", "timeout")
+    __slots__ = (
+        "_decode",
+        "_function",
+        "_given_output",
+        "_output",
+        "definition",
+        "scopes",
+        "timeout",
+    )
 
     def __init__(
         self,
@@ -46,6 +54,7 @@ class ToolEntry:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
+        scopes: Iterable[str] = (),
     ) -> None:
         signature = compile_handler(function, "tool", name)
         name = name or signature.name
@@ -70,6 +79,7 @@ class ToolEntry:
         if isinstance(annotations, dict):
             annotations = msgspec.convert(annotations, ToolAnnotations)
         self.timeout = timeout
+        self.scopes = scopes_of(scopes)
         self.definition = Tool(
             name=name,
             title=title,

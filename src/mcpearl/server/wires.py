@@ -10,8 +10,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mcpearl.auth.protection import Auth
     from mcpearl.server.server import Server
-    from mcpearl.transports.http_gate import Gate
 
 
 class Listener(Protocol):
@@ -151,8 +151,8 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     """Hosts a request may name; on a local port only the local ones."""
     allowed_origins: frozenset[str] | None = None
     """Origins whose pages may connect; else only local ones."""
-    gate: "Gate | None" = None
-    """Who asks every client who it is, as for HTTP."""
+    auth: "Auth | None" = None
+    """Who may come, as for HTTP; else what the server's own `auth` says."""
     ping_interval: float | None = 30.0
     """Seconds of silence after which a client is pinged; None for never."""
     ping_timeout: float = 10.0

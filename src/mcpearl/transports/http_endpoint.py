@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
 _WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
-_PUBLIC = ((b"access-control-allow-origin", b"*"),)
+_PUBLIC = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-headers", b"*"),  # browsers ask first when a client sends its own
+)
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
@@ -64,6 +67,8 @@ class Host(Protocol):
     """What an endpoint needs of the server."""
 
     limits: Limits
+    nobody: Any
+    """Who everybody is to the server, where there is no gate that asks."""
 
     def converse(self, transport: Any, principal: Any) -> Conversation:
         """Make the server's side of one client."""
@@ -75,6 +80,14 @@ class Host(Protocol):
 
     def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
         """The headers a call of this tool must have; None for one it must not have."""
+        ...
+
+    def needs(self, peek: Peek, principal: Any) -> frozenset[str]:
+        """The scopes a message needs, when its principal does not have them all."""
+        ...
+
+    def time_left(self, principal: Any) -> float | None:
+        """How many seconds a principal is good for; None for ever."""
         ...
 
 
@@ -170,7 +183,7 @@ class Endpoint:
         """Answer a request that is at the right place."""
         if self._open > self._max_requests:
             raise busy("Too many requests at once", 1)
-        principal = None
+        principal = self._host.nobody
         if self._gate is not None:
             principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
         owner = None if self._siblings is None else self._owner(scope, headers)
@@ -182,7 +195,7 @@ class Endpoint:
             return
         match scope["method"]:
             case "POST":
-                await self._post(headers, principal, receive, send)
+                await self._post(scope, headers, principal, receive, send)
             case "GET":
                 await self._get(headers, principal, receive, send)
             case "DELETE":
@@ -219,7 +232,12 @@ class Endpoint:
     # POST
 
     async def _post(
-        self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
+        self,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        principal: Any,
+        receive: Receive,
+        send: Send,
     ) -> None:
         check_type(headers)
         check_accept(headers, JSON, EVENTS)
@@ -232,6 +250,8 @@ class Endpoint:
             except codec.UNREADABLE:
                 _refuse_unreadable(body)
                 peek = Peek()  # a batch, or no message: the protocol says what is wrong with it
+            if self._gate is not None and (needed := self._host.needs(peek, principal)):
+                raise self._gate.insufficient(scope, headers, needed)
             if is_modern(peek, headers):
                 await self._serve_alone(exchange, body, peek, headers, principal)
             elif self._stateless:
@@ -344,11 +364,17 @@ class Endpoint:
             if found is None:
                 raise Refused(400, "Last-Event-ID names no event that is still kept")
             reader = found[0].reader(found[1])
-        gone = asyncio.get_running_loop().create_task(disconnected(receive))
+        loop = asyncio.get_running_loop()
+        gone = loop.create_task(disconnected(receive))
+        # A stream is no way to go on hearing with a token that is over; a new one resumes it.
+        left = self._host.time_left(principal)
+        end = None if left is None else loop.call_later(left, gone.cancel)
         try:
             await respond_stream(send, reader, gone, self._terms.keep_alive)
         finally:
             gone.cancel()
+            if end is not None:
+                end.cancel()
 
     async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
         """End a session at its client's wish."""

@@ -4,7 +4,7 @@ An endpoint knows neither tokens nor keys. It asks a gate for the principal behi
 gate that does not find one raises the refusal that is sent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from msgspec import UNSET
@@ -39,7 +39,10 @@ def busy(reason: str, seconds: int) -> Refused:
 
 
 class Gate(Protocol):
-    """Tells who is asking. Headers are given by name in lower case, as bytes."""
+    """Tells who is asking. Headers are given by name in lower case, as bytes.
+
+    What it gives is kept with sessions, and compared there: the same somebody must be equal.
+    """
 
     def known(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Any | None:
         """Give the principal where that takes no waiting, or None: then `admit` is asked."""
@@ -47,6 +50,12 @@ class Gate(Protocol):
 
     async def admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Any:
         """Give the principal, or raise `Refused`."""
+        ...
+
+    def insufficient(
+        self, scope: Scope, headers: Mapping[bytes, bytes], needed: Iterable[str]
+    ) -> Refused:
+        """Make the refusal of a call that needs scopes its principal does not have."""
         ...
 
     def document(self, scope: Scope) -> bytes | None:

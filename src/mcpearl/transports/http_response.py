@@ -91,6 +91,9 @@ async def disconnected(receive: Receive) -> None:
         pass
 
 
+_EXPOSED = b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"
+
+
 def for_origin(origin: bytes, send: Send) -> Send:
     """Let the page that asks, and was found welcome, read the response."""
 
@@ -98,7 +101,7 @@ def for_origin(origin: bytes, send: Send) -> Send:
         if event["type"] == "http.response.start":
             event["headers"] += (
                 (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", b"mcp-session-id, mcp-protocol-version"),
+                (b"access-control-expose-headers", _EXPOSED),
                 (b"vary", b"origin"),
             )
         await send(event)

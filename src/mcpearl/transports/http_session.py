@@ -52,6 +52,11 @@ class HttpSession:
         """Take whoever receives the messages of this session."""
         self._receiver = receiver
 
+    def recognize(self, principal: Any) -> None:
+        """Go on with the same somebody who brought a new token, and with what that one allows."""
+        self.principal = principal
+        self.receiver.recognize(principal)
+
     @property
     def receiver(self) -> Any:
         """Whoever receives the messages of this session."""
@@ -194,6 +199,8 @@ class Sessions(Generic[S]):
         session = self._sessions.get(id)
         if session is None or session.closed or session.principal != principal:
             return None
+        if session.principal is not principal:
+            session.recognize(principal)
         session.used = asyncio.get_running_loop().time()
         return session
 

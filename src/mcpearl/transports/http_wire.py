@@ -63,7 +63,17 @@ class HttpWire:
         self._opening: asyncio.Task[None] | None = None  # the next connection for many
         self._vacancy: asyncio.Future[None] | None = None  # of those who wait for a stream
         self._proxy = _proxy_for(self._url, proxy)
+        self._pinned: list[str] = []  # addresses to connect to, instead of looking the name up
         self._closed = False
+
+    @property
+    def proxied(self) -> bool:
+        """Whether a proxy makes the connections."""
+        return self._proxy is not None
+
+    def pin(self, addresses: list[str]) -> None:
+        """Connect to these addresses, in turn, whatever the name may come to mean."""
+        self._pinned = addresses
 
     @property
     def origin(self) -> str:
@@ -152,11 +162,29 @@ class HttpWire:
         if self._tls is not None:
             return await self._open_secure(loop, self._tls)
         connection = Http1Connection(self, self._authority)
-        address = _address(self._proxy or self._url)
-        await loop.create_connection(lambda: connection, *address)
-        if self._proxy is not None:
+        if self._proxy is None:
+            await self._dial(loop, connection, None)
+        else:
+            await loop.create_connection(lambda: connection, *_address(self._proxy))
             connection.through_proxy(self.origin, _proxy_headers(self._proxy))
         return connection
+
+    async def _dial(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.Protocol,
+        tls: ssl.SSLContext | None,
+    ) -> Any:
+        """Connect to the origin itself: to its name, or to the first pinned address that answers."""
+        host, port = _address(self._url)
+        name = None if tls is None else host  # a certificate is for the name, not for the address
+        *others, last = self._pinned or [host]
+        for address in others:
+            try:
+                return await _connection(loop, protocol, address, port, tls, name)
+            except OSError:
+                continue
+        return await _connection(loop, protocol, last, port, tls, name)
 
     @property
     def _authority(self) -> str:
@@ -167,10 +195,7 @@ class HttpWire:
     ) -> "Http1Connection | Http2Connection":
         negotiation = _Negotiation()
         if self._proxy is None:
-            transport: Any
-            transport, _ = await loop.create_connection(
-                lambda: negotiation, *_address(self._url), ssl=tls
-            )
+            transport = await self._dial(loop, negotiation, tls)
         else:
             transport = await self._tunnel(loop, self._proxy, tls, negotiation)
         with _aborting(transport):
@@ -238,6 +263,20 @@ class HttpWire:
             self._kept.pop().drop()
         for shared in list(self._shared):
             shared.retire()
+
+
+async def _connection(
+    loop: asyncio.AbstractEventLoop,
+    protocol: asyncio.Protocol,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None,
+    name: str | None,
+) -> Any:
+    transport, _ = await loop.create_connection(
+        lambda: protocol, host, port, ssl=tls, server_hostname=name
+    )
+    return transport
 
 
 class _Negotiation(asyncio.Protocol):

@@ -1,0 +1,255 @@
+"""The door of a protected endpoint: from the headers of a request to its principal, or out.
+
+A token that was verified is known by its hash until it expires, at most for `recheck` seconds, so
+most requests cost one lookup. Everything else is read, verified and, when refused, logged without
+anything of the token, and not more often than somebody could read.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from mcpearl.auth.dpop_proof import NonceNeeded, ProofChecker
+from mcpearl.auth.jose import MAX_TOKEN
+from mcpearl.auth.known import KnownTokens
+from mcpearl.auth.principal import Principal
+from mcpearl.auth.refusal_log import RefusalLog
+from mcpearl.auth.resource_server import WELL_KNOWN, ResourceServer
+from mcpearl.auth.tls import certificate_digest
+from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.auth.www_authenticate import Challenge, unavailable
+from mcpearl.transports.http_gate import Refused, Scope
+
+_CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
+_REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again
+_HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
+
+Headers = Mapping[bytes, bytes]
+
+
+class TokenGate:
+    """Lets in who brings a good access token. Made by `Server` from its `auth`."""
+
+    def __init__(
+        self,
+        settings: ResourceServer,
+        path: str,
+        known_scopes: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        self._settings = settings
+        self._path = path.rstrip("/")
+        self._known_scopes = known_scopes
+        # By the hash of the whole header. What is `_free` needs no more looking at.
+        self._free: KnownTokens[Principal] = KnownTokens(settings.max_known)
+        self._verified: KnownTokens[Principal] = KnownTokens(settings.max_known)
+        self._refused: KnownTokens[str] = KnownTokens(settings.max_known)
+        self._proofs = ProofChecker(
+            max_age=settings.dpop_max_age,
+            nonces=settings.nonce_secret if settings.dpop_nonces else None,
+            max_remembered=settings.dpop_max_remembered,
+        )
+        self._log = RefusalLog()
+
+    # What the endpoint asks
+
+    def known(self, scope: Scope, headers: Headers) -> Principal | None:
+        """Give the principal of a bearer token that was verified before."""
+        given = headers.get(b"authorization")
+        if given is None or scope["query_string"]:
+            return None
+        return self._free.get(sha256(given).digest())
+
+    async def admit(self, scope: Scope, headers: Headers) -> Principal:
+        """Give the principal of any good token, or raise `Refused`."""
+        challenge = self._challenge(scope, headers)
+        if _has_token(scope["query_string"]):
+            self._log.note("a token in the query string", scope)
+            raise challenge.malformed("An access token must not be in the address")
+        given = headers.get(b"authorization")
+        if given is None:
+            raise challenge.missing()
+        scheme, token = self._credentials(given, challenge)
+        key = sha256(given).digest()
+        try:
+            principal = await self._verify(key, token)
+            self._check_certificate(principal, scope)
+            if scheme == b"dpop":
+                self._check_proof(principal, token, scope, headers, challenge)
+            elif "jkt" in _bindings(principal):
+                raise TokenRefused("it is bound to a key: send it as DPoP, with a proof")
+        except TokenRefused as error:
+            reason = str(error).replace(token, "…")
+            self._log.note(f"the token: {reason}", scope)
+            raise challenge.invalid(reason) from None
+        except VerifierUnavailable as error:
+            self._log.note(str(error).replace(token, "…"), scope)
+            raise unavailable() from None
+        if not self._settings.scopes <= principal.scopes:
+            self._log.note("the token has too few scopes", scope)
+            raise challenge.insufficient(self._settings.scopes)
+        if not _bindings(principal):
+            self._free.put(key, principal, self._good_until(principal))
+        return principal
+
+    def insufficient(self, scope: Scope, headers: Headers, needed: Iterable[str]) -> Refused:
+        """Make the refusal of a call for which the token has too few scopes."""
+        self._log.note("the token has too few scopes", scope)
+        return self._challenge(scope, headers).insufficient(self._settings.scopes.union(needed))
+
+    def document(self, scope: Scope) -> bytes | None:
+        """Give the metadata at its well-known places: of the host, and of this endpoint on it."""
+        path, root = scope["path"], scope.get("root_path", "")
+        if not path.removeprefix(root).startswith(WELL_KNOWN) or not self._published:
+            return None
+        # A proxy may have removed the root, or an application this one is mounted in kept it.
+        rest = path.removeprefix(root).removeprefix(WELL_KNOWN).rstrip("/")
+        if rest not in ("", self._path, root + self._path):
+            return None
+        return self._settings.metadata(self._resource(scope), self._known_scopes())
+
+    # Addresses
+
+    def _resource(self, scope: Scope) -> str:
+        """Give the address of this resource: as set, or as the request has it."""
+        if self._settings.resource is not None:
+            return self._settings.resource
+        return f"{_host_of(scope)}{quote(scope.get('root_path', '') + self._path)}"
+
+    def _address(self, scope: Scope) -> str:
+        """Give the address of a request; beside the resource itself there may be old ones, or `/ws`."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path.rstrip("/") == self._path:
+            return self._resource(scope)
+        return f"{_host_of(scope)}{quote(scope['path'])}"
+
+    @property
+    def _published(self) -> bool:
+        """Whether there is metadata: without an authorization server nobody can log in by it."""
+        return bool(self._settings.authorization_servers)
+
+    def _metadata_url(self, scope: Scope) -> str:
+        if not self._published:
+            return ""
+        root = scope.get("root_path", "")
+        if self._settings.resource is not None and not root:
+            parts = urlsplit(self._settings.resource)
+            return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+        # Where this application is mounted the root of the host is somebody else's.
+        return f"{_host_of(scope)}{quote(root)}{WELL_KNOWN}{quote(self._path)}"
+
+    def _challenge(self, scope: Scope, headers: Headers) -> Challenge:
+        tried = headers.get(b"authorization", b"")[:5].lower() == b"dpop "
+        dpop = tried or self._settings.dpop_required
+        return Challenge(self._metadata_url(scope), self._settings.scopes, dpop=dpop)
+
+    # Tokens
+
+    def _credentials(self, given: bytes, challenge: Challenge) -> tuple[bytes, str]:
+        found = _CREDENTIALS.fullmatch(given)
+        if found is None:
+            scheme = given.partition(b" ")[0].lower()
+            if scheme in (b"bearer", b"dpop"):
+                raise challenge.malformed("The Authorization header does not carry one token")
+            raise challenge.missing()
+        scheme = found[1].lower()
+        if len(found[2]) > MAX_TOKEN:
+            raise challenge.malformed(f"The access token is longer than {MAX_TOKEN} characters")
+        if scheme == b"bearer" and self._settings.dpop_required:
+            raise challenge.missing()
+        return scheme, found[2].decode("ascii")
+
+    async def _verify(self, key: bytes, token: str) -> Principal:
+        """Ask the verifier, unless it has said just now what it thinks."""
+        known = self._verified.get(key)
+        if known is not None:
+            return known
+        reason = self._refused.get(key)
+        if reason is not None:
+            raise TokenRefused(reason)
+        try:
+            principal = await self._ask(token)
+        except TokenRefused as error:
+            self._refused.put(key, str(error), time.monotonic() + _REFUSED_FOR)
+            raise
+        principal = principal.with_scopes(self._settings.widened(principal.scopes))
+        self._verified.put(key, principal, self._good_until(principal))
+        return principal
+
+    async def _ask(self, token: str) -> Principal:
+        verifier = self._settings.verifier
+        try:
+            principal: object = await verifier.verify(token)
+        except (TokenRefused, VerifierUnavailable):
+            raise
+        except Exception as error:
+            # Not its words, and no traceback with them: they may quote the token.
+            said = f"raised {type(error).__name__} in {_place(error)}"
+        else:
+            if principal is None:
+                raise TokenRefused("it is not known")
+            if isinstance(principal, Principal) and principal.subject:
+                return principal
+            said = f"gave a {type(principal).__name__}, not a `Principal` with a subject"
+        raise VerifierUnavailable(f"`{type(verifier).__name__}.verify` {said}")
+
+    def _good_until(self, principal: Principal) -> float:
+        left, longest = principal.time_left, self._settings.recheck
+        return time.monotonic() + (longest if left is None else min(left, longest))
+
+    def _check_certificate(self, principal: Principal, scope: Scope) -> None:
+        """Refuse a token bound to a certificate (RFC 8705) that is not the connection's."""
+        bound = _bindings(principal).get("x5t#S256")
+        if bound is not None and bound != certificate_digest(scope):
+            raise TokenRefused("it is bound to a client certificate that was not shown")
+
+    def _check_proof(
+        self,
+        principal: Principal,
+        token: str,
+        scope: Scope,
+        headers: Headers,
+        challenge: Challenge,
+    ) -> None:
+        """Refuse a token bound to a key that its sender does not show to have."""
+        bound = _bindings(principal).get("jkt")
+        if not isinstance(bound, str):
+            raise TokenRefused("it is not bound to a key: send it as Bearer")
+        proof, url = headers.get(b"dpop"), self._address(scope)
+        method = scope.get("method", "GET")  # of the handshake, for a WebSocket
+        try:
+            self._proofs.check(proof, method, url, token, bound)
+        except NonceNeeded as error:
+            raise challenge.needs_nonce(str(error), self._proofs.nonce()) from None
+        except TokenRefused as error:
+            self._log.note(str(error), scope)
+            raise challenge.bad_proof(str(error)) from None
+
+
+def _place(error: Exception) -> str:
+    """Name the function that raised."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return "?" if place is None else place.tb_frame.f_code.co_qualname
+
+
+def _bindings(principal: Principal) -> Mapping[str, object]:
+    """Give what a token is bound to (RFC 7800): a key, a certificate, usually nothing."""
+    bound = principal.claims.get("cnf")
+    return bound if isinstance(bound, dict) else {}
+
+
+def _has_token(query: bytes) -> bool:
+    if not query:
+        return False
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=None)
+    return any(name.strip().lower() == "access_token" for name, _ in pairs)
+
+
+def _host_of(scope: Scope) -> str:
+    """Give scheme and host as the request has them; what is no host is not repeated."""
+    named = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    host = named.decode("ascii") if _HOST.fullmatch(named) else "localhost"
+    return f"{scope.get('scheme', 'http')}://{host}"

@@ -1,0 +1,103 @@
+"""Access tokens only their issuer understands: it is asked about each (RFC 7662)."""
+
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import Iterable
+from urllib.parse import quote_plus
+
+from mcpearl.auth.fetch import FetchError, FetchPolicy, fetch_json
+from mcpearl.auth.principal import Principal
+from mcpearl.auth.verifier import (
+    TokenRefused,
+    VerifierUnavailable,
+    audiences,
+    check_audience,
+    check_times,
+    principal_of,
+)
+
+_OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
+
+
+class IntrospectionVerifier:
+    """Asks the authorization server about every token that is not known.
+
+    How long an answer is believed is the resource server's affair (`ResourceServer(recheck=…)`).
+    At most `max_asking` questions are open at once, and ten times as many wait.
+
+    >>> IntrospectionVerifier(
+    ...     "https://login.example.com/introspect",
+    ...     issuer="https://login.example.com",
+    ...     audience="https://mcp.example.com/mcp",
+    ...     client_id="mcp",
+    ...     client_secret=os.environ["INTROSPECTION_SECRET"],
+    ... )
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        issuer: str,
+        audience: str | Iterable[str],
+        client_id: str,
+        client_secret: str,
+        leeway: float = 30.0,
+        max_asking: int = 32,
+        fetch: FetchPolicy = _OWN_NETWORK,
+    ) -> None:
+        self.issuer = issuer
+        self.audience = audiences(audience)
+        self._url = url
+        login = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
+        self._headers = [("Authorization", f"Basic {b64encode(login.encode()).decode()}")]
+        self._leeway = leeway
+        self._policy = fetch
+        self._asking = asyncio.Semaphore(max_asking)
+        self._most = max_asking * 11  # open and waiting together
+        self._questions: dict[str, asyncio.Task[dict[str, object]]] = {}  # by their token
+
+    async def verify(self, token: str) -> Principal:
+        """Give the principal of a token, or raise `TokenRefused`."""
+        claims = dict(await self._answer(token))
+        if claims.get("active") is not True:
+            raise TokenRefused("its issuer says that it is not active")
+        # RFC 7662 lets an issuer leave its own name out.
+        if claims.setdefault("iss", self.issuer) != self.issuer:
+            raise TokenRefused("it comes from another issuer")
+        check_audience(claims, self.audience)
+        check_times(claims, time.time(), self._leeway, must_end=False)
+        return principal_of(claims)
+
+    async def _answer(self, token: str) -> dict[str, object]:
+        """Ask about a token once, however many requests bring it at the same time."""
+        question = self._questions.get(token)
+        if question is None:
+            if len(self._questions) >= self._most:
+                raise VerifierUnavailable("too many tokens wait for their issuer's word")
+            question = asyncio.get_running_loop().create_task(self._ask(token))
+            self._questions[token] = question
+            question.add_done_callback(lambda done: self._answered(token, done))
+        return await asyncio.shield(question)
+
+    def _answered(self, token: str, question: "asyncio.Task[dict[str, object]]") -> None:
+        del self._questions[token]
+        if not question.cancelled():
+            question.exception()  # everybody may have left; then nobody else looks at it
+
+    async def _ask(self, token: str) -> dict[str, object]:
+        try:
+            async with self._asking:
+                fetched = await fetch_json(
+                    self._url,
+                    method="POST",
+                    form={"token": token, "token_type_hint": "access_token"},
+                    headers=self._headers,
+                    policy=self._policy,
+                )
+        except FetchError as error:
+            raise VerifierUnavailable(f"introspection: {error}") from None
+        if fetched.status != 200 or not isinstance(fetched.body, dict):
+            raise VerifierUnavailable(f"introspection was answered with {fetched.status}")
+        return fetched.body

@@ -1,0 +1,128 @@
+"""Signed JSON (JWS): cutting a compact one apart, and checking its signature with a public key.
+
+Only algorithms with a private and a public key are known here: `none` and the symmetric ones do not
+exist, so nothing can be confused with them. Reading costs little; the signature is for last.
+"""
+
+from base64 import urlsafe_b64decode
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from mcpearl.auth.verifier import TokenRefused
+from mcpearl.protocol.codec import UNREADABLE
+
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+_CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+ALGORITHMS: dict[str, tuple[str, str | None]] = {
+    **dict.fromkeys(_RSA, ("RSA", None)),
+    **{name: ("EC", curve) for name, curve in _CURVES.items()},
+    "EdDSA": ("OKP", "Ed25519"),
+    "Ed25519": ("OKP", "Ed25519"),
+}
+"""By name: the type and the curve of the keys they need."""
+
+MAX_TOKEN = 16 * 1024
+_MIN_RSA_BITS = 2048
+_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+
+
+class Signed(Struct, frozen=True):
+    """A signed object that nobody has checked yet."""
+
+    header: dict[str, Any]
+    claims: dict[str, Any]
+    signature: bytes
+    covered: bytes
+    """What the signature is over."""
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm it names."""
+        return str(self.header["alg"])
+
+
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def read(token: str) -> Signed:
+    """Cut a compact JWS apart, or raise `TokenRefused`."""
+    if len(token) > MAX_TOKEN:
+        raise TokenRefused(f"it is longer than {MAX_TOKEN} characters")
+    parts = token.split(".")
+    if len(parts) != 3:
+        raise TokenRefused("it is not a signed JWT")
+    try:
+        header, claims, signature = (_decode(part) for part in parts)
+        signed = Signed(
+            header=_object.decode(header),
+            claims=_object.decode(claims),
+            signature=signature,
+            covered=token[: -len(parts[2]) - 1].encode("ascii"),
+        )
+    except (ValueError, *UNREADABLE):
+        raise TokenRefused("it is not a signed JWT") from None
+    algorithm = signed.header.get("alg")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise TokenRefused("its algorithm is not allowed")
+    if "crit" in signed.header:
+        raise TokenRefused("it demands extensions that are not known here")
+    return signed
+
+
+def _decode(part: str) -> bytes:
+    if not part or part.endswith("="):
+        raise ValueError
+    spelled = part.encode("ascii")
+    if spelled.translate(None, _BASE64URL):
+        raise ValueError
+    return urlsafe_b64decode(spelled + b"=" * (-len(spelled) % 4))
+
+
+_BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def public_key(jwk: Any) -> "Key | None":
+    """Read a public key; None when it is not one that could sign for us."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import JWKRegistry
+
+    if not isinstance(jwk, dict) or jwk.get("kty") not in ("RSA", "EC", "OKP"):
+        return None
+    operations = jwk.get("key_ops", ["verify"])
+    if jwk.get("use", "sig") != "sig" or "verify" not in operations:
+        return None
+    public = {name: value for name, value in jwk.items() if name not in _PRIVATE}
+    try:
+        key = JWKRegistry.import_key(public)
+        strong = jwk["kty"] != "RSA" or key.public_key.key_size >= _MIN_RSA_BITS  # type: ignore[union-attr]
+    except (JoseError, ValueError, TypeError, KeyError):
+        return None
+    return key if strong else None
+
+
+def fits(key: "Key", algorithm: str) -> bool:
+    """Whether a key is one of this algorithm's."""
+    kind, curve = ALGORITHMS[algorithm]
+    if key.key_type != kind or (curve is not None and key.get("crv") != curve):
+        return False
+    stated = key.get("alg")
+    same = (algorithm,) if kind != "OKP" else ("EdDSA", "Ed25519")  # two names of one thing
+    return stated is None or stated in same
+
+
+def is_signed_by(signed: Signed, key: "Key") -> bool:
+    """Check the signature."""
+    from joserfc.jws import JWSRegistry
+
+    algorithm = JWSRegistry.algorithms[signed.algorithm]
+    return fits(key, signed.algorithm) and algorithm.verify(signed.covered, signed.signature, key)
+
+
+def has_private_part(jwk: Any) -> bool:
+    """Whether somebody put their private key where the public one belongs."""
+    return isinstance(jwk, dict) and not _PRIVATE.isdisjoint(jwk)

@@ -1,0 +1,37 @@
+"""What is known of tokens, by their hash and for a while. The tokens themselves are not kept."""
+
+import time
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class KnownTokens(Generic[T]):
+    """What was found out about tokens; when it is too many, the one noted first goes."""
+
+    __slots__ = ("_found", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._found: OrderedDict[bytes, tuple[float, T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, key: bytes) -> T | None:
+        """Give what is known and still holds."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        if found[0] <= time.monotonic():
+            del self._found[key]
+            return None
+        return found[1]
+
+    def put(self, key: bytes, value: T, until: float) -> None:
+        """Note something that holds until then, by the clock that only goes forward."""
+        self._found.pop(key, None)
+        if len(self._found) >= self._limit:
+            self._found.popitem(last=False)
+        self._found[key] = until, value

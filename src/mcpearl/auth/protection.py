@@ -1,0 +1,25 @@
+"""What `Server(auth=…)` takes, and the gate that is made of it."""
+
+from collections.abc import Callable, Iterable
+
+from mcpearl.auth.gate import TokenGate
+from mcpearl.auth.resource_server import ResourceServer
+from mcpearl.auth.verifier import Verifier
+from mcpearl.transports.http_gate import Gate
+
+Auth = Verifier | ResourceServer | Gate
+"""A verifier of tokens, one with settings around it, or a gate of one's own."""
+
+
+def gate_of(auth: Auth, path: str, known_scopes: Callable[[], Iterable[str]]) -> Gate:
+    """Make the gate of an endpoint at this path."""
+    if isinstance(auth, ResourceServer):
+        return TokenGate(auth, path, known_scopes)
+    if isinstance(auth, Verifier):
+        return TokenGate(ResourceServer(auth), path, known_scopes)
+    if callable(getattr(auth, "admit", None)):
+        return auth
+    raise TypeError(
+        f"`auth` is a {type(auth).__name__}; it takes a verifier (`JWTVerifier`, `StaticTokens`, "
+        "anything with `async def verify(self, token)`), a `ResourceServer` or `ClientCertificates`"
+    )

@@ -1,0 +1,35 @@
+"""The log of those who were not let in: enough to see what happens, never so much that it hurts."""
+
+import asyncio
+import logging
+from typing import Any
+
+logger = logging.getLogger("mcpearl.auth")
+_EACH_SECOND = 10
+
+
+class RefusalLog:
+    """Writes the first refusals of each second, then counts."""
+
+    __slots__ = ("_left", "_more")
+
+    def __init__(self) -> None:
+        self._left = _EACH_SECOND
+        self._more = 0
+
+    def note(self, reason: str, scope: dict[str, Any]) -> None:
+        """Note that a request was refused. The reason must not contain anything secret."""
+        if self._left == _EACH_SECOND:
+            asyncio.get_running_loop().call_later(1.0, self._renew)
+        if self._left == 0:
+            self._more += 1
+            return
+        self._left -= 1
+        client = scope.get("client")
+        logger.warning("refused %s: %s", "a client" if client is None else client[0], reason)
+
+    def _renew(self) -> None:
+        if self._more:
+            logger.warning("refused %d more requests within a second", self._more)
+        self._left = _EACH_SECOND
+        self._more = 0

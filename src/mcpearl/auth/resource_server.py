@@ -1,0 +1,108 @@
+"""A server as the resource OAuth protects: the settings of it, and the documents it publishes."""
+
+from collections.abc import Iterable, Mapping
+from os import urandom
+from typing import Any, Literal
+
+import msgspec
+
+from mcpearl.auth.jose import ALGORITHMS
+from mcpearl.auth.verifier import Verifier
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+
+class ResourceServer:
+    """How a server is protected, when the defaults around a verifier do not fit.
+
+    - `resource`: the address clients use, when it is not what requests say (behind a proxy). By
+      default the verifier's audience, if that is one address, else what each request says.
+    - `scopes`: what every request needs; more is asked for by `@app.tool(scopes=…)`.
+    - `implies`: broader scopes, and what they contain.
+    - `recheck`: seconds until a verified token is verified again; a revoked one lives no longer.
+    - `dpop`: whether tokens must be bound to a key; bound ones always are checked.
+    - `dpop_nonces`: whether proofs must carry a nonce of this server.
+
+    >>> app.run("http", auth=ResourceServer(verifier, scopes=["mcp"], implies={"admin": ["mcp"]}))
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        *,
+        resource: str | None = None,
+        authorization_servers: Iterable[str] | None = None,
+        scopes: Iterable[str] = (),
+        implies: Mapping[str, Iterable[str]] | None = None,
+        name: str | None = None,
+        documentation: str | None = None,
+        recheck: float = 60.0,
+        max_known: int = 10_000,
+        dpop: Literal["allowed", "required"] = "allowed",
+        dpop_max_age: float = 60.0,
+        dpop_nonces: bool = False,
+        dpop_max_remembered: int = 200_000,
+    ) -> None:
+        if not callable(getattr(verifier, "verify", None)):
+            raise TypeError(
+                f"{type(verifier).__name__} has no `verify`; a verifier is an object with "
+                "`async def verify(self, token)` that gives a `Principal`"
+            )
+        self.verifier = verifier
+        self.resource = resource if resource is not None else _address_of(verifier)
+        issuer = getattr(verifier, "issuer", None)
+        self.authorization_servers = list(
+            authorization_servers
+            if authorization_servers is not None
+            else [issuer]
+            if issuer is not None
+            else []
+        )
+        self.scopes = frozenset(scopes)
+        self._implied = {broad: frozenset(narrow) for broad, narrow in (implies or {}).items()}
+        self.name = name
+        self.documentation = documentation
+        self.recheck = recheck
+        self.max_known = max_known
+        self.dpop_required = dpop == "required"
+        self.dpop_max_age = dpop_max_age
+        self.dpop_nonces = dpop_nonces
+        self.nonce_secret = urandom(32)  # here, so that workers forked from this process share it
+        self.dpop_max_remembered = dpop_max_remembered
+
+    def widened(self, scopes: frozenset[str]) -> frozenset[str]:
+        """Give scopes together with everything they imply."""
+        found, open_ones = set(scopes), list(scopes)
+        while open_ones:
+            new = self._implied.get(open_ones.pop(), frozenset()) - found
+            found |= new
+            open_ones += new
+        return frozenset(found)
+
+    def metadata(self, resource: str, known_scopes: Iterable[str]) -> bytes:
+        """Give the Protected Resource Metadata document (RFC 9728)."""
+        document: dict[str, Any] = {
+            "resource": resource,
+            "authorization_servers": self.authorization_servers,
+            "bearer_methods_supported": ["header"],
+            "dpop_signing_alg_values_supported": list(ALGORITHMS),
+        }
+        scopes = sorted(self.scopes | frozenset(known_scopes))
+        if scopes:
+            document["scopes_supported"] = scopes
+        if self.dpop_required:
+            document["dpop_bound_access_tokens_required"] = True
+        if self.name is not None:
+            document["resource_name"] = self.name
+        if self.documentation is not None:
+            document["resource_documentation"] = self.documentation
+        return msgspec.json.encode(document)
+
+
+def _address_of(verifier: Verifier) -> str | None:
+    """Give the audience of a verifier if it is one address: then it is the resource's."""
+    audience = getattr(verifier, "audience", None)
+    if not isinstance(audience, frozenset) or len(audience) != 1:
+        return None
+    (only,) = audience
+    return only if only.startswith(("https://", "http://")) else None

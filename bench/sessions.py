@@ -21,7 +21,7 @@ from bench.progress import say
 from bench.results import Results, WrongAnswer
 
 NOTE = "bench://note"
-ENOUGH = "max_requests=100000"  # streams are requests that go on
+ENOUGH = "max_streams=100000"
 WARM_UP = 200  # sessions before memory is looked at, so that nothing is loaded for the first time
 PATIENCE_SECONDS = 30
 SESSIONS = {MCPEARL: 10_000, MCP: 2_000, FASTMCP: 2_000, TS_V1: 2_000}

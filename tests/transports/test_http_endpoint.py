@@ -600,6 +600,24 @@ async def test_too_many_requests_at_once() -> None:
         first.cancel()
 
 
+async def test_streams_that_wait_keep_nobody_from_calling() -> None:
+    app = make_app()
+    async with serving(app, max_requests=2, max_streams=5) as client:
+        headers, body = listening(toolsListChanged=True)
+        streams = [await client.post(body, headers) for _ in range(4)]
+        session = await client.initialize()
+        streams.append(await session.get())
+        assert {stream.status for stream in streams} == {200}
+        assert (await client.call("add", {"a": 1, "b": 2})).status == 200
+        refused = await client.post(body, headers)
+        assert refused.status == 503
+        assert "Too many streams" in refused.json["error"]["message"]
+        assert refused.headers["retry-after"] == "10"
+        streams[0].close()
+        await until(lambda: app.subscriptions.counts()["tools"] == 4)  # three, and the session
+        assert (await client.post(body, headers)).status == 200
+
+
 async def test_two_hundred_slow_connections_keep_nobody_waiting(client: Raw) -> None:
     slow = [await client.connect() for _ in range(200)]
     head = client.head("POST", {"Content-Type": "application/json", "Content-Length": "1000"})

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_stream import MAX_CHUNK, MAX_HISTORY, MAX_KEPT, Stream
 
 PLENTY = 64 * 1024 * 1024
@@ -106,13 +107,13 @@ def test_a_chunk_is_bounded_and_nothing_is_lost_between_chunks() -> None:
 async def test_a_reader_waits_for_news_or_the_time() -> None:
     stream = Stream("s", PLENTY)
     reader = stream.reader(0)
-    assert await reader.wait(0.01) is False
-    waiting = asyncio.create_task(reader.wait(10))
+    assert await reader.wait(Lingering(0.01)) is False
+    waiting = asyncio.create_task(reader.wait(Lingering(10)))
     await asyncio.sleep(0)
     stream.put(b"1")
     assert await waiting is True
     reader.take()
-    waiting = asyncio.create_task(reader.wait(10))
+    waiting = asyncio.create_task(reader.wait(Lingering(10)))
     await asyncio.sleep(0)
     stream.end()
     assert await waiting is True and reader.finished

@@ -21,6 +21,7 @@ from mcpearl.protocol.errors import (
     RequestTimeout,
 )
 from mcpearl.protocol.events import Notice
+from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.pending import Entry
 from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
 
@@ -104,7 +105,7 @@ class Subscription:
         in_time = end.done()
         self._leave()
         if not in_time:
-            raise RequestTimeout("subscriptions/listen", self._timeout)
+            raise RequestTimeout(LISTEN, self._timeout)
         if not end.cancelled():
             end.result()  # raises what the server answered instead
         self.fail(None)

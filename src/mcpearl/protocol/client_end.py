@@ -20,7 +20,7 @@ from mcpearl.protocol.events import Answer, Batch, Call, Caller, Event, Ignored,
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.modern import INPUT_REQUIRED, RESULT_TYPES, Presentation
+from mcpearl.protocol.modern import INPUT_REQUIRED, LISTEN, RESULT_TYPES, Presentation
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.routes import NOTICES_TO_CLIENT, TO_CLIENT, unknown_method
 from mcpearl.protocol.versions import NEWEST, NEWEST_LEGACY, Version
@@ -29,8 +29,6 @@ from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.initialize import InitializeResult
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
-
-LISTEN = "subscriptions/listen"
 
 
 class ClientEnd(End):

@@ -36,6 +36,7 @@ from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 from mcpearl.types.logging import LoggingLevel
 
+LISTEN = "subscriptions/listen"
 COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"
 RESULT_TYPES = frozenset({COMPLETE, INPUT_REQUIRED})

@@ -44,7 +44,7 @@ from mcpearl.types.base import (
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.jsonrpc import INVALID_REQUEST
 
-_MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen"})
+_MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
 _ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
 
 

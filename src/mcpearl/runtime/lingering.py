@@ -43,6 +43,12 @@ class Lingering:
         else:
             self._earlier.pop(lingerer, None)
 
+    def stop(self) -> None:
+        """Tell nobody any more, until somebody is added."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _look(self) -> None:
         late, self._earlier, self._newer = self._earlier, self._newer, {}
         self._timer = None

@@ -36,7 +36,7 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
-from mcpearl.protocol.modern import subscription_meta
+from mcpearl.protocol.modern import LISTEN, subscription_meta
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
 from mcpearl.runtime.liveness import Watch
 from mcpearl.runtime.tasks import spawn
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 logger = logging.getLogger("mcpearl.server")
-LISTEN = "subscriptions/listen"
 TURN = 0.001  # seconds a handler may go on saying things; what it says meanwhile leaves together
 STALL = 5.0  # seconds without any call ending after which a full connection reads on
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled

@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from mcpearl.protocol.client_end import LISTEN
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, SessionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.tasks import spawn
 from mcpearl.transports.http_connection import HttpConnection, WireError

@@ -6,8 +6,8 @@ affair; how an answer leaves is `http_exchange`'s.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -17,6 +17,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import Malformed
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports import http_sse as old_transport
@@ -28,6 +29,7 @@ from mcpearl.transports.http_origin import Place, gathered
 from mcpearl.transports.http_response import (
     EVENTS,
     JSON,
+    Pace,
     Receive,
     Send,
     check_accept,
@@ -108,6 +110,7 @@ class Endpoint:
         max_sessions: int = 100_000,
         idle_timeout: float = 1800.0,
         max_requests: int = 10_000,
+        max_streams: int = 100_000,
         body_timeout: float = 30.0,
         keep_alive: float = 15.0,
         http_sse: bool = False,
@@ -124,7 +127,10 @@ class Endpoint:
         self._siblings = siblings
         self._sessions = Sessions(limits, max_sessions, idle_timeout, HttpSession, prefix)
         self._max_requests = max_requests
-        self._terms = Terms(limits.max_message, body_timeout, limits.max_outgoing, keep_alive)
+        self._max_streams = max_streams
+        self._terms = Terms(
+            limits.max_message, body_timeout, limits.max_outgoing, keep_alive, Pace(keep_alive)
+        )
         self._sse = None
         if http_sse:
             self._sse = HttpSse(host, self._terms, max_sessions, idle_timeout, prefix)
@@ -135,6 +141,7 @@ class Endpoint:
         self._lifespan = lifespan
         self._websockets = websockets
         self._open = 0  # requests being answered
+        self._streams = 0  # streams that wait for something to be said
         self._lingering = Lingering(_WATCH_AFTER)  # of these, the POSTs
         self._solo: SoloConversation | None = None  # with all who have no session
 
@@ -281,7 +288,24 @@ class Endpoint:
             exchange.finish(codec.encode_error(id, mismatch), refused=True)
         else:
             calls = solo.receive_from(principal, body, exchange)
-        await exchange.serve(solo, calls, _modern_status)
+        if peek.method == LISTEN:
+            with self._as_stream():
+                await exchange.serve(solo, calls, _modern_status)
+        else:
+            await exchange.serve(solo, calls, _modern_status)
+
+    @contextmanager
+    def _as_stream(self) -> Iterator[None]:
+        """Count what only waits for something to be said as a stream, and not as a request."""
+        if self._streams >= self._max_streams:
+            raise busy("Too many streams", 10)
+        self._streams += 1
+        self._open -= 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            self._open += 1
 
     async def _serve_stateless(
         self,
@@ -370,8 +394,10 @@ class Endpoint:
         left = self._host.time_left(principal)
         end = None if left is None else loop.call_later(left, gone.cancel)
         try:
-            await respond_stream(send, reader, gone, self._terms.keep_alive)
+            with self._as_stream():
+                await respond_stream(send, reader, gone, self._terms.pace)
         finally:
+            reader.close()
             gone.cancel()
             if end is not None:
                 end.cancel()
@@ -405,7 +431,8 @@ class Endpoint:
         assert self._sse is not None
         match scope["method"], path:
             case "GET", old_transport.STREAM:
-                await self._sse.get(scope, headers, principal, receive, send)
+                with self._as_stream():
+                    await self._sse.get(scope, headers, principal, receive, send)
             case "POST", old_transport.MESSAGES:
                 exchange = Exchange(self._terms, receive, send)
                 self._lingering.add(exchange)
@@ -467,6 +494,8 @@ class Endpoint:
         if self._solo is not None:
             self._solo.lost(None)
             self._solo = None
+        self._lingering.stop()
+        self._terms.pace.stop()
 
 
 class Nowhere:

@@ -13,6 +13,7 @@ from mcpearl.protocol.events import Call
 from mcpearl.transports.http_encoding import MIN_SIZE, encoded
 from mcpearl.transports.http_gate import Headers, Refused
 from mcpearl.transports.http_response import (
+    Pace,
     Receive,
     Send,
     disconnected,
@@ -59,6 +60,7 @@ class Terms(NamedTuple):
     body_timeout: float  # seconds for a body to arrive
     max_outgoing: int  # bytes that may wait in a stream
     keep_alive: float  # seconds of silence before a sign of life
+    pace: Pace
 
 
 class Exchange:
@@ -255,7 +257,7 @@ class Exchange:
 
     async def _write(self, reader: Reader) -> None:
         gone = self._follow_client()
-        await respond_stream(self._send, reader, gone, self._terms.keep_alive, self.headers)
+        await respond_stream(self._send, reader, gone, self._terms.pace, self.headers)
 
 
 async def _read_parts(receive: Receive, limit: int) -> bytes:

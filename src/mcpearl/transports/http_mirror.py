@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS, unsupported
 from mcpearl.transports.http_headers import NAMED_BY, decode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
@@ -49,7 +50,7 @@ def is_modern(peek: Peek, headers: dict[bytes, bytes]) -> bool:
     meta = UNSET if peek.params is UNSET else peek.params.meta
     if meta is not UNSET and meta.version is not UNSET:
         return True
-    if peek.method in ("server/discover", "subscriptions/listen"):
+    if peek.method in ("server/discover", LISTEN):
         return True
     return headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS
 

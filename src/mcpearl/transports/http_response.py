@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_gate import Headers, Refused
 from mcpearl.transports.http_stream import Reader
 from mcpearl.transports.sse import KEEP_ALIVE
@@ -52,11 +53,27 @@ async def respond(send: Send, status: int, body: bytes, extra: Headers = ()) -> 
     await send({"type": "http.response.body", "body": body})
 
 
+class Pace:
+    """The clocks of all streams of an endpoint: how long they are silent, and how long not read."""
+
+    __slots__ = ("silence", "stalls")
+
+    def __init__(self, keep_alive: float) -> None:
+        # Who lingers is told after one to two ticks.
+        self.silence = Lingering(keep_alive / 2)
+        self.stalls = Lingering(_STALLED / 2)
+
+    def stop(self) -> None:
+        """Stop both."""
+        self.silence.stop()
+        self.stalls.stop()
+
+
 async def respond_stream(
     send: Send,
     reader: Reader,
     gone: "asyncio.Future[None]",
-    keep_alive: float,
+    pace: Pace,
     extra: Headers = (),
     first: bytes = b"",
 ) -> None:
@@ -64,25 +81,46 @@ async def respond_stream(
     headers = [*_STREAM_HEADERS, *extra]
     stream = reader.stream
     gone.add_done_callback(lambda _: stream.wake())
+    parts = _Parts(send, pace.stalls)
     try:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         # The head leaves with the first part, which is there now, if empty.
-        await _send_part(send, first + reader.take(), more=not reader.is_over)
+        await parts.send(first + reader.take(), more=not reader.is_over)
         while not (gone.done() or reader.is_over):
-            if not reader.has_news and not await reader.wait(keep_alive):
-                await _send_part(send, KEEP_ALIVE)
+            if not reader.has_news and not await reader.wait(pace.silence):
+                await parts.send(KEEP_ALIVE)
             elif not gone.done():
-                chunk = reader.take()
-                await _send_part(send, chunk, more=not reader.is_over)
-    except TimeoutError:
+                await parts.send(reader.take(), more=not reader.is_over)
+    except asyncio.CancelledError:
+        if not parts.stalled:
+            raise
         logger.warning("a client that does not read its stream was dropped")
     finally:
         reader.close()
 
 
-async def _send_part(send: Send, chunk: bytes, *, more: bool = True) -> None:
-    async with asyncio.timeout(_STALLED):
-        await send({"type": "http.response.body", "body": chunk, "more_body": more})
+class _Parts:
+    """The parts of one response. When one is not taken for too long, no more are sent."""
+
+    __slots__ = ("_send", "_stalls", "_task", "stalled")
+
+    def __init__(self, send: Send, stalls: Lingering) -> None:
+        self._send = send
+        self._stalls = stalls
+        self._task = asyncio.current_task()
+        self.stalled = False
+
+    async def send(self, chunk: bytes, *, more: bool = True) -> None:
+        self._stalls.add(self)
+        try:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+        finally:
+            self._stalls.discard(self)
+
+    def late(self) -> None:
+        assert self._task is not None
+        self.stalled = True
+        self._task.cancel()
 
 
 async def disconnected(receive: Receive) -> None:

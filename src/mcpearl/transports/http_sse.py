@@ -106,7 +106,7 @@ class HttpSse:
             place = f"{scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
             first = format_event(place.encode(), event="endpoint")
             reader = session.standing().reader(0)
-            await respond_stream(send, reader, gone, self._terms.keep_alive, first=first)
+            await respond_stream(send, reader, gone, self._terms.pace, first=first)
         finally:
             gone.cancel()
             self._sessions.remove(session)

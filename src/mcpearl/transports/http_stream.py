@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from itertools import islice
 
+from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.sse import format_event, format_retry
 
 MAX_KEPT = 1000
@@ -188,24 +189,22 @@ class Reader:
     def _awake(self) -> bool:
         return self.has_news or self.finished
 
-    async def wait(self, seconds: float) -> bool:
-        """Wait for news; False when there are none for so long."""
+    async def wait(self, silence: Lingering) -> bool:
+        """Wait for news; False when there are none for too long a silence."""
         stream = self.stream
         if self._awake():
             return True
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stream._wake = future
-        handle = loop.call_later(seconds, _give_up, future)
+        silence.add(self)
         try:
             await future
             return self._awake()
         finally:
-            handle.cancel()
+            silence.discard(self)
             if stream._wake is future:
                 stream._wake = None
 
-
-def _give_up(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
+    def late(self) -> None:
+        """Note that it has been silent for long."""
+        self.stream.wake()

@@ -114,6 +114,7 @@ def run(results: Results, *, quick: bool) -> None:
         for case in CASES:
             measure_case(results, case, rounds, 1 if quick else 5, tries_ways=not quick)
     else:
+        say(f"http: no calls with many connections, since {wrk.MISSING}")
         results.missing.append(f"calls over HTTP with many connections: {wrk.MISSING}")
     for number in range(1, rounds + 1):
         for peer in PYTHON_PEERS:

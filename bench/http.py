@@ -23,7 +23,7 @@ from bench.results import Results, WrongAnswer
 PATIENCE_SECONDS = 180
 TOLERANCE = 0.05  # of the mean length of an answer
 AT_ONCE = 16
-WARM_UP = 1  # seconds
+WARM_UP, TRIAL = 1, 2  # seconds
 
 Options = tuple[str, ...]
 STREAMING, JSON = (), ("json_response=true",)
@@ -112,8 +112,9 @@ def run(results: Results, *, quick: bool) -> None:
     rounds = 1 if quick else 3
     if wrk.is_there():
         for case in CASES:
-            measure_case(results, case, rounds, 1 if quick else 5)
+            measure_case(results, case, rounds, 1 if quick else 5, tries_ways=not quick)
     else:
+        say(f"http: no calls with many connections, since {wrk.MISSING}")
         results.missing.append(f"calls over HTTP with many connections: {wrk.MISSING}")
     for number in range(1, rounds + 1):
         for peer in PYTHON_PEERS:
@@ -126,12 +127,14 @@ def run(results: Results, *, quick: bool) -> None:
 # wrk
 
 
-def measure_case(results: Results, case: Case, rounds: int, seconds: int) -> None:
+def measure_case(
+    results: Results, case: Case, rounds: int, seconds: int, *, tries_ways: bool
+) -> None:
     """One kind of request, on every peer that serves it."""
     chosen: dict[Peer, Options] = {}
     for peer, ways in case.ways.items():
         with results.noting(f"http, {peer.title}"):
-            chosen[peer] = fastest(case, peer, ways, seconds)
+            chosen[peer] = fastest(case, peer, ways) if tries_ways else ways[0]
     for number in range(1, rounds + 1):
         for peer, options in chosen.items():
             name = " ".join([peer.title, *options])
@@ -144,7 +147,7 @@ def measure_case(results: Results, case: Case, rounds: int, seconds: int) -> Non
             results.add_round(case.metric, "echo", echoes_per_second(case, seconds))
 
 
-def fastest(case: Case, peer: Peer, ways: list[Options], seconds: int) -> Options:
+def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
     """The way to serve in which a peer answers most; ways that do not answer rightly are out."""
     if len(ways) == 1:
         return ways[0]
@@ -152,7 +155,7 @@ def fastest(case: Case, peer: Peer, ways: list[Options], seconds: int) -> Option
     wrong: list[str] = []
     for options in ways:
         try:
-            figure = calls_per_second(case, http_command(peer), options, min(seconds, 2))
+            figure = calls_per_second(case, http_command(peer), options, TRIAL)
         except WrongAnswer as error:
             wrong.append(str(error))
             continue

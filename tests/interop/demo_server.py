@@ -316,6 +316,6 @@ def streets(typed: str, others: dict[str, str]) -> list[str]:
 if __name__ == "__main__":
     print("demo is listening", file=sys.stderr)
     if "PORT" in os.environ:
-        app.run("http", port=int(os.environ["PORT"]))
+        app.run("http", port=int(os.environ["PORT"]), http_sse=True)
     else:
         app.run()

@@ -12,6 +12,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp import Client, ClientSession, MCPError, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -526,3 +527,39 @@ async def test_modern_subscription_and_list_changes(connect: Connect):
             assert kinds == {"ToolsListChanged", "PromptsListChanged", "ResourcesListChanged"}
         # The subscription has ended and the connection goes on.
         assert text_of(await client.call_tool("write", {"text": "unheard"})) == "written"
+
+
+async def test_http_and_sse():
+    """The transport of 2024-11-05, which its client still has."""
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+    seen = []
+
+    async def noticed(message: Any) -> None:
+        await heard.put(message)
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    person = Person(accept(city="Oslo", insured=True), accept())
+    with serving(DEMO_SERVER) as url:
+        async with Client(
+            sse_client(url.replace("/mcp", "/sse")),
+            mode="legacy",
+            read_timeout_seconds=10,
+            message_handler=noticed,
+            **person.callbacks(),
+        ) as client:
+            tools = await listed(client.list_tools, "tools")
+            assert [tool.name for tool in tools] == TOOLS
+            await client.call_tool("count", {"to": 3}, progress_callback=progressed)
+            assert sorted(seen) == [1, 2, 3]
+            booked = await client.call_tool("book")
+            assert text_of(booked) == "booked 1: second class, insured True"
+            assert text_of(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
+            while not heard.empty():
+                heard.get_nowait()
+            await client.subscribe_resource(NOTE)
+            await client.call_tool("write", {"text": "second"})
+            async with asyncio.timeout(5):
+                updated = await heard.get()
+            assert isinstance(updated, types.ResourceUpdatedNotification)

@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,21 +12,27 @@ from tests.interop.demo_server import NOTE, PIXEL
 from tests.interop.peers import DEMO_SERVER, HERE, LEGACY, MODERN, NODE, run, serving
 
 CASES = [
-    ("v1", "legacy", LEGACY[-1]),
-    ("v2", "legacy", LEGACY[-1]),
-    ("v2", "auto", MODERN),
-    ("v2", MODERN, MODERN),
+    ("stdio", "v1", "legacy", LEGACY[-1]),
+    ("stdio", "v2", "legacy", LEGACY[-1]),
+    ("stdio", "v2", "auto", MODERN),
+    ("stdio", "v2", MODERN, MODERN),
+    ("http", "v1", "legacy", LEGACY[-1]),
+    ("http", "v2", "legacy", LEGACY[-1]),
+    ("http", "v2", "auto", MODERN),
+    ("http", "v2", MODERN, MODERN),
+    ("sse", "v1", "legacy", LEGACY[-1]),
+    ("sse", "v2", "legacy", LEGACY[-1]),
 ]
 
 
-@pytest.fixture(params=["stdio", "http"])
-def target(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """A server of this test's own: the command that starts it, or its URL."""
-    if request.param == "stdio":
+@contextmanager
+def served(wire: str) -> Iterator[list[str]]:
+    """Have a server: the command that starts it, or its URL."""
+    if wire == "stdio":
         yield DEMO_SERVER
         return
     with serving(DEMO_SERVER) as url:
-        yield [url]
+        yield [url if wire == "http" else url.replace("/mcp", "/sse")]
 
 
 def walk(sdk: str, mode: str, target: list[str]) -> dict[str, Any]:
@@ -40,9 +47,10 @@ def text_of(result: dict[str, Any]) -> str:
     return str(result["content"][0]["text"])
 
 
-@pytest.mark.parametrize(("sdk", "mode", "version"), CASES)
-def test_walk(target: list[str], sdk: str, mode: str, version: str):
-    met = walk(sdk, mode, target)
+@pytest.mark.parametrize(("wire", "sdk", "mode", "version"), CASES)
+def test_walk(wire: str, sdk: str, mode: str, version: str):
+    with served(wire) as target:
+        met = walk(sdk, mode, target)
     assert met["errors"] == []  # what it received and could make no sense of
     assert met["version"] == version
     assert met["server"] == {"name": "demo", "version": "1.2.3", "title": "Demo"}

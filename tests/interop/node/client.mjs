@@ -12,6 +12,7 @@ async function load() {
         const { Client } = await import('@modelcontextprotocol/sdk/client/index.js');
         const { StdioClientTransport } = await import('@modelcontextprotocol/sdk/client/stdio.js');
         const { StreamableHTTPClientTransport } = await import('@modelcontextprotocol/sdk/client/streamableHttp.js');
+        const { SSEClientTransport } = await import('@modelcontextprotocol/sdk/client/sse.js');
         const types = await import('@modelcontextprotocol/sdk/types.js');
         const names = {
             'elicitation/create': types.ElicitRequestSchema,
@@ -22,16 +23,18 @@ async function load() {
             'notifications/tools/list_changed': types.ToolListChangedNotificationSchema
         };
         const client = new Client(INFO, { capabilities: CAPABILITIES });
-        return { client, StdioClientTransport, StreamableHTTPClientTransport, name: method => names[method] };
+        const transports = { StdioClientTransport, StreamableHTTPClientTransport, SSEClientTransport };
+        return { client, transports, name: method => names[method] };
     }
-    const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
+    const { Client, StreamableHTTPClientTransport, SSEClientTransport } = await import('@modelcontextprotocol/client');
     const { StdioClientTransport } = await import('@modelcontextprotocol/client/stdio');
     const versionNegotiation = { mode: mode === 'legacy' || mode === 'auto' ? mode : { pin: mode } };
     const client = new Client(INFO, { capabilities: CAPABILITIES, versionNegotiation });
-    return { client, StdioClientTransport, StreamableHTTPClientTransport, name: method => method };
+    const transports = { StdioClientTransport, StreamableHTTPClientTransport, SSEClientTransport };
+    return { client, transports, name: method => method };
 }
 
-const { client, StdioClientTransport, StreamableHTTPClientTransport, name } = await load();
+const { client, transports, name } = await load();
 const legacy = mode === 'legacy';
 const met = { errors: [], asked: [], logs: [], progress: [], notices: [] };
 
@@ -85,9 +88,14 @@ function call(tool, given = {}, ...options) {
 
 const meta = legacy ? {} : { _meta: { 'io.modelcontextprotocol/logLevel': 'info' } };
 
-const transport = command.startsWith('http://')
-    ? new StreamableHTTPClientTransport(new URL(command))
-    : new StdioClientTransport({ command, args, stderr: 'ignore' });
+/** Where a URL leads to, its path says. */
+function open() {
+    if (!command.startsWith('http://')) return new transports.StdioClientTransport({ command, args, stderr: 'ignore' });
+    const url = new URL(command);
+    return url.pathname === '/sse' ? new transports.SSEClientTransport(url) : new transports.StreamableHTTPClientTransport(url);
+}
+
+const transport = open();
 const heed = transport.setProtocolVersion?.bind(transport);
 transport.setProtocolVersion = version => {
     met.version = version; // how the client tells what was agreed

@@ -144,6 +144,7 @@ ATTACKS: dict[str, tuple[Callable[[Issuer], str], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*2048 bits")  # one of the keys is weak on purpose
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_a_token_that_is_refused(
     attack: str, client: Raw, issuer: Issuer, caplog: pytest.LogCaptureFixture

@@ -34,11 +34,11 @@ from mcpearl.transports.http_response import (
     Send,
     check_accept,
     check_type,
-    disconnected,
     for_origin,
     preflight,
     respond,
     respond_stream,
+    watched,
 )
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_sse import HttpSse
@@ -388,19 +388,11 @@ class Endpoint:
             if found is None:
                 raise Refused(400, "Last-Event-ID names no event that is still kept")
             reader = found[0].reader(found[1])
-        loop = asyncio.get_running_loop()
-        gone = loop.create_task(disconnected(receive))
-        # A stream is no way to go on hearing with a token that is over; a new one resumes it.
-        left = self._host.time_left(principal)
-        end = None if left is None else loop.call_later(left, gone.cancel)
         try:
-            with self._as_stream():
+            with self._as_stream(), watched(receive, self._host.time_left(principal)) as gone:
                 await respond_stream(send, reader, gone, self._terms.pace)
         finally:
             reader.close()
-            gone.cancel()
-            if end is not None:
-                end.cancel()
 
     async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
         """End a session at its client's wish."""

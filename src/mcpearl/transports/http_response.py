@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from mcpearl.runtime.lingering import Lingering
@@ -127,6 +128,23 @@ async def disconnected(receive: Receive) -> None:
     """Wait until the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+@contextmanager
+def watched(receive: Receive, seconds: float | None) -> Iterator["asyncio.Future[None]"]:
+    """Give a future that is done when the client is gone, or has had its time.
+
+    A stream is no way to go on hearing with a token that is over; with a new one it is resumed.
+    """
+    loop = asyncio.get_running_loop()
+    gone = loop.create_task(disconnected(receive))
+    end = None if seconds is None else loop.call_later(seconds, gone.cancel)
+    try:
+        yield gone
+    finally:
+        gone.cancel()
+        if end is not None:
+            end.cancel()
 
 
 _EXPOSED = b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"

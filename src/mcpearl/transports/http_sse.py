@@ -4,7 +4,6 @@
 the stream. When the stream ends, so does the session.
 """
 
-import asyncio
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
@@ -17,9 +16,9 @@ from mcpearl.transports.http_response import (
     Send,
     check_accept,
     check_type,
-    disconnected,
     respond,
     respond_stream,
+    watched,
 )
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_stream import Stream
@@ -47,6 +46,10 @@ class Host(Protocol):
 
     def converse(self, transport: Any, principal: Any) -> Any:
         """Make the server's side of one client."""
+        ...
+
+    def time_left(self, principal: Any) -> float | None:
+        """How many seconds a principal is good for; None for ever."""
         ...
 
 
@@ -100,15 +103,14 @@ class HttpSse:
             session = self._sessions.create(principal)
         except SessionsFull:
             raise busy("Too many sessions", 10) from None
-        gone = asyncio.get_running_loop().create_task(disconnected(receive))
         try:
             await session.open(self._host.converse(session, principal))
             place = f"{scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
             first = format_event(place.encode(), event="endpoint")
             reader = session.standing().reader(0)
-            await respond_stream(send, reader, gone, self._terms.pace, first=first)
+            with watched(receive, self._host.time_left(principal)) as gone:
+                await respond_stream(send, reader, gone, self._terms.pace, first=first)
         finally:
-            gone.cancel()
             self._sessions.remove(session)
 
     async def post(

@@ -46,6 +46,25 @@ async def test_a_standing_stream_ends_and_is_resumed(issuer: Issuer) -> None:
         resumed.close()
 
 
+async def test_a_session_of_the_old_transport_ends(issuer: Issuer) -> None:
+    async with serving(make_app(auth=verifier_of(issuer)), http_sse=True) as client:
+        headers = {"Accept": "text/event-stream", **bearer(short(issuer))}
+        stream = await client.request("GET", headers, path="/sse")
+        first = await stream.event()
+        assert first is not None
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):
+            while await stream.event() is not None:
+                pass
+            raise ConnectionError("the stream ended in order")
+        data = json.dumps(message("ping")).encode()
+        posted = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **bearer(issuer.token()),
+        }
+        assert (await client.request("POST", posted, data, path=first["data"])).status == 404
+
+
 async def test_a_subscription_ends_with_its_result(issuer: Issuer) -> None:
     app = make_app(auth=verifier_of(issuer))
     async with serving(app) as client:

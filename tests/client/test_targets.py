@@ -139,3 +139,19 @@ async def test_a_file_that_may_not_be_run(tmp_path: Path) -> None:
     plain.write_text("")
     with pytest.raises(ConnectionLost, match="cannot start"):
         await Client([str(plain)]).connect()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("tcp://127.0.0.1", "it needs a host and a port, such as tcp://127.0.0.1:9000"),
+        ("tls://:9000", "it needs a host and a port, such as tls://"),
+        ("tcp://127.0.0.1:many", "it needs a host and a port"),
+        ("unix://relative.sock", "it needs a whole path, such as unix:///run/weather.sock"),
+        ("ws://", "it is no address of a WebSocket"),
+        ("gopher://127.0.0.1:70", "addresses begin with http://, https://, tcp://"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_told_at_once(address: str, says: str):
+    with pytest.raises(ValueError, match=says):
+        Client(address)

@@ -97,7 +97,7 @@ def make_app(**options: Any) -> Server:
 
     @app.tool
     async def whoami(*, ctx: Context) -> str:
-        return str(ctx.principal)
+        return "nobody" if ctx.principal is None else ctx.principal.subject
 
     return app
 

@@ -99,7 +99,7 @@ async def test_who_may_not_come_in():
 
 async def test_the_gate_says_who_comes_in():
     gate: Any = Doorman()
-    async with mounted(make_app(), gate=gate) as base:
+    async with mounted(make_app(), auth=gate) as base:
         for token, name in (("quick", "ada"), ("slow", "grace")):
             headers = {"Authorization": f"Bearer {token}"}
             async with Client(f"ws://{base}/ws", headers=headers) as client:
@@ -126,7 +126,7 @@ async def test_bad_input_is_answered_and_costs_only_itself():
 
 async def test_a_server_that_ends_finishes_calls_first():
     async with mounted(make_app()) as base:
-        client = Client(f"ws://{base}/ws", validate_output=False)
+        client = Client(f"ws://{base}/ws", reconnect=False)
         await client.connect()
         await client.ping()
     with pytest.raises(ConnectionLost):

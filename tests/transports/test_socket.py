@@ -177,7 +177,7 @@ async def test_a_server_nobody_vouches_for_is_not_talked_to(folder: Path):
                 pass
         context = ssl.create_default_context(cafile=authority.ca)
         async with Client(f"tls://localhost:{port}", tls=context) as client:
-            assert (await client.call_tool("whoami")).structured_content == {"result": "None"}
+            assert (await client.call_tool("whoami")).structured_content == {"result": "nobody"}
 
 
 async def test_plain_bytes_at_a_tls_port_cost_only_their_sender(folder: Path):
@@ -367,7 +367,8 @@ async def test_pongs_are_no_talk():
     port = free_port()
     app = make_app()
     wire = WebSocket(port=port, idle_timeout=0.5, ping_interval=0.1, ping_timeout=5.0)
-    async with serving(app, wire), Client(f"ws://127.0.0.1:{port}") as client:
+    url = f"ws://127.0.0.1:{port}"
+    async with serving(app, wire), Client(url, reconnect=False) as client:
         await client.ping()
         await eventually(lambda: not app.connections)
         with pytest.raises(ConnectionLost, match=r"1013 .*Nothing was said for 0\.5 s"):
@@ -558,8 +559,9 @@ class Process:
 async def test_sigterm_drains_every_wire(folder: Path):
     process = Process(folder)
     await process.up()
-    one = Client(f"tcp://127.0.0.1:{process.port}", validate_output=False)
-    other = Client(f"unix://{process.unix}", validate_output=False)
+    options: dict[str, Any] = {"validate_output": False, "reconnect": False}
+    one = Client(f"tcp://127.0.0.1:{process.port}", **options)
+    other = Client(f"unix://{process.unix}", **options)
     async with one, other:
         work = [
             asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 0.5}))
@@ -580,7 +582,7 @@ async def test_sigterm_drains_every_wire(folder: Path):
 async def test_a_second_signal_ends_at_once(folder: Path):
     process = Process(folder)
     await process.up()
-    async with Client(f"unix://{process.unix}") as client:
+    async with Client(f"unix://{process.unix}", reconnect=False) as client:
         pending = asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 60}))
         await asyncio.sleep(0.2)
         process.popen.send_signal(signal.SIGTERM)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mcpearl import ConnectionLost, Limits, McpError, Transport
@@ -421,6 +422,30 @@ async def test_a_message_over_the_limit_closes_a_websocket(at: Place):
 
 
 # The interface
+
+
+@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire not in ("stdio", "http")])
+@in_both_eras
+async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: str):
+    async def visit() -> None:
+        async with await at.client(protocol=version) as client:
+            await client.subscribe(BOOK)
+            await client.call_tool("add", {"a": 1, "b": 1})
+
+    def held() -> tuple[int, int]:
+        return psutil.Process().num_fds(), len(asyncio.all_tasks())
+
+    assert at.app is not None
+    app = at.app
+    await visit()  # what is made once, such as the loop's own descriptors
+    await eventually(lambda: not app.connections)
+    await asyncio.sleep(0.1)
+    before = held()
+    for _ in range(10):
+        await visit()
+    await asyncio.gather(*(visit() for _ in range(20)))
+    await eventually(lambda: not app.connections)
+    await eventually(lambda: held() == before)
 
 
 @on_every_wire

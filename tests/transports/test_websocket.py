@@ -16,6 +16,7 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 from websockets.frames import Frame, Opcode
 
 from mcpearl import Client, ConnectionLost, Http, Limits, WebSocket
+from mcpearl.auth.principal import Principal
 from mcpearl.transports.http_gate import Refused
 from mcpearl.transports.websocket import Beat
 from mcpearl.transports.websocket_client import WebSocketClient
@@ -126,17 +127,20 @@ async def test_a_welcome_origin():
 class Doorman:
     """A gate that knows one token, and has to think about another."""
 
-    def known(self, scope: Any, headers: Any) -> str | None:
-        return "ada" if headers.get(b"authorization") == b"Bearer quick" else None
+    def known(self, scope: Any, headers: Any) -> Principal | None:
+        return Principal("ada") if headers.get(b"authorization") == b"Bearer quick" else None
 
-    async def admit(self, scope: Any, headers: Any) -> str:
+    async def admit(self, scope: Any, headers: Any) -> Principal:
         await asyncio.sleep(0.05)
         match headers.get(b"authorization"):
             case b"Bearer slow":
-                return "grace"
+                return Principal("grace")
             case b"Bearer broken":
                 raise RuntimeError("the doorman fell over")
         raise Refused(401, "Who are you?", headers=((b"www-authenticate", b"Bearer"),))
+
+    def insufficient(self, scope: Any, headers: Any, needed: Any) -> Refused:
+        return Refused(403, "not for you")
 
     def document(self, scope: Any) -> None:
         return None
@@ -146,9 +150,9 @@ class Doorman:
 async def test_the_gate_says_who_comes_in(mounted: bool):
     port = free_port()
     gate: Any = Doorman()
-    wire: Any = WebSocket(port=port, gate=gate)
+    wire: Any = WebSocket(port=port, auth=gate)
     if mounted:
-        wire = Http(port=port, gate=gate, websocket="/")
+        wire = Http(port=port, auth=gate, websocket="/")
     async with serving(make_app(), wire):
         url = f"ws://127.0.0.1:{port}"
         for token, name in (("quick", "ada"), ("slow", "grace")):

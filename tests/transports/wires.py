@@ -44,7 +44,7 @@ class Place:
 
     async def client(self, **options: Any) -> Client:
         """A client that has yet to connect, and connects once: the wire is what is looked at."""
-        return Client(await self._reach(), reconnect=False, **self.options, **options)
+        return Client(await self._reach(), **{"reconnect": False, **self.options, **options})
 
     async def transport(self) -> Transport:
         """The client's side of the wire alone, to say on it whatever one likes."""

@@ -272,7 +272,7 @@ async def test_a_client_that_leaves_takes_everything_with_it(at: Place, version:
 @on_every_wire
 @in_both_eras
 async def test_a_server_that_ends_finishes_what_it_can(at: Place, version: str):
-    async with await at.client(protocol=version, validate_output=False) as client:
+    async with await at.client(protocol=version, validate_output=False, reconnect=False) as client:
         short = asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 0.5}))
         long = asyncio.create_task(client.call_tool("work", {"number": 2, "seconds": 60}))
         await asyncio.sleep(0.2)

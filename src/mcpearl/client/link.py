@@ -251,7 +251,7 @@ class Link:
                     return
         finally:
             if former is not self.connection:
-                await former.close()
+                await _release(former)
         self._healing = None
         self._give_up(ConnectionLost(f"gave up after {failures} attempts: {self._reason()}"))
 
@@ -262,7 +262,7 @@ class Link:
         if former.lost_reason is None:
             await pause
             return
-        closing = asyncio.ensure_future(former.close())
+        closing = asyncio.ensure_future(_release(former))
         try:
             await pause
         finally:
@@ -333,3 +333,11 @@ class Link:
         if healing is not None:
             healing.cancel()
             await asyncio.wait([healing])
+
+
+async def _release(connection: ClientConnection) -> None:
+    """Close what is lost anyway; whatever that raises must not keep the client from coming back."""
+    try:
+        await connection.close()
+    except Exception:
+        logger.exception("closing a lost connection raised")

@@ -31,10 +31,13 @@ LEGACY, MODERN = "2025-11-25", "2026-07-28"
 PATIENCE = 30.0  # seconds after which a test fails instead of waiting on
 
 
+_chance = random.SystemRandom()  # or workers started alike would choose alike
+
+
 def free_port() -> int:
     """A port nobody has, and nobody gets by chance: the system hands out those above 32768."""
     while True:
-        port = random.randrange(15_000, 32_000)
+        port = _chance.randrange(15_000, 32_000)
         with closing(socket.socket()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -78,7 +81,7 @@ class ServerProcess:
         )
         deadline = time.monotonic() + PATIENCE
         while not all(map(_answers, (self.tcp, self.tls, self.http, self.ws))):
-            assert self._process.poll() is None, "the server did not start; see server.log"
+            assert self._process.poll() is None, Path(self._log.name).read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
 

@@ -463,3 +463,27 @@ async def test_a_peer_in_memory_is_not_pinged() -> None:
     peer = modern_peer()
     async with await client_of(peer) as client:
         assert client._link.connection._watch is None  # type: ignore[union-attr]
+
+
+async def test_a_result_that_is_there_does_not_wait_for_another_connection(tmp_path: Path) -> None:
+    """What a tool promises is looked up after its first call, but not on another connection."""
+    script = tmp_path / "once.py"
+    script.write_text(
+        "import asyncio, os\n"
+        "from mcpearl import Server\n"
+        "app = Server('once')\n"
+        "@app.tool\n"
+        "async def last() -> int:\n"
+        "    asyncio.get_running_loop().call_later(0.02, os._exit, 1)\n"
+        "    return 1\n"
+        "@app.middleware\n"
+        "async def slow_lists(ctx, call_next):\n"
+        "    if ctx.method == 'tools/list':\n"
+        "        await asyncio.sleep(60)\n"
+        "    return await call_next()\n"
+        "app.run()\n"
+    )
+    async with Client(str(script), reconnect=Reconnect(delays=(30.0,))) as client:
+        async with asyncio.timeout(10):
+            result = await client.call_tool("last")
+        assert result.content[0].text == "1"

@@ -285,8 +285,7 @@ class Client:
             if error.code != HEADER_MISMATCH:
                 raise
             self._kept.clear("tools/list")  # the tool wants other headers than it did
-            async for _ in self.tools():
-                pass
+            await self._list_all_tools()
             result = await self._asking.ask_in_rounds(
                 "tools/call", params, CallToolResult, timeout, on_progress, meta
             )
@@ -305,11 +304,14 @@ class Client:
             if self._tools.knows(name):
                 return  # another call has asked meanwhile
             try:
-                async for _ in self.tools():  # `list_tools` learns what it sees
-                    pass
+                await self._link.while_up(self._list_all_tools())
             except McpearlError as error:
                 logger.warning("nothing is known of tool %s: %s", name, error)
             self._tools.settle(name)
+
+    async def _list_all_tools(self) -> None:
+        async for _ in self.tools():  # `list_tools` learns what it sees
+            pass
 
     # Resources
 

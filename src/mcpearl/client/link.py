@@ -7,7 +7,7 @@ connection meanwhile waits here. What is asked on it, and what is asked again, i
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from math import inf
 from typing import Any
@@ -66,6 +66,7 @@ class Link:
         self._introduction: Introduction | None = None
         self._lost: ConnectionLost | None = None  # why there is no connection
         self._changed = asyncio.Event()  # set while there is a connection, or none will come
+        self._fleeting: set[asyncio.Task[None]] = set()  # work that ends with this connection
         self._waiting = 0  # calls that wait for a connection
         self._attempt = 0  # attempts since a connection lasted
         self._up_since = 0.0
@@ -198,6 +199,19 @@ class Link:
                 raise ConnectionLost("not sent: the client was closed")
         return self.connection
 
+    async def while_up(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what is not worth waiting for another connection: without this one it is given up."""
+        task = asyncio.ensure_future(work)
+        self._fleeting.add(task)
+        try:
+            await asyncio.wait((task,))
+        finally:
+            self._fleeting.discard(task)
+            task.cancel()
+        if task.cancelled():
+            raise self._not_sent("given up")
+        task.result()
+
     def _not_sent(self, how: str) -> McpearlError:
         lost = self._lost
         if lost is None:
@@ -220,6 +234,8 @@ class Link:
         self.connection = None
         self._lost = lost
         self._changed.clear()
+        for work in self._fleeting:
+            work.cancel()
         self._step(Step.LOSE)
         if self.reconnect is None:
             assert self._held is not None

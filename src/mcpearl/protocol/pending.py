@@ -109,6 +109,22 @@ class Pending:
             entry.deadline = min(now + entry.timeout, entry.hard_deadline)
         return entry
 
+    def hold(self, id: object) -> None:
+        """Stop the clock of an entry: its request is not on its way yet."""
+        entry = self.get(id)
+        if entry is not None:
+            entry.deadline = entry.hard_deadline = inf
+
+    def release(self, id: object, now: float) -> Entry | None:
+        """Start the clock of an entry that was held, from the beginning."""
+        entry = self.get(id)
+        if entry is None or entry.deadline != inf or entry.timeout == inf:
+            return None
+        entry.deadline = min(now + entry.timeout, now + entry.max_timeout)
+        entry.hard_deadline = now + entry.max_timeout
+        heappush(self._deadlines, (entry.deadline, entry.id))
+        return entry
+
     def next_deadline(self) -> float | None:
         """When `expire` should run next; None when nothing waits."""
         heap = self._deadlines

@@ -20,8 +20,8 @@ class BearerToken:
     """
 
     def __init__(self, token: str | TokenCallable) -> None:
-        if not callable(token) and (not isinstance(token, str) or not token):
-            raise TypeError("a bearer token is text, or a function that gives it")
+        if not token:
+            raise ValueError("the bearer token is empty")
         self._token = token
 
     def authorizer(self, url: str) -> "BearerToken":
@@ -45,7 +45,7 @@ class BearerToken:
         what = "the token it was shown" if refusal.sent else "a request without a token"
         raise AuthorizationFailed(f"the server refused {what} (HTTP status 401)")
 
-    def answered(self, headers: Mapping[str, str]) -> None:
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """Nothing in an answer changes the token."""
 
     def __repr__(self) -> str:

@@ -36,6 +36,6 @@ class Authorizer(Protocol):
         """Deal with a refusal: whether to try again. Raises `AuthorizationFailed` to give up."""
         ...
 
-    def answered(self, headers: Mapping[str, str]) -> None:
-        """See the headers of an answer: servers renew nonces with them."""
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        """See how a request was answered: servers renew nonces with the headers."""
         ...

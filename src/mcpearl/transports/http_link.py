@@ -134,7 +134,7 @@ class HttpLink:
             if not isinstance(shown, list):
                 shown = await _holding(held, shown)
             connection = await self._exchange(method, target, headers + shown, body, sent)
-            authorizer.answered(connection.headers)
+            authorizer.answered(connection.status, connection.headers)
             if connection.status not in UNAUTHORIZED:
                 return connection
             attempt += 1

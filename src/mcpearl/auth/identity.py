@@ -61,10 +61,10 @@ class Identity(Struct, frozen=True):
         )
 
     def _assertion(self, server: ServerMetadata) -> str:
-        from joserfc import jwk, jwt
+        from joserfc import jwt
 
         assert self.private_key is not None
-        key = _import(jwk, self.private_key)
+        key = _import(self.private_key)
         algorithm = self.algorithm or _algorithm_for(key, server)
         now = int(time.time())
         header = {"alg": algorithm, "typ": "JWT"}
@@ -81,16 +81,27 @@ class Identity(Struct, frozen=True):
         return jwt.encode(header, claims, key, algorithms=[algorithm])
 
 
-def _import(jwk: Any, pem: str) -> Any:
+def _import(pem: str) -> Any:
     """Read a private key of whatever kind."""
-    for kind in (jwk.ECKey, jwk.RSAKey, jwk.OKPKey):
-        try:
-            key = kind.import_key(pem)
-        except (TypeError, ValueError):
-            continue
-        if key.is_private:
-            return key
-    raise ValueError("the private key has to be an EC, RSA or Ed25519 key in PEM, unencrypted")
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from joserfc.jwk import ECKey, OKPKey, RSAKey
+
+    kinds: dict[type, Any] = {
+        ec.EllipticCurvePrivateKey: ECKey,
+        rsa.RSAPrivateKey: RSAKey,
+        ed25519.Ed25519PrivateKey: OKPKey,
+    }
+    try:
+        key = load_pem_private_key(pem.encode(), None)
+    except (TypeError, ValueError):
+        key = None
+    for kind, read in kinds.items():
+        if isinstance(key, kind):
+            return read.import_key(pem)
+    raise AuthorizationFailed(
+        "the private key has to be an EC, RSA or Ed25519 key in PEM, unencrypted"
+    )
 
 
 def _algorithm_for(key: Any, server: ServerMetadata) -> str:

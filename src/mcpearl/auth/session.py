@@ -27,7 +27,7 @@ from mcpearl.auth.storage import Key, Storage
 from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import TokenRefused
 from mcpearl.auth.web import Web
-from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
 from mcpearl.transports.http_authorizer import Refusal
 from mcpearl.transports.http_wire import Header
 
@@ -146,7 +146,7 @@ class Session:
     async def _together(self, begin: Work) -> None:
         """Wait for what is under way, or begin it. It ends early only when nobody waits any more."""
         if self._work is None:
-            self._work = asyncio.get_running_loop().create_task(begin())
+            self._work = asyncio.get_running_loop().create_task(self._do(begin))
         work = self._work
         self._waiting += 1
         try:
@@ -156,6 +156,16 @@ class Session:
             if work.done() or not self._waiting:
                 self._work = None
                 work.cancel()
+
+    async def _do(self, work: Work) -> None:
+        """Let everything that goes wrong be a failure to authorize: what was given is at fault."""
+        try:
+            await work()
+        except McpearlError:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise AuthorizationFailed(f"no token for {self._url} could be had: {said}") from error
 
     async def _renew(self) -> None:
         """Look into the store, and renew a token that is over."""

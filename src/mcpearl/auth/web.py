@@ -6,6 +6,7 @@ documents may not, unless that was allowed, and may be on loopback only when the
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from mcpearl.transports.http_wire import Header, origin_of
 
 logger = logging.getLogger("mcpearl.auth")
 
-_OURS = FetchPolicy(allow_loopback=True, allow_private=True)
+MAX_TIME = 15.0  # seconds for one exchange with an authorization server
 
 
 class Web:
@@ -26,7 +27,10 @@ class Web:
         self, url: str, *, trusted: Iterable[str] = (), allow_private: bool = False
     ) -> None:
         self._ours = {origin_of(urlsplit(each)) for each in (url, *trusted)}
-        self._theirs = FetchPolicy(allow_loopback=is_loopback(url), allow_private=allow_private)
+        self._our_policy = FetchPolicy(allow_loopback=True, allow_private=True, timeout=MAX_TIME)
+        self._theirs = replace(
+            self._our_policy, allow_loopback=is_loopback(url), allow_private=allow_private
+        )
 
     async def document(self, url: str) -> dict[str, Any] | None:
         """Fetch metadata; None when there is none at this address."""
@@ -59,7 +63,7 @@ class Web:
 
     def _policy(self, url: str) -> FetchPolicy:
         try:
-            return _OURS if origin_of(urlsplit(url)) in self._ours else self._theirs
+            return self._our_policy if origin_of(urlsplit(url)) in self._ours else self._theirs
         except ValueError:
             return self._theirs  # which refuses it
 

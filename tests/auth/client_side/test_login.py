@@ -163,9 +163,7 @@ async def test_many_calls_renew_once(issuer: Authority, server: Guarded):
     assert len(issuer.asked) == 1
 
 
-async def test_a_refresh_token_that_is_no_good_leads_to_a_login(
-    issuer: Authority, server: Guarded
-):
+async def test_a_refresh_token_that_is_no_good_leads_to_a_login(issuer: Authority, server: Guarded):
     async with Client(server.url, auth=person()) as client:
         issuer.tokens.clear()
         issuer.refresh_tokens.clear()
@@ -208,10 +206,13 @@ async def test_a_registration_is_used_again_with_its_port(
 
 async def test_two_servers_of_one_issuer_keep_their_tokens(issuer: Authority, server: Guarded):
     auth = person()
-    async with guarded(issuer, challenge=', scope="other"') as other:
-        async with Client(server.url, auth=auth) as one, Client(other.url, auth=auth) as two:
-            issuer.tokens.clear()
-            assert await total(one) == await total(two) == 5
+    async with (
+        guarded(issuer, challenge=', scope="other"') as other,
+        Client(server.url, auth=auth) as one,
+        Client(other.url, auth=auth) as two,
+    ):
+        issuer.tokens.clear()
+        assert await total(one) == await total(two) == 5
     assert len(issuer.asked) == 2
     clients = [f["client_id"] for f in issuer.forms if f["grant_type"] == "refresh_token"]
     assert clients == ["client-1", "client-2"]  # each renewed as whom it was given to
@@ -263,9 +264,7 @@ async def test_more_scopes_when_a_call_needs_them(issuer: Authority, server: Gua
     assert [asked["scope"] for asked in issuer.asked] == ["read", "read write"]
 
 
-async def test_scopes_that_are_never_granted_are_asked_for_once(
-    issuer: Authority, server: Guarded
-):
+async def test_scopes_that_are_never_granted_are_asked_for_once(issuer: Authority, server: Guarded):
     server.demands = {"tools/call": "admin"}
     issue = issuer.issue
     issuer.issue = lambda scope: issue("read")  # whatever was asked for
@@ -314,11 +313,10 @@ async def test_a_redirect_port_that_is_taken(server: Guarded):
 
 
 async def test_another_authorization_server(issuer: Authority, server: Guarded):
-    async with authority() as new:
-        async with Client(server.url, auth=person()) as client:
-            await total(client)
-            server.authority = new
-            assert await total(client) == 5
+    async with authority() as new, Client(server.url, auth=person()) as client:
+        await total(client)
+        server.authority = new
+        assert await total(client) == 5
     assert len(new.registered) == len(new.asked) == 1
     assert not any("refresh_token" in form for form in new.forms)
 
@@ -338,10 +336,13 @@ async def test_credentials_are_not_taken_to_another_authorization_server(
         assert not new.forms
 
 
-async def test_an_issuer_with_a_path(issuer: Authority):
-    async with authority(path="/tenant1") as tenant, guarded(tenant) as server:
-        async with Client(server.url, auth=person()) as client:
-            assert await total(client) == 5
+async def test_an_issuer_with_a_path():
+    async with (
+        authority(path="/tenant1") as tenant,
+        guarded(tenant) as server,
+        Client(server.url, auth=person()) as client,
+    ):
+        assert await total(client) == 5
 
 
 # Settings

@@ -34,7 +34,7 @@ class Authority:
     refreshes: bool = True
     metadata: dict[str, Any] = field(default_factory=dict)
     """Put over the honest metadata; None leaves a member out."""
-    bring_back: Callable[[dict[str, str]], dict[str, str]] = staticmethod(lambda query: query)
+    bring_back: Callable[[dict[str, str]], dict[str, str]] = field(default=dict)
     """Changes what the browser is sent back with."""
     asked: list[dict[str, str]] = field(default_factory=list)
     """Authorization requests."""
@@ -47,7 +47,7 @@ class Authority:
     """Access tokens, until when, with which scopes."""
     refresh_tokens: set[str] = field(default_factory=set)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
-    grants: Callable[[dict[str, str]], dict[str, Any] | None] = staticmethod(lambda form: None)
+    grants: Callable[[dict[str, str]], dict[str, Any] | None] = field(default=lambda form: None)
     """Answers other grants; None refuses them."""
 
     @property

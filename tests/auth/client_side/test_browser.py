@@ -2,8 +2,11 @@
 
 import asyncio
 import base64
+import fcntl
 import hashlib
 import json
+import os
+import subprocess
 import time
 import urllib.request
 from collections.abc import AsyncIterator
@@ -23,7 +26,22 @@ from tests.auth.client_side.world import _server, serving
 from tests.interop.peers import NODE
 
 PROGRAMS = Path(__file__).parents[2] / "interop" / "node"
+BROWSER = str(PROGRAMS / "browser.mjs")
+UNPACKED = PROGRAMS / "node_modules" / ".chromium"
 LIFETIME = 4  # seconds an access token lives
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unpacked_browser() -> None:
+    """Unpack the browser, once for all test processes."""
+    UNPACKED.mkdir(parents=True, exist_ok=True)
+    with (UNPACKED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        subprocess.run([NODE, BROWSER], check=True, timeout=60, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "TMPDIR": str(UNPACKED)}
 
 
 class Provider:
@@ -135,11 +153,11 @@ class Browser:
         self.shown: list[str] = []
 
     async def __call__(self, url: str) -> None:
-        program = str(PROGRAMS / "browser.mjs")
         process = await asyncio.create_subprocess_exec(
-            *(NODE, program, url, str(self._screenshot), *self._more),
+            *(NODE, BROWSER, url, str(self._screenshot), *self._more),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=environment(),
         )
         out, problem = await process.communicate()
         assert process.returncode == 0, f"the browser failed: {problem.decode()[-2000:]}"

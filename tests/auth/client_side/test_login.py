@@ -1,6 +1,8 @@
 """Logging in and staying logged in: the flow, one login for all, renewal, more scopes."""
 
 import asyncio
+import os
+import sys
 import time
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -343,6 +345,39 @@ async def test_an_issuer_with_a_path():
         Client(server.url, auth=person()) as client,
     ):
         assert await total(client) == 5
+
+
+# On a terminal
+
+
+async def test_the_example_logs_in_with_the_system_browser(
+    issuer: Authority, server: Guarded, tmp_path: Path
+):
+    """The browser is whatever the system says it is; here, a program that says yes to everything."""
+    browser = tmp_path / "browser.py"
+    browser.write_text("import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()")
+    example = Path(__file__).parents[3] / "examples" / "login_client.py"
+    env = {
+        **os.environ,
+        "BROWSER": f"{sys.executable} {browser} %s",
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+    spoken: list[str] = []
+    for _ in range(2):
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(example), server.url),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=env,
+        )
+        out, said = await running.communicate()
+        assert out.decode() == "['add']\n", said.decode()
+        spoken.append(said.decode())
+    assert f"{issuer.issuer}/authorize?" in spoken[0]
+    assert not spoken[1]
+    assert len(issuer.asked) == 1  # the second time it was logged in already
+    kept = list((tmp_path / "state" / "mcpearl" / "tokens").glob("*.json"))
+    assert len(kept) == 3  # the token, the registration, and whose the token is
 
 
 # Settings

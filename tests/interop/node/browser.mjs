@@ -1,15 +1,19 @@
 // A browser without a window, and a person in front of it who logs in and agrees.
 //
+//     node browser.mjs                                     # only unpacks the browser
 //     node browser.mjs <address> <screenshot.png> [deny]
 //
-// Prints the title of the page it ends on, and its text.
+// The browser comes packed in a package and is unpacked into TMPDIR. Prints the title of the page it
+// ends on, and its text.
 
 import chromium from '@sparticuz/chromium';
 import { chromium as playwright } from 'playwright-core';
 
 const [address, screenshot, deny] = process.argv.slice(2);
+const executablePath = await chromium.executablePath();
+if (!address) process.exit(0);
 const browser = await playwright.launch({
-  executablePath: await chromium.executablePath(),
+  executablePath,
   args: [
     '--no-sandbox', '--no-zygote', '--disable-gpu', '--disable-background-networking',
     '--disable-component-update', '--disable-sync', '--no-first-run'

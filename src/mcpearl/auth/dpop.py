@@ -12,9 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from joserfc import jwt
-from joserfc.jwk import ECKey
-
 from mcpearl.transports.http_wire import Header, origin_of
 
 ALGORITHM = "ES256"
@@ -27,6 +24,10 @@ class ProofKey:
     """The key that tokens are bound to."""
 
     def __init__(self, jwk: Mapping[str, Any] | None = None) -> None:
+        from joserfc import jwt
+        from joserfc.jwk import ECKey
+
+        self._sign = jwt.encode
         self._key = ECKey.generate_key("P-256") if jwk is None else ECKey.import_key(dict(jwk))
         self._head = {"typ": "dpop+jwt", "alg": ALGORITHM, "jwk": self._key.as_dict(private=False)}
         self._nonces: dict[str, str] = {}
@@ -50,7 +51,7 @@ class ProofKey:
         nonce = self._nonces.get(origin_of(parts))
         if nonce is not None:
             claims["nonce"] = nonce
-        return "DPoP", jwt.encode(self._head, claims, self._key, algorithms=[ALGORITHM])
+        return "DPoP", self._sign(self._head, claims, self._key, algorithms=[ALGORITHM])
 
     def learn(self, url: str, headers: Mapping[str, str]) -> bool:
         """Keep the nonce an answer gives; whether it is a new one."""

@@ -11,7 +11,7 @@ import html
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from mcpearl.protocol.errors import AuthorizationFailed
@@ -22,7 +22,8 @@ _PATH = "/callback"
 _MAX_HEAD = 16 * 1024
 _MAX_CONNECTIONS = 16
 _PATIENCE = 5.0  # seconds for a request to arrive whole
-_LAST_WORDS = 15.0  # seconds the page may wait to hear how the login went
+_LAST_WORDS = 60.0  # seconds the page may wait to hear how the login went
+_PARTING = 2.0  # seconds for it to reach the browser then
 _ONCE = ("code", "state", "iss", "error", "error_description")
 
 _PAGE = """<!doctype html>
@@ -77,7 +78,8 @@ class Loopback:
         self._server: asyncio.Server | None = None
         self._arrived: asyncio.Future[Arrival] = asyncio.get_running_loop().create_future()
         self._taken: Arrival | None = None
-        self._serving: set[asyncio.Task[None]] = set()
+        self._showing: asyncio.Task[Any] | None = None  # the page that waits for it
+        self._serving: set[asyncio.Task[Any]] = set()
         self.redirect_uri = ""
 
     async def __aenter__(self) -> "Loopback":
@@ -105,10 +107,11 @@ class Loopback:
         self._server.close()
         if self._taken is not None:
             self._taken.tell(False, "The login was given up.")
-        if self._serving:
-            _, late = await asyncio.wait(self._serving, timeout=_PATIENCE)
-            for task in late:
+        for task in self._serving:
+            if task is not self._showing:
                 task.cancel()
+        if self._showing is not None:
+            await asyncio.wait([self._showing], timeout=_PARTING)
 
     async def arrival(self) -> Arrival:
         """Wait for the browser."""
@@ -155,7 +158,7 @@ class Loopback:
                 False, "Not your login", "This answer belongs to no login that was begun here."
             )
         arrival = Arrival(parameters, asyncio.get_running_loop().create_future())
-        self._taken = arrival
+        self._taken, self._showing = arrival, asyncio.current_task()
         self._arrived.set_result(arrival)
         try:
             async with asyncio.timeout(_LAST_WORDS):

@@ -86,6 +86,7 @@ class OAuth:
         self._timeout = timeout
         self._allow_private = allow_private
         self._sessions: dict[str, Session] = {}
+        self._browsing: set[asyncio.Task[None]] = set()  # browsers being opened
 
     def authorizer(self, url: str) -> Session:
         """Give the session with one server, the same to all who ask."""
@@ -195,8 +196,10 @@ class OAuth:
     async def _visit(self, place: Place, request: "_Request", loopback: Loopback) -> Arrival:
         """Send the browser away and wait for it to come back."""
         logger.info("logging in at %s", place.server.issuer)
-        browser = asyncio.get_running_loop().create_task(self._browse(request.url(place)))
-        browser.add_done_callback(lambda done: _could_not_open(done, loopback))
+        browsing = asyncio.get_running_loop().create_task(self._browse(request.url(place)))
+        self._browsing.add(browsing)
+        browsing.add_done_callback(self._browsing.discard)
+        browsing.add_done_callback(lambda done: _could_not_open(done, loopback))
         try:
             async with asyncio.timeout(self._timeout):
                 return await loopback.arrival()

@@ -26,7 +26,7 @@ from mcpearl.auth.dpop import ProofKey
 from mcpearl.auth.storage import Key, Storage
 from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import TokenRefused
-from mcpearl.auth.web import Web
+from mcpearl.auth.web import Web, bare
 from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
 from mcpearl.transports.http_authorizer import Refusal
 from mcpearl.transports.http_wire import Header
@@ -76,6 +76,7 @@ class Session:
 
     def __init__(self, url: str, grant: Grant, storage: Storage, web: Web) -> None:
         self._url = url
+        self._name = bare(url)
         self._grant = grant
         self._storage = storage
         self._web = web
@@ -122,7 +123,7 @@ class Session:
     async def refused(self, refusal: Refusal) -> bool:
         """Get what the server wants, if that can be had; whether there is something new to show."""
         if refusal.attempt > _MAX_ATTEMPTS:
-            raise AuthorizationFailed(f"{self._url} refused one request {_MAX_ATTEMPTS} times")
+            raise AuthorizationFailed(f"{self._name} refused one request {_MAX_ATTEMPTS} times")
         demand = read_demand(refusal.headers)
         if refusal.sent and demand.error == "use_dpop_nonce":
             return True  # `answered` has it by now
@@ -165,7 +166,7 @@ class Session:
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            raise AuthorizationFailed(f"no token for {self._url} could be had: {said}") from error
+            raise AuthorizationFailed(f"no token for {self._name} could be had: {said}") from error
 
     async def _renew(self) -> None:
         """Look into the store, and renew a token that is over."""
@@ -186,7 +187,7 @@ class Session:
         refused, source = self._token, self._source
         if refused is not None and source is Source.GRANT and not self._let_in:
             raise AuthorizationFailed(
-                f"{self._url} refuses the token that {refused.issuer} has just given for it"
+                f"{self._name} refuses the token that {refused.issuer} has just given for it"
             )
         may_refresh = self._let_in or source is not Source.REFRESH
         place = await self._find(demand)
@@ -205,10 +206,10 @@ class Session:
         if not missing:
             wanted = " ".join(demand.scopes) or "more than was granted"
             raise AuthorizationFailed(
-                f"{self._url} wants the scopes {wanted!r:.200}, which were asked for already; "
+                f"{self._name} wants the scopes {wanted!r:.200}, which were asked for already; "
                 "the authorization server or its user does not grant them"
             )
-        logger.info("%s wants more scopes: %s", self._url, " ".join(missing))
+        logger.info("%s wants more scopes: %s", self._name, " ".join(missing))
         async with self._storage.lock(_key(place)):
             await self._obtain(place, self._wanted(place, demand, before))
 
@@ -231,7 +232,7 @@ class Session:
         if issuer is None and not self._grant.portable:
             issuer = known.get("issuer")
         preferred = [str(known["issuer"])] if "issuer" in known else []
-        self._place = await find_place(self._web, self._url, demand, issuer, preferred)
+        self._place = await find_place(self._web, self._name, demand, issuer, preferred)
         return self._place
 
     async def _obtain(self, place: Place, scopes: tuple[str, ...]) -> None:
@@ -291,7 +292,7 @@ class Session:
         try:
             token = None if record is None else msgspec.convert(record, Token)
         except msgspec.ValidationError:
-            logger.warning("a stored token for %s cannot be read, and is passed over", self._url)
+            logger.warning("a stored token for %s cannot be read, and is passed over", self._name)
             return False
         current = None if self._token is None else self._token.access_token
         if token is None or token.access_token == current:

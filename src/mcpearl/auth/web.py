@@ -38,7 +38,7 @@ class Web:
         if 400 <= fetched.status < 500:
             return None
         if fetched.status != 200:
-            raise AuthorizationFailed(f"{_bare(url)} is answered with HTTP status {fetched.status}")
+            raise AuthorizationFailed(f"{bare(url)} is answered with HTTP status {fetched.status}")
         if not isinstance(fetched.body, dict):
             return None  # a page for people, as catch-all routes give
         return fetched.body
@@ -70,9 +70,9 @@ class Web:
     def check_page(self, url: str) -> None:
         """Refuse an address that must not be opened in the browser."""
         if not self._may_be_shown(url):
-            logger.warning("the authorization endpoint %r is not opened", _bare(url))
+            logger.warning("the authorization endpoint %r is not opened", bare(url))
             raise AuthorizationFailed(
-                f"the authorization endpoint {_bare(url)!r} is not opened in the browser: "
+                f"the authorization endpoint {bare(url)!r} is not opened in the browser: "
                 "it has to be a public https:// address"
             )
 
@@ -98,5 +98,10 @@ def _is_private(host: str) -> bool:
         return False  # a name: the browser looks it up, and keeps pages of others from reading it
 
 
-def _bare(url: str) -> str:
-    return url.partition("?")[0][:256]
+def bare(url: str) -> str:
+    """Give an address without what may be secret in it: login, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        return f"{origin_of(parts)}{parts.path}"[:2048]
+    except ValueError:
+        return "an address that cannot be read"

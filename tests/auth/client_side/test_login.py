@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -392,3 +393,20 @@ def test_what_auth_can_be():
         OAuth(client_metadata_url="http://agent.example/")
     with pytest.raises(ValueError, match="needs its `client_id`"):
         OAuth(client_secret="x", storage=MemoryStorage())
+
+
+@pytest.mark.parametrize(
+    ("code", "unloaded"),
+    [
+        ("Client('https://mcp.example/mcp')", ["mcpearl.auth", "joserfc", "cryptography"]),
+        ("Client('https://mcp.example/mcp', auth='oauth')", ["joserfc", "cryptography", "keyring"]),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_used(code: str, unloaded: list[str]):
+    program = f"import sys; from mcpearl import Client; {code}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert "mcpearl.client.client" in loaded
+    assert not loaded & set(unloaded)

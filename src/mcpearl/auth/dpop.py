@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from mcpearl.transports.http_wire import Header, origin_of
+from mcpearl.transports.http_connection import Header
+from mcpearl.transports.http_wire import origin_of
 
 ALGORITHM = "ES256"
 _NONCE = "dpop-nonce"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mcpearl.auth.discovery import ServerMetadata
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.http_wire import Header
+from mcpearl.transports.http_connection import Header
 
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 60  # seconds

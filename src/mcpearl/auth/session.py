@@ -29,7 +29,7 @@ from mcpearl.auth.token_endpoint import TokenRefused
 from mcpearl.auth.web import Web, bare
 from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
 from mcpearl.transports.http_authorizer import Refusal
-from mcpearl.transports.http_wire import Header
+from mcpearl.transports.http_connection import Header
 
 logger = logging.getLogger("mcpearl.auth")
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.http_wire import Header, origin_of
+from mcpearl.transports.http_connection import Header
+from mcpearl.transports.http_wire import origin_of
 
 logger = logging.getLogger("mcpearl.auth")
 

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from ssl import SSLContext
 
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.http_authorizer import Refusal
@@ -24,7 +25,7 @@ class BearerToken:
             raise ValueError("the bearer token is empty")
         self._token = token
 
-    def authorizer(self, url: str) -> "BearerToken":
+    def authorizer(self, url: str, tls: SSLContext | None = None) -> "BearerToken":
         """Authorize requests to any server: a token of one's own is one's own to show."""
         return self
 

@@ -6,6 +6,7 @@ identity provider vouches for them, `WorkloadIdentity` a program whose platform 
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from ssl import SSLContext
 from typing import Any
 
 from mcpearl.auth.discovery import Place, ServerMetadata, find_server
@@ -17,6 +18,7 @@ from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import post_form, request_token
 from mcpearl.auth.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.transports.tls import Tls, client_context
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -41,6 +43,7 @@ class _Unattended:
         storage: Storage | None,
         dpop: bool | None,
         allow_private: bool,
+        tls: Tls | SSLContext | None,
         trusted: tuple[str, ...] = (),
     ) -> None:
         self.scopes = tuple(scopes)
@@ -49,14 +52,21 @@ class _Unattended:
         self._identity = identity
         self._storage = storage if storage is not None else MemoryStorage()
         self._allow_private = allow_private
+        self._tls = None if tls is None else client_context(tls, ["http/1.1"])
         self._trusted = trusted if issuer is None else (issuer, *trusted)
         self._sessions: dict[str, Session] = {}
 
-    def authorizer(self, url: str) -> Session:
+    def authorizer(self, url: str, tls: SSLContext | None = None) -> Session:
         """Give the session with one server, the same to all who ask."""
         session = self._sessions.get(url)
         if session is None:
-            web = Web(url, trusted=self._trusted, allow_private=self._allow_private)
+            web = Web(
+                url,
+                trusted=self._trusted,
+                allow_private=self._allow_private,
+                own_tls=tls,
+                tls=self._tls,
+            )
             session = self._sessions[url] = Session(url, self, self._storage, web)
         return session
 
@@ -106,6 +116,7 @@ class ClientCredentials(_Unattended):
         storage: Storage | None = None,
         dpop: bool | None = None,
         allow_private: bool = False,
+        tls: Tls | SSLContext | None = None,
     ) -> None:
         if (client_secret is None) == (private_key is None):
             raise ValueError("give either a `client_secret` or a `private_key`")
@@ -116,7 +127,7 @@ class ClientCredentials(_Unattended):
             algorithm=algorithm,
             key_id=key_id,
         )
-        super().__init__(identity, scopes, issuer, storage, dpop, allow_private)
+        super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls)
 
     async def _form(self, web: Web, place: Place, scopes: tuple[str, ...]) -> dict[str, str]:
         return {"grant_type": "client_credentials"}
@@ -141,9 +152,10 @@ class WorkloadIdentity(_Unattended):
         storage: Storage | None = None,
         dpop: bool | None = None,
         allow_private: bool = False,
+        tls: Tls | SSLContext | None = None,
     ) -> None:
         identity = None if client_id is None else Identity(client_id)
-        super().__init__(identity, scopes, issuer, storage, dpop, allow_private)
+        super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls)
         self._assertion = assertion
 
     async def _form(self, web: Web, place: Place, scopes: tuple[str, ...]) -> dict[str, str]:
@@ -180,12 +192,13 @@ class EnterpriseManaged(_Unattended):
         storage: Storage | None = None,
         dpop: bool | None = None,
         allow_private: bool = False,
+        tls: Tls | SSLContext | None = None,
     ) -> None:
         at_idp = idp_token_endpoint or idp_issuer
         if at_idp is None:
             raise ValueError("give the identity provider's `idp_issuer` or `idp_token_endpoint`")
         identity = Identity(client_id, client_secret, private_key=private_key)
-        super().__init__(identity, scopes, issuer, storage, dpop, allow_private, (at_idp,))
+        super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls, (at_idp,))
         self._id_token = id_token
         self._idp_issuer = idp_issuer
         self._idp_token_endpoint = idp_token_endpoint

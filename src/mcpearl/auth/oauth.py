@@ -13,6 +13,7 @@ import secrets
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterable
+from ssl import SSLContext
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -30,6 +31,7 @@ from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import TokenRefused, plain, request_token
 from mcpearl.auth.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.transports.tls import Tls, client_context
 
 logger = logging.getLogger("mcpearl.auth")
 
@@ -48,7 +50,8 @@ class OAuth:
     otherwise. `redirect_port` is for authorization servers that want to know it before. `open_browser`
     is called with the address to visit, in place of the system's browser. `dpop` binds tokens to a key
     of this client: when both servers know how, or always (True), or never (False).
-    `allow_private` lets a server name an authorization server on a private network.
+    `allow_private` lets a server name an authorization server on a private network, and `tls` says
+    whom to trust there, where that is not what the system trusts.
     """
 
     silent = False
@@ -68,6 +71,7 @@ class OAuth:
         timeout: float = 300.0,
         dpop: bool | None = None,
         allow_private: bool = False,
+        tls: Tls | SSLContext | None = None,
     ) -> None:
         if client_metadata_url is not None:
             _check_metadata_url(client_metadata_url)
@@ -85,15 +89,22 @@ class OAuth:
         self._open_browser = open_browser or open_on_terminal
         self._timeout = timeout
         self._allow_private = allow_private
+        self._tls = None if tls is None else client_context(tls, ["http/1.1"])
         self._sessions: dict[str, Session] = {}
         self._browsing: set[asyncio.Task[None]] = set()  # browsers being opened
 
-    def authorizer(self, url: str) -> Session:
+    def authorizer(self, url: str, tls: SSLContext | None = None) -> Session:
         """Give the session with one server, the same to all who ask."""
         session = self._sessions.get(url)
         if session is None:
             trusted = () if self.issuer is None else (self.issuer,)
-            web = Web(url, trusted=trusted, allow_private=self._allow_private)
+            web = Web(
+                url,
+                trusted=trusted,
+                allow_private=self._allow_private,
+                own_tls=tls,
+                tls=self._tls,
+            )
             session = self._sessions[url] = Session(url, self, self._storage, web)
         return session
 

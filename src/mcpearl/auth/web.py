@@ -5,6 +5,7 @@ documents may not, unless that was allowed, and may be on loopback only when the
 """
 
 import logging
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -25,10 +26,20 @@ class Web:
     """The addresses around one server."""
 
     def __init__(
-        self, url: str, *, trusted: Iterable[str] = (), allow_private: bool = False
+        self,
+        url: str,
+        *,
+        trusted: Iterable[str] = (),
+        allow_private: bool = False,
+        own_tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._ours = {origin_of(urlsplit(each)) for each in (url, *trusted)}
-        self._our_policy = FetchPolicy(allow_loopback=True, allow_private=True, timeout=MAX_TIME)
+        self._server = origin_of(urlsplit(url))
+        self._ours = {self._server, *(origin_of(urlsplit(each)) for each in trusted)}
+        self._own_tls = own_tls  # for the server itself
+        self._our_policy = FetchPolicy(
+            allow_loopback=True, allow_private=True, timeout=MAX_TIME, tls=tls
+        )
         self._theirs = replace(
             self._our_policy, allow_loopback=is_loopback(url), allow_private=allow_private
         )
@@ -64,9 +75,12 @@ class Web:
 
     def _policy(self, url: str) -> FetchPolicy:
         try:
-            return self._our_policy if origin_of(urlsplit(url)) in self._ours else self._theirs
+            origin = origin_of(urlsplit(url))
         except ValueError:
             return self._theirs  # which refuses it
+        if origin == self._server:
+            return replace(self._our_policy, tls=self._own_tls)
+        return self._our_policy if origin in self._ours else self._theirs
 
     def check_page(self, url: str) -> None:
         """Refuse an address that must not be opened in the browser."""

@@ -90,7 +90,7 @@ def _http(url: str, options: ReachOptions) -> Route:
     if options.auth is not None:
         from mcpearl.auth.choose import authorizer_for
 
-        authorizer = authorizer_for(options.auth, url)
+        authorizer = authorizer_for(options.auth, url, options.tls)
 
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.http_client import HttpTransport

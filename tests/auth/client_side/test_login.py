@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,6 +13,7 @@ import pytest
 
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import FileStorage, MemoryStorage, OAuth
+from mcpearl.transports.tls import Tls
 from tests.auth.client_side.world import (
     Authority,
     Guarded,
@@ -22,6 +24,7 @@ from tests.auth.client_side.world import (
     port_of,
     visit,
 )
+from tests.auth.server_side.certificates import Authority as Certificates
 
 ERAS = ["2025-11-25", "2026-07-28"]
 
@@ -379,6 +382,31 @@ async def test_the_example_logs_in_with_the_system_browser(
     assert len(issuer.asked) == 1  # the second time it was logged in already
     kept = list((tmp_path / "state" / "mcpearl" / "tokens").glob("*.json"))
     assert len(kept) == 3  # the token, the registration, and whose the token is
+
+
+# TLS
+
+
+async def test_each_server_is_trusted_by_its_own_settings(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    ours, theirs = Certificates(tmp_path / "a", "ours"), Certificates(tmp_path / "b", "theirs")
+
+    async def browse(url: str) -> None:
+        trust = theirs.client_context()
+        await asyncio.to_thread(
+            lambda: urllib.request.urlopen(url, timeout=10, context=trust).close()
+        )
+
+    async with (
+        authority(theirs.issue("issuer", "127.0.0.1")) as issuer,
+        guarded(issuer, ours.issue("server", "127.0.0.1")) as server,
+    ):
+        auth = person(tls=Tls(ca=theirs.ca), open_browser=browse)
+        async with Client(server.url, auth=auth, tls=Tls(ca=ours.ca)) as client:
+            assert await total(client) == 5
+        with pytest.raises(AuthorizationFailed, match="certificate"):
+            await Client(server.url, auth=person(), tls=Tls(ca=ours.ca)).connect()
 
 
 # Settings

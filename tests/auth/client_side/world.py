@@ -207,12 +207,22 @@ def _server() -> Server:
 
 
 @asynccontextmanager
-async def serving(make: Callable[[str], Any]) -> AsyncIterator[str]:
-    """Serve what `make` gives for an origin."""
+async def serving(
+    make: Callable[[str], Any], certificate: tuple[str, str] | None = None
+) -> AsyncIterator[str]:
+    """Serve what `make` gives for an origin, with TLS if there is a certificate."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    config = uvicorn.Config(make(origin), log_level="critical", lifespan="auto", access_log=False)
+    origin = f"http{'s' if certificate else ''}://127.0.0.1:{listening.getsockname()[1]}"
+    file, key = certificate or (None, None)
+    config = uvicorn.Config(
+        make(origin),
+        log_level="critical",
+        lifespan="auto",
+        access_log=False,
+        ssl_certfile=file,
+        ssl_keyfile=key,
+    )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]
     work = asyncio.ensure_future(server.serve(sockets=[listening]))
@@ -227,26 +237,30 @@ async def serving(make: Callable[[str], Any]) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def authority(**behaviour: Any) -> AsyncIterator[Authority]:
+async def authority(
+    certificate: tuple[str, str] | None = None, **behaviour: Any
+) -> AsyncIterator[Authority]:
     made = Authority(**behaviour)
 
     def make(origin: str) -> Any:
         made.origin = origin
         return made.app()
 
-    async with serving(make):
+    async with serving(make, certificate):
         yield made
 
 
 @asynccontextmanager
-async def guarded(by: Authority, **behaviour: Any) -> AsyncIterator[Guarded]:
+async def guarded(
+    by: Authority, certificate: tuple[str, str] | None = None, **behaviour: Any
+) -> AsyncIterator[Guarded]:
     made = Guarded(by, **behaviour)
 
     def make(origin: str) -> Any:
         made.origin = origin
         return made.app()
 
-    async with serving(make):
+    async with serving(make, certificate):
         yield made
 
 

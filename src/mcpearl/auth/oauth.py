@@ -28,7 +28,7 @@ from mcpearl.auth.registration import Registration, register
 from mcpearl.auth.session import Session
 from mcpearl.auth.storage import FileStorage, Key, Storage
 from mcpearl.auth.token import Token
-from mcpearl.auth.token_endpoint import TokenRefused, plain, request_token
+from mcpearl.auth.token_endpoint import GrantRefused, plain, request_token
 from mcpearl.auth.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.tls import Tls, client_context
@@ -240,7 +240,7 @@ class OAuth:
         identity = request.identity
         try:
             token = await request_token(web, place, identity, form, request.scopes, key)
-        except TokenRefused as error:
+        except GrantRefused as error:
             if error.error == "invalid_client":
                 await self._storage.delete(Key(place.server.issuer, ""))
             raise

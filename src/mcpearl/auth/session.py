@@ -25,7 +25,7 @@ from mcpearl.auth.discovery import Place, find_place
 from mcpearl.auth.dpop import ProofKey
 from mcpearl.auth.storage import Key, Storage
 from mcpearl.auth.token import Token
-from mcpearl.auth.token_endpoint import TokenRefused
+from mcpearl.auth.token_endpoint import GrantRefused
 from mcpearl.auth.web import Web, bare
 from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
 from mcpearl.transports.http_authorizer import Refusal
@@ -252,7 +252,7 @@ class Session:
             return False
         try:
             renewed = await self._grant.refresh(self._web, place, token, self._key)
-        except TokenRefused as error:
+        except GrantRefused as error:
             logger.info("%s does not renew the token: %s", token.issuer, error.error)
             await self._storage.delete(_key(place))
             self._token, self._shown = None, []

@@ -14,7 +14,7 @@ from mcpearl.protocol.errors import AuthorizationFailed, brief
 _MAX_NONCES = 3  # a server that wants another nonce each time is not served for ever
 
 
-class TokenRefused(AuthorizationFailed):
+class GrantRefused(AuthorizationFailed):
     """The authorization server said no; `error` is its word for why."""
 
     def __init__(self, issuer: str, error: str, description: str) -> None:
@@ -65,7 +65,7 @@ def _good(fetched: Fetched, issuer: str) -> Any:
     error = _error(fetched)
     if error is None:
         raise AuthorizationFailed(f"{issuer} answered with HTTP status {fetched.status}")
-    raise TokenRefused(issuer, plain(error), plain(fetched.body.get("error_description") or ""))
+    raise GrantRefused(issuer, plain(error), plain(fetched.body.get("error_description") or ""))
 
 
 def _error(fetched: Fetched) -> str | None:

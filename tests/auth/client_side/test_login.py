@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from mcpearl import AuthorizationFailed, Client
+from mcpearl import AuthorizationFailed, Client, ConnectionLost, Reconnect
 from mcpearl.auth import FileStorage, MemoryStorage, OAuth
 from mcpearl.transports.tls import Tls
 from tests.auth.client_side.world import (
@@ -438,3 +438,28 @@ def test_nothing_is_loaded_that_is_not_used(code: str, unloaded: list[str]):
     loaded = set(done.stdout.split())
     assert "mcpearl.client.client" in loaded
     assert not loaded & set(unloaded)
+
+
+async def test_a_client_that_comes_back_asks_nobody_over_and_over(
+    issuer: Authority, server: Guarded
+):
+    """The session is gone, the token with it, and nobody is there to log in again."""
+    issuer.refreshes = False
+    asked: list[str] = []
+
+    async def leave(url: str) -> None:
+        asked.append(url)
+        if len(asked) == 1:
+            await visit(url)
+
+    reconnect = Reconnect(delays=(0.01,))
+    auth = person(open_browser=leave, timeout=0.3)
+    async with Client(server.url, auth=auth, protocol="2025-11-25", reconnect=reconnect) as client:
+        await total(client)
+        issuer.tokens.clear()
+        server.forgetful = True
+        with pytest.raises(ConnectionLost, match="nobody logged in"):
+            await total(client)
+        await asyncio.sleep(1)
+        assert client.state.value == "closed"
+    assert len(asked) == 2

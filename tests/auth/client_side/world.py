@@ -154,6 +154,8 @@ class Guarded:
     """Method, authorization and JSON-RPC method of each request."""
     demands: dict[str, str] = field(default_factory=dict)
     """Scopes that a JSON-RPC method needs."""
+    forgetful: bool = False
+    """Whether it knows no session any more."""
 
     @property
     def url(self) -> str:
@@ -185,7 +187,9 @@ class Guarded:
         until, scopes = self.authority.tokens.get(shown.partition(" ")[2], (0.0, set()))
         at = self.metadata_url or f"{self.origin}/.well-known/oauth-protected-resource/mcp"
         missing = set(self.demands.get(rpc, "").split()) - scopes
-        if time.time() >= until:
+        if self.forgetful and "mcp-session-id" in headers:
+            await Response(status_code=404)(scope, receive, send)
+        elif time.time() >= until:
             refusal = f'Bearer resource_metadata="{at}"{self.challenge}'
             await Response("who?", 401, {"WWW-Authenticate": refusal})(scope, receive, send)
         elif missing:
@@ -208,11 +212,12 @@ def _server() -> Server:
 
 @asynccontextmanager
 async def serving(
-    make: Callable[[str], Any], certificate: tuple[str, str] | None = None
+    make: Callable[[str], Any],
+    certificate: tuple[str, str] | None = None,
+    listening: socket.socket | None = None,
 ) -> AsyncIterator[str]:
     """Serve what `make` gives for an origin, with TLS if there is a certificate."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
+    listening = listening or bound_socket()
     origin = f"http{'s' if certificate else ''}://127.0.0.1:{listening.getsockname()[1]}"
     file, key = certificate or (None, None)
     config = uvicorn.Config(
@@ -234,6 +239,13 @@ async def serving(
         server.should_exit = server.force_exit = True
         await work
         listening.close()
+
+
+def bound_socket() -> socket.socket:
+    """Take a free port."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    return listening
 
 
 @asynccontextmanager

@@ -13,7 +13,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "docs" / name
-    for name in ("server.md", "client.md", "schema.md", "transports.md", "auth.md")
+    for name in (
+        "server.md",
+        "client.md",
+        "schema.md",
+        "transports.md",
+        "auth.md",
+        "auth-client.md",
+    )
 ]
 
 
@@ -111,6 +118,7 @@ def test_every_example_is_run():
         "handler.py",
         "many_wires.py",
         "weather_server.py",
+        "login_client.py",  # by tests/auth/client_side/test_login.py
         "protected_server.py",  # by tests/auth/server_side/test_example.py
     }
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried

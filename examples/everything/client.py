@@ -1,4 +1,4 @@
-"""A client for every scenario of the official conformance suite that needs no authorization.
+"""A client for every scenario of the official conformance suite.
 
     MCP_CONFORMANCE_SCENARIO=tools_call python examples/everything/client.py http://localhost:3000/mcp
 
@@ -10,10 +10,18 @@ import asyncio
 import json
 import os
 import sys
+import urllib.request
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from mcpearl import Client
+from mcpearl import AuthorizationFailed, Client
+from mcpearl.auth import (
+    ClientCredentials,
+    EnterpriseManaged,
+    MemoryStorage,
+    OAuth,
+    WorkloadIdentity,
+)
 from mcpearl.types import ElicitRequestParams, Tool
 
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
@@ -106,6 +114,93 @@ async def echo_schema(address: str) -> None:
         await client.call_tool("json_schema_echo", arguments)
 
 
+# Authorization
+
+
+async def visit(address: str) -> None:
+    """Be the person and the browser: the suite's authorization servers say yes to everybody."""
+    await asyncio.to_thread(lambda: urllib.request.urlopen(address, timeout=10).close())
+
+
+def person(**more: Any) -> OAuth:
+    """Log in as a person would, and forget it afterwards."""
+    return OAuth(
+        client_name="mcpearl everything client",
+        storage=MemoryStorage(),
+        open_browser=visit,
+        timeout=20,
+        **more,
+    )
+
+
+async def use(address: str, auth: Any) -> None:
+    """List the tools and call each, authorized."""
+    async with Client(address, protocol=VERSION, auth=auth) as client:
+        async for tool in client.tools():
+            result = await client.call_tool(tool.name, example_arguments(tool))
+            print(tool.name, "->", result.content)
+
+
+async def log_in(address: str) -> None:
+    """Do what the server asks for to be let in."""
+    await use(address, person())
+
+
+async def be_refused(address: str) -> None:
+    """Find out that something is wrong, and not go on."""
+    try:
+        await use(address, person())
+    except AuthorizationFailed as error:
+        print("not logged in:", error)
+    else:
+        sys.exit("this login should have failed")
+
+
+async def log_in_by_document(address: str) -> None:
+    """Be known by the document at an address, instead of registering."""
+    document = "https://conformance-test.local/client-metadata.json"
+    await use(address, person(client_metadata_url=document))
+
+
+async def log_in_registered(address: str) -> None:
+    """Be known to the authorization server from before."""
+    told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+    known = {"client_id": told["client_id"], "client_secret": told["client_secret"]}
+    await use(address, person(**known))
+
+
+async def show_secret(address: str) -> None:
+    """Be a program with a secret of its own."""
+    told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+    await use(address, ClientCredentials(told["client_id"], client_secret=told["client_secret"]))
+
+
+async def sign(address: str) -> None:
+    """Be a program with a key of its own."""
+    told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+    key, algorithm = told["private_key_pem"], told["signing_algorithm"]
+    await use(address, ClientCredentials(told["client_id"], private_key=key, algorithm=algorithm))
+
+
+async def be_vouched_for(address: str) -> None:
+    """Have the identity provider of a company say who this is."""
+    told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+    auth = EnterpriseManaged(
+        client_id=told["client_id"],
+        client_secret=told["client_secret"],
+        id_token=told["idp_id_token"],
+        idp_issuer=told["idp_issuer"],
+        idp_client_id=told["idp_client_id"],
+    )
+    await use(address, auth)
+
+
+async def show_workload(address: str) -> None:
+    """Show what the platform says this program is."""
+    told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
+    await use(address, WorkloadIdentity(told["valid_jwt"], client_id=told["client_id"]))
+
+
 def example_arguments(tool: Tool) -> dict[str, Any]:
     """Make up arguments from a schema."""
     examples = {"string": "example", "number": 2, "integer": 3, "boolean": True}
@@ -125,13 +220,26 @@ SCENARIOS: dict[str, Scenario] = {
     "http-invalid-tool-headers": call_tools,
     "json-schema-ref-no-deref": list_tools,
     "json-schema-2020-12-preservation": echo_schema,
+    "auth/basic-cimd": log_in_by_document,
+    "auth/pre-registration": log_in_registered,
+    "auth/scope-retry-limit": be_refused,
+    "auth/resource-mismatch": be_refused,
+    "auth/iss-supported-missing": be_refused,
+    "auth/iss-wrong-issuer": be_refused,
+    "auth/iss-unexpected": be_refused,
+    "auth/iss-normalized": be_refused,
+    "auth/metadata-issuer-mismatch": be_refused,
+    "auth/client-credentials-basic": show_secret,
+    "auth/client-credentials-jwt": sign,
+    "auth/enterprise-managed-authorization": be_vouched_for,
+    "auth/wif-jwt-bearer": show_workload,
 }
 
 
 def main() -> None:
     """Run the scenario the environment names."""
     name = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-    scenario = SCENARIOS.get(name)
+    scenario = SCENARIOS.get(name, log_in if name.startswith("auth/") else None)
     if scenario is None or len(sys.argv) < 2:
         sys.exit(f"there is no scenario {name!r}; there are: {', '.join(SCENARIOS)}")
     asyncio.run(scenario(sys.argv[-1]))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.protocol.errors import (
+        AuthorizationFailed,
         CapabilityMissing,
         ConnectionLost,
         InvalidResult,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
+    "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
@@ -71,6 +73,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AuthorizationFailed",
     "CapabilityMissing",
     "Client",
     "ConnectionLost",

@@ -192,6 +192,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.now = 0.0
         self.model: dict[int, tuple[Entry, float, float, float]] = {}
         self.gone: set[int] = set()
+        self.held: set[int] = set()
         self.late = self.unknown = 0
 
     def pick(self, data: st.DataObject) -> int:
@@ -226,7 +227,28 @@ class AgainstAModel(RuleBasedStateMachine):
         id = self.pick(data)
         entry, _, hard, timeout = self.model[id]
         assert self.pending.progress(id, self.now) is entry
-        self.model[id] = (entry, min(self.now + timeout, hard), hard, timeout)
+        if id not in self.held:
+            self.model[id] = (entry, min(self.now + timeout, hard), hard, timeout)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        id = self.pick(data)
+        entry, _, _, timeout = self.model[id]
+        self.pending.hold(id)
+        self.held.add(id)
+        self.model[id] = (entry, inf, inf, timeout)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        id = self.pick(data)
+        entry, _, _, timeout = self.model[id]
+        self.pending.release(id, self.now)
+        if id in self.held:
+            self.held.remove(id)
+            hard = self.now + entry.max_timeout
+            self.model[id] = (entry, min(self.now + timeout, hard), hard, timeout)
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data())

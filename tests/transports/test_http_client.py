@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from mcpearl import Client
+from mcpearl.auth.bearer import BearerToken
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http1_connection import Http1Connection
@@ -48,7 +49,7 @@ async def call(request: Request) -> None:
 
 async def test_a_modern_request_and_its_headers(peer: HttpPeer) -> None:
     peer.on("tools/call")(call)
-    async with wired(peer, headers={"X-Mine": "1"}, auth=lambda: "Bearer t") as (wire, heard):
+    async with wired(peer, headers={"X-Mine": "1"}, authorizer=BearerToken("t")) as (wire, heard):
         wire.send(modern_request(1, "tools/call", name="add", arguments={"a": 1}))
         assert (await heard.answer(1))["result"] == CALLED
     (sent,) = peer.requests
@@ -106,13 +107,13 @@ async def test_parameters_that_tools_want_in_headers(peer: HttpPeer) -> None:
 
 async def test_authorization_may_take_time_and_change(peer: HttpPeer) -> None:
     peer.on("tools/call")(call)
-    tokens = iter([None, "Bearer 2"])
+    tokens = iter([None, "2"])
 
     async def token() -> str | None:
         await asyncio.sleep(0)
         return next(tokens)
 
-    async with wired(peer, auth=token) as (wire, heard):
+    async with wired(peer, authorizer=BearerToken(token)) as (wire, heard):
         for id in (1, 2):
             wire.send(modern_request(id, "tools/call", name="x"))
             await heard.answer(id)
@@ -125,7 +126,7 @@ async def test_authorization_that_fails_costs_its_request(peer: HttpPeer) -> Non
     def broken() -> str:
         raise OSError("the keyring is locked")
 
-    async with wired(peer, auth=broken) as (wire, heard):
+    async with wired(peer, authorizer=BearerToken(broken)) as (wire, heard):
         wire.send(modern_request(1, "tools/call", name="x"))
         assert "keyring" in str(await heard.failure(1))
 
@@ -255,7 +256,13 @@ async def test_an_error_answer_gets_the_id_of_its_request(
     ("status", "body", "kind", "code", "words"),
     [
         (400, "", "", -32600, "HTTP status 400"),
-        (401, "Who are you?", "text/plain", -32600, "HTTP status 401: Who are you?"),
+        (
+            401,
+            "Who are you?",
+            "text/plain",
+            -32600,
+            "HTTP status 401; the server wants authorization, see `auth=`: Who are you?",
+        ),
         (404, "<html>" + "x" * 500, "text/html", -32600, "HTTP status 404: <html>"),
         (405, "{}", "application/json", -32600, "HTTP status 405: {}"),
         (500, b"\xff\xfe", "text/plain", -32603, "HTTP status 500"),
@@ -565,7 +572,7 @@ async def test_a_redirect_to_another_origin_is_not(peer: HttpPeer, location: str
     async def move(request: Request) -> None:
         await request.respond(307, Location=location.format(port=peer.port))
 
-    async with wired(peer, auth=lambda: "Bearer secret") as (wire, heard):
+    async with wired(peer, authorizer=BearerToken("secret")) as (wire, heard):
         wire.send(modern_request(1, "tools/call", name="x"))
         assert "points to" in (await heard.answer(1))["error"]["message"]
     assert len(peer.requests) == 1

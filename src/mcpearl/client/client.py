@@ -89,7 +89,9 @@ class Client:
     ...     result = await client.call_tool("add", {"a": 1, "b": 2})
 
     The target is a `Server` (in memory), the path of a `.py` or `.js` file, a command as a list, a
-    host's configuration (`{"command": …, "args": …, "env": …}`), or a transport.
+    host's configuration (`{"command": …, "args": …, "env": …}`), a URL, or a transport.
+    `auth` says how to get into a server at a URL: `"oauth"` to log in with the browser, or one of
+    the ways in `mcpearl.auth`.
     """
 
     def __init__(
@@ -125,9 +127,20 @@ class Client:
         framing: str = "newline",
         proxy: str | None = None,
         http2: bool | None = None,
+        auth: Any = None,
     ) -> None:
         options = ReachOptions(
-            env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive
+            env,
+            inherit_env,
+            cwd,
+            on_stderr,
+            headers,
+            tls,
+            framing,
+            proxy,
+            http2,
+            keepalive,
+            auth,
         )
         self._route = find_route(target, options)
         known_as = self._route.identity if self._route.restartable else None

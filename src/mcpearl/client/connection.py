@@ -290,6 +290,13 @@ class ClientConnection:
             if isinstance(id, int):
                 self.failed(id, ConnectionLost("not sent: the connection ended before"))
 
+    def held(self, request_id: int | str, holding: bool) -> None:
+        """Let no time pass for a request that waits for authorization."""
+        if holding:
+            self.end.pending.hold(request_id)
+        elif (entry := self.end.pending.release(request_id, self.loop.time())) is not None:
+            self._timer.at_latest(entry.deadline)
+
     # Whether the server is there
 
     def watch(self, keepalive: Keepalive) -> None:

@@ -16,7 +16,13 @@ from mcpearl.client.connection import ClientConnection
 from mcpearl.client.handshake import Handshake, Introduction
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.client.targets import Route
-from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, SessionLost
+from mcpearl.protocol.errors import (
+    AuthorizationFailed,
+    ConnectionLost,
+    LimitReached,
+    McpearlError,
+    SessionLost,
+)
 from mcpearl.protocol.lifecycle import Lifecycle, Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import paths_of
@@ -260,6 +266,8 @@ class Link:
                 except Exception as error:
                     failures += 1
                     self._failed(error)
+                    if isinstance(error, AuthorizationFailed):
+                        break  # it takes a person, who is not to be asked over and over
                 else:
                     self._healing = None
                     self._use(connection)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
 _numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()
+_HTTP = ("http://", "https://")
 
 
 class ReachOptions(NamedTuple):
@@ -42,6 +43,8 @@ class ReachOptions(NamedTuple):
     """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
     keepalive: Keepalive | None = None
     """When a silent server is asked for a sign of life, for wires that do that themselves."""
+    auth: Any = None
+    """What authorizes these requests; see `mcpearl.auth`."""
 
 
 class Route(NamedTuple):
@@ -60,6 +63,9 @@ class Route(NamedTuple):
 
 def find_route(target: Any, options: ReachOptions) -> Route:
     """Find out what a target is; the error lists what it can be."""
+    by_address = isinstance(target, str) and target.startswith(_HTTP)
+    if options.auth is not None and not by_address:
+        raise ValueError(f"`auth` is for servers at http:// or https:// addresses, not {target!r}")
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
         return Route(f"memory:{target.name}", f"memory:{number}", server=target)
@@ -80,6 +86,12 @@ def find_route(target: Any, options: ReachOptions) -> Route:
 
 
 def _http(url: str, options: ReachOptions) -> Route:
+    authorizer = None
+    if options.auth is not None:
+        from mcpearl.auth.choose import authorizer_for
+
+        authorizer = authorizer_for(options.auth, url, options.tls)
+
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.http_client import HttpTransport
 
@@ -90,6 +102,7 @@ def _http(url: str, options: ReachOptions) -> Route:
             tls=options.tls,
             proxy=options.proxy,
             http2=options.http2,
+            authorizer=authorizer,
         )
 
     return Route(url, url, restartable=True, transport=start)

@@ -139,6 +139,10 @@ class SessionLost(ConnectionLost):
     """The server is there, but knows the session no more; a new one can be had at once."""
 
 
+class AuthorizationFailed(McpearlError):
+    """The server does not let this client in, and nothing more can be tried; says what was."""
+
+
 class LimitReached(McpearlError):
     """A bound of this side was reached; the message names the bound and its setting."""
 

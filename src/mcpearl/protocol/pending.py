@@ -105,8 +105,28 @@ class Pending:
     def progress(self, token: object, now: float) -> Entry | None:
         """Move a deadline on, up to its hard maximum, because the peer is at work."""
         entry = self.get(token)
-        if entry is not None:
+        if entry is not None and entry.deadline != inf:
             entry.deadline = min(now + entry.timeout, entry.hard_deadline)
+        return entry
+
+    def hold(self, id: object) -> None:
+        """Stop the clock of an entry: its request is not on its way yet."""
+        entry = self.get(id)
+        if entry is not None:
+            entry.deadline = entry.hard_deadline = inf
+
+    def release(self, id: object, now: float) -> Entry | None:
+        """Start the clock of an entry that was held, from the beginning."""
+        entry = self.get(id)
+        if entry is None or entry.deadline != inf:
+            return None
+        entry.hard_deadline = now + entry.max_timeout
+        entry.deadline = min(now + entry.timeout, entry.hard_deadline)
+        if entry.deadline == inf:
+            return None
+        heappush(self._deadlines, (entry.deadline, entry.id))
+        if len(self._deadlines) > 64 + 2 * len(self._entries):
+            self._compact()
         return entry
 
     def next_deadline(self) -> float | None:
@@ -119,7 +139,8 @@ class Pending:
                 heappop(heap)
             elif entry.deadline > deadline:
                 heappop(heap)
-                heappush(heap, (entry.deadline, id))
+                if entry.deadline != inf:  # else it is held, and comes back when released
+                    heappush(heap, (entry.deadline, id))
             else:
                 return deadline
         return None

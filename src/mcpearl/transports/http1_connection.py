@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import httptools
 
 from mcpearl.transports.addresses import tune
-from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError
+from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError, note
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_wire import HttpWire
@@ -164,7 +164,7 @@ class Http1Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header. Those after a body are of no use here."""
         if not self._headed:
-            self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+            note(self.headers, name.decode("latin-1").lower(), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         """Note the head of the answer, unless it only announces the answer."""

@@ -29,7 +29,7 @@ from hpack.struct import HeaderTuple, NeverIndexedHeaderTuple
 from hyperframe.frame import Frame
 
 from mcpearl.transports.addresses import tune
-from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError
+from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError, note
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_wire import HttpWire
@@ -418,7 +418,7 @@ class Http2Stream:
     def on_head(self, headers: Any) -> None:
         """Note the head of the answer."""
         for name, value in headers:
-            self.headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+            note(self.headers, name.decode("latin-1"), value.decode("latin-1"))
         status = self.headers.pop(":status", "")
         if not (len(status) == 3 and status.isdecimal() and status.isascii()):
             self.failed(f"the server answered with the status {status!r:.32}", sent=True)

@@ -14,19 +14,25 @@ from typing import Any
 
 from msgspec import UNSET
 
-from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, SessionLost
+from mcpearl.protocol.errors import (
+    AuthorizationFailed,
+    ConnectionLost,
+    LimitReached,
+    McpearlError,
+    SessionLost,
+)
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.tasks import spawn
+from mcpearl.transports.http_authorizer import Authorizer
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_events import EventStreams
 from mcpearl.transports.http_headers import SESSION_ID, ToolHeaders
 from mcpearl.transports.http_link import (
     JSON,
     REDIRECTS,
-    Auth,
     HttpLink,
     Oversized,
     SessionEnded,
@@ -60,9 +66,9 @@ _FAREWELL = 2.0  # seconds for what was taken to leave, and again for the sessio
 class HttpTransport:
     """A server at a URL.
 
-    >>> transport = HttpTransport("https://example.com/mcp", Limits(), auth=lambda: "Bearer …")
+    >>> transport = HttpTransport("https://example.com/mcp", Limits())
 
-    `auth` gives the `Authorization` of each exchange, or None. `tls` says whom to trust and who to
+    `authorizer` gives what authorizes each request. `tls` says whom to trust and who to
     be; a context of one's own offers HTTP/2 if its ALPN does. `proxy` is an `http://` address; without
     it the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
     """
@@ -75,7 +81,7 @@ class HttpTransport:
         limits: Limits,
         *,
         headers: Mapping[str, str] | None = None,
-        auth: Auth | None = None,
+        authorizer: Authorizer | None = None,
         tls: Tls | ssl.SSLContext | None = None,
         proxy: str | None = None,
         http2: bool | None = None,
@@ -88,7 +94,7 @@ class HttpTransport:
         wire = HttpWire(
             url, tls=context, proxy=proxy, connect_timeout=connect_timeout, http2=http2 is True
         )
-        self._link = HttpLink(url, wire, headers, auth)
+        self._link = HttpLink(url, wire, headers, authorizer)
         self._connect_timeout = connect_timeout
         self._streams = EventStreams(self._link, limits.max_message, reconnect_delay, self._hand_on)
         self._receiver: Receiver | None = None
@@ -194,6 +200,8 @@ class HttpTransport:
             self._fail(id, LimitReached(f"{error.reason}: see `Limits.max_message`"))
         except WireError as error:
             self._fail(id, ConnectionLost(error.reason, maybe_executed=error.sent))
+        except AuthorizationFailed as error:
+            self._fail(id, error)
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
@@ -225,11 +233,11 @@ class HttpTransport:
     async def _deliver(self, exchange: "_Exchange") -> None:
         """Send what gets no answer."""
         try:
-            async with asyncio.timeout(_NOTICE_TIMEOUT):
+            async with asyncio.timeout(_NOTICE_TIMEOUT) as exchange.limit:
                 await self._post(exchange)
         except SessionEnded as error:
             self._retire(error)
-        except (WireError, TimeoutError) as error:
+        except (WireError, TimeoutError, AuthorizationFailed) as error:
             self._undelivered(exchange, _reason(error))
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
@@ -245,6 +253,16 @@ class HttpTransport:
         exchange.has_left = True
         self._make_way(exchange)
 
+    def _held(self, exchange: "_Exchange", holding: bool) -> None:
+        """Stop the clock of a message that waits for authorization: nobody works on it."""
+        exchange.has_left = False
+        if exchange.limit is not None:
+            now = asyncio.get_running_loop().time()
+            exchange.limit.reschedule(None if holding else now + _NOTICE_TIMEOUT)
+        held = getattr(self._receiver, "held", None)
+        if held is not None and exchange.outgoing.is_request and not self._finished:
+            held(exchange.outgoing.id, holding)
+
     def _make_way(self, exchange: "_Exchange") -> None:
         """Let later notifications pass: the request has left, never will, or waits for its turn."""
         self._unsent.discard(exchange)
@@ -258,6 +276,7 @@ class HttpTransport:
             exchange.outgoing.headers(self._tools),
             exchange.outgoing.version,
             lambda: self._sent(exchange),
+            lambda holding: self._held(exchange, holding),
         )
         try:
             await self._answered(exchange, connection)
@@ -345,6 +364,8 @@ class HttpTransport:
             await self._streams.stand()
         except SessionEnded as error:
             self._retire(error)
+        except AuthorizationFailed as error:
+            logger.warning("there is no standing stream: %s", error)
 
     async def _is_old(self) -> bool:
         """Whether the server speaks HTTP+SSE: then its stream stays open and says where to POST."""
@@ -453,6 +474,7 @@ class _Exchange:
         "_waiter",
         "gives_up",
         "has_left",
+        "limit",
         "message",
         "modern",
         "outgoing",
@@ -466,6 +488,7 @@ class _Exchange:
         self.modern = outgoing.version is not None
         self.task: asyncio.Task[None] | None = None
         self.has_left = False  # its bytes are on their way
+        self.limit: asyncio.Timeout | None = None  # of a message that gets no answer
         self._in_the_way = True
         self._waiter: asyncio.Future[None] | None = None  # only when somebody waits
 
@@ -508,4 +531,5 @@ def _problem(status: int, headers: Mapping[str, str]) -> str:
     if 200 <= status < 300:
         kind = headers.get("content-type", "")
         return f"HTTP status {status} with content type {kind!r:.100} is no answer"
-    return f"HTTP status {status}"
+    wanted = "; the server wants authorization, see `auth=`" if status == 401 else ""
+    return f"HTTP status {status}{wanted}"

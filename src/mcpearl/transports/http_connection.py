@@ -5,6 +5,7 @@ from typing import Protocol
 Header = tuple[str, str]
 
 MAX_HEAD = 64 * 1024  # bytes of the head of an answer
+_CHALLENGE = "www-authenticate"
 
 
 class WireError(Exception):
@@ -21,7 +22,7 @@ class HttpConnection(Protocol):
 
     status: int
     headers: dict[str, str]
-    """Of the answer, by name in lower case; of repeated ones the first."""
+    """Of the answer, by name in lower case; of repeated ones the first, except challenges."""
 
     def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
         """Send a request."""
@@ -38,3 +39,11 @@ class HttpConnection(Protocol):
     def release(self) -> None:
         """End the exchange. Where the answer is not over, the server is told at once."""
         ...
+
+
+def note(headers: dict[str, str], name: str, value: str) -> None:
+    """Keep a header of an answer. Servers send one challenge for each scheme they know."""
+    if name not in headers:
+        headers[name] = value
+    elif name == _CHALLENGE:
+        headers[name] += f", {value}"

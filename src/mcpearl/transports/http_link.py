@@ -3,23 +3,23 @@
 Between the wire, which knows HTTP alone, and the transport, which knows messages.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
 from mcpearl.transports.http1_connection import format_head
+from mcpearl.transports.http_authorizer import UNAUTHORIZED, Authorizer, Refusal
 from mcpearl.transports.http_connection import Header, HttpConnection, WireError
 from mcpearl.transports.http_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
 from mcpearl.transports.http_wire import HttpWire, origin_of, target_of
-
-Auth = Callable[[], Awaitable[str | None] | str | None]
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 REDIRECTS = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)
 _MAX_REDIRECTS = 5
+T = TypeVar("T")
 
 
 class SessionEnded(WireError):
@@ -40,7 +40,11 @@ class HttpLink:
     """The way to one MCP endpoint. Whoever learns of a version, session or address sets it here."""
 
     def __init__(
-        self, url: str, wire: HttpWire, headers: Mapping[str, str] | None, auth: Auth | None
+        self,
+        url: str,
+        wire: HttpWire,
+        headers: Mapping[str, str] | None,
+        authorizer: Authorizer | None,
     ) -> None:
         self.wire = wire
         self._url = url
@@ -49,7 +53,9 @@ class HttpLink:
         if not any(name.lower() == "user-agent" for name, _ in self._given):
             self._given.append(("User-Agent", f"mcpearl/{__version__}"))
         format_head("POST", "/", self._given)  # so that a bad one is refused here
-        self._auth = auth
+        if authorizer and any(name.lower() == "authorization" for name, _ in self._given):
+            raise ValueError("give either `auth` or an `Authorization` header, not both")
+        self._authorizer = authorizer
         self.version: str | None = None
         """As the last message named it, or `initialize` agreed."""
         self.session: str | None = None
@@ -62,11 +68,15 @@ class HttpLink:
         mirrored: list[Header],
         version: str | None,
         sent: Callable[[], None],
+        held: Callable[[bool], None],
     ) -> HttpConnection:
-        """Send one message and wait for the head of the answer; `sent` is told in between."""
+        """Send one message and wait for the head of the answer; `sent` is told in between.
+
+        `held` is told when the message has to wait here for authorization, and when no longer.
+        """
         headers = [("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON), *mirrored]
         return await self._ask(
-            "POST", self.endpoint or self._target, headers, message, version, sent
+            "POST", self.endpoint or self._target, headers, message, version, sent, held
         )
 
     async def get(self, last_id: str = "") -> HttpConnection:
@@ -77,8 +87,12 @@ class HttpLink:
         return await self._ask("GET", self._target, headers)
 
     async def delete(self) -> None:
-        """End the session."""
-        (await self._ask("DELETE", self._target, [])).release()
+        """End the session. Nobody is asked to log in for that."""
+        headers = [*self._given, *self._common(self.version)]
+        if self._authorizer is not None:
+            shown = self._authorizer.headers("DELETE", self.wire.origin + self._target)
+            headers += shown if isinstance(shown, list) else await shown
+        (await self._exchange("DELETE", self._target, headers, b"", lambda: None)).release()
 
     async def _ask(
         self,
@@ -87,26 +101,70 @@ class HttpLink:
         headers: list[Header],
         body: bytes = b"",
         version: str | None = None,
-        sent: Callable[[], None] | None = None,
+        sent: Callable[[], None] = lambda: None,
+        held: Callable[[bool], None] = lambda _: None,
     ) -> HttpConnection:
         """Make a request, following redirects only within the origin."""
-        headers = [*headers, *self._given, *await self._common(version or self.version)]
+        headers = [*headers, *self._given, *self._common(version or self.version)]
         for _ in range(_MAX_REDIRECTS):
-            connection = await self.wire.acquire()
-            try:
-                connection.send(method, target, headers, body)
-                if sent is not None:
-                    sent()
-                await connection.answered()
-            except BaseException:
-                connection.release()
-                raise
+            connection = await self._let_in(method, target, headers, body, sent, held)
             elsewhere = self._redirected(method, target, connection)
             if elsewhere is None:
                 return self._in_session(connection)
             connection.release()
             target = elsewhere
         raise WireError(f"the server redirects more than {_MAX_REDIRECTS} times", sent=False)
+
+    async def _let_in(
+        self,
+        method: str,
+        target: str,
+        headers: list[Header],
+        body: bytes,
+        sent: Callable[[], None],
+        held: Callable[[bool], None],
+    ) -> HttpConnection:
+        """Make a request, as often as the authorizer has something new to show for it."""
+        authorizer = self._authorizer
+        if authorizer is None:
+            return await self._exchange(method, target, headers, body, sent)
+        attempt = 0
+        while True:
+            shown = authorizer.headers(method, self.wire.origin + target)
+            if not isinstance(shown, list):
+                shown = await _holding(held, shown)
+            connection = await self._exchange(method, target, headers + shown, body, sent)
+            authorizer.answered(connection.status, connection.headers)
+            if connection.status not in UNAUTHORIZED:
+                return connection
+            attempt += 1
+            refusal = Refusal(connection.status, connection.headers, shown, attempt)
+            try:
+                again = await _holding(held, authorizer.refused(refusal))
+            except BaseException:
+                connection.release()
+                raise
+            if not again:
+                return connection
+            connection.release()
+
+    async def _exchange(
+        self,
+        method: str,
+        target: str,
+        headers: list[Header],
+        body: bytes,
+        sent: Callable[[], None],
+    ) -> HttpConnection:
+        connection = await self.wire.acquire()
+        try:
+            connection.send(method, target, headers, body)
+            sent()
+            await connection.answered()
+        except BaseException:
+            connection.release()
+            raise
+        return connection
 
     def _in_session(self, connection: HttpConnection) -> HttpConnection:
         """Refuse the answer that means a lost session: nothing was done for it."""
@@ -115,18 +173,12 @@ class HttpLink:
             raise SessionEnded
         return connection
 
-    async def _common(self, version: str | None) -> list[Header]:
+    def _common(self, version: str | None) -> list[Header]:
         headers: list[Header] = []
         if version is not None:
             headers.append((PROTOCOL_VERSION, version))
         if self.session is not None:
             headers.append((SESSION_ID, self.session))
-        if self._auth is not None:
-            value = self._auth()
-            if inspect.isawaitable(value):
-                value = await value
-            if value is not None:
-                headers.append(("Authorization", value))
         return headers
 
     def _redirected(self, method: str, target: str, connection: HttpConnection) -> str | None:
@@ -147,6 +199,15 @@ class HttpLink:
             return target_of(url) if origin_of(url) == self.wire.origin else None
         except ValueError:
             return None
+
+
+async def _holding(held: Callable[[bool], None], work: Awaitable[T]) -> T:
+    """Wait for authorization; meanwhile the clock of the request stands still."""
+    held(True)
+    try:
+        return await work
+    finally:
+        held(False)
 
 
 def kind_of(connection: HttpConnection) -> str:

@@ -10,7 +10,13 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from mcpearl.protocol.codec import UNREADABLE, encode_error
-from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, brief
+from mcpearl.protocol.errors import (
+    AuthorizationFailed,
+    ConnectionLost,
+    McpearlError,
+    McpError,
+    brief,
+)
 from mcpearl.transports.http_connection import Header
 from mcpearl.transports.http_headers import METHOD, NAME, NAMED_BY, ToolHeaders, encode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
@@ -157,7 +163,9 @@ def http_failure(id: RequestId, status: int, reason: str, headers: dict[str, str
 
 def connection_failure(id: RequestId, error: McpearlError) -> bytes:
     """Make the answer to a request whose exchange broke, for a receiver that knows no other way."""
-    maybe_executed = not isinstance(error, ConnectionLost) or error.maybe_executed
+    maybe_executed = not isinstance(error, AuthorizationFailed) and (
+        not isinstance(error, ConnectionLost) or error.maybe_executed
+    )
     return encode_error(id, McpError(INTERNAL_ERROR, str(error), {"maybeExecuted": maybe_executed}))
 
 

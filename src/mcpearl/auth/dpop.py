@@ -1,0 +1,66 @@
+"""Proofs that a token is in the hands of whom it was given to (DPoP, RFC 9449): the client's side.
+
+A key pair signs one proof for each request. Servers may ask for a nonce of theirs in it; the last one
+each of them gave is kept by origin.
+"""
+
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcpearl.transports.http_connection import Header
+from mcpearl.transports.http_wire import origin_of
+
+ALGORITHM = "ES256"
+_NONCE = "dpop-nonce"
+_MAX_NONCE = 1024  # characters
+_MAX_ORIGINS = 32
+
+
+class ProofKey:
+    """The key that tokens are bound to."""
+
+    def __init__(self, jwk: Mapping[str, Any] | None = None) -> None:
+        from joserfc import jwt
+        from joserfc.jwk import ECKey
+
+        self._sign = jwt.encode
+        self._key = ECKey.generate_key("P-256") if jwk is None else ECKey.import_key(dict(jwk))
+        self._head = {"typ": "dpop+jwt", "alg": ALGORITHM, "jwk": self._key.as_dict(private=False)}
+        self._nonces: dict[str, str] = {}
+
+    def private(self) -> dict[str, Any]:
+        """Give the key itself, to be stored with the token that is bound to it."""
+        return dict(self._key.as_dict(private=True))
+
+    def proof(self, method: str, url: str, token: str | None = None) -> Header:
+        """Give the header that proves possession of the key for one request."""
+        parts = urlsplit(url)
+        claims: dict[str, Any] = {
+            "jti": secrets.token_urlsafe(16),
+            "htm": method,
+            "htu": origin_of(parts) + parts.path,
+            "iat": int(time.time()),
+        }
+        if token is not None:
+            digest = hashlib.sha256(token.encode()).digest()
+            claims["ath"] = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        nonce = self._nonces.get(origin_of(parts))
+        if nonce is not None:
+            claims["nonce"] = nonce
+        return "DPoP", self._sign(self._head, claims, self._key, algorithms=[ALGORITHM])
+
+    def learn(self, url: str, headers: Mapping[str, str]) -> bool:
+        """Keep the nonce an answer gives; whether it is a new one."""
+        nonce = headers.get(_NONCE, "")
+        origin = origin_of(urlsplit(url))
+        if not nonce or len(nonce) > _MAX_NONCE or self._nonces.get(origin) == nonce:
+            return False
+        if len(self._nonces) >= _MAX_ORIGINS:
+            self._nonces.clear()
+        self._nonces[origin] = nonce
+        return True

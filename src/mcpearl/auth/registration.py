@@ -1,0 +1,112 @@
+"""How an authorization server gets to know this client: Dynamic Client Registration (RFC 7591).
+
+It is the last way, after credentials from before and a Client ID Metadata Document. A registration is
+kept under its issuer and good for no other.
+"""
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from mcpearl.auth.discovery import ServerMetadata
+from mcpearl.auth.identity import BASIC, NONE, POST, Identity
+from mcpearl.auth.token_endpoint import plain
+from mcpearl.auth.web import Web
+from mcpearl.protocol.errors import AuthorizationFailed
+
+
+class Registration(Struct, frozen=True):
+    """A client as it was registered."""
+
+    client_id: str
+    redirect_uri: str
+    client_secret: str | None = None
+    method: str | None = None
+    secret_expires_at: float = 0
+    scopes: tuple[str, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether the secret is no longer good."""
+        return 0 < self.secret_expires_at < time.time()
+
+    def identity(self) -> Identity:
+        """Give what is shown at the token endpoint."""
+        return Identity(self.client_id, self.client_secret, self.method)
+
+    def __repr__(self) -> str:
+        return f"<Registration {self.client_id!r:.128}>"
+
+
+class _Answer(Struct):
+    client_id: str
+    client_secret: str | None = None
+    token_endpoint_auth_method: str | None = None
+    client_secret_expires_at: float | None = None
+
+
+async def register(
+    web: Web,
+    server: ServerMetadata,
+    *,
+    client_name: str,
+    redirect_uri: str,
+    scopes: tuple[str, ...],
+    dpop: bool,
+) -> Registration:
+    """Introduce this client to an authorization server."""
+    if server.registration_endpoint is None:
+        raise AuthorizationFailed(
+            f"{server.issuer} registers no clients on its own; register this program there and "
+            "give `OAuth(client_id=…)`, or publish its metadata and give `client_metadata_url=…`"
+        )
+    method = _method(server)
+    metadata: dict[str, Any] = {
+        "client_name": client_name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+        "application_type": "native",
+    }
+    if scopes:
+        metadata["scope"] = " ".join(scopes)
+    if dpop:
+        metadata["dpop_bound_access_tokens"] = True
+    fetched = await web.fetch(server.registration_endpoint, method="POST", json=metadata)
+    if fetched.status not in (200, 201):
+        raise AuthorizationFailed(_refusal(server, fetched.status, fetched.body))
+    try:
+        answer = msgspec.convert(fetched.body, _Answer)
+    except msgspec.ValidationError as error:
+        raise AuthorizationFailed(
+            f"{server.issuer} answered with what is no registration: {error}"
+        ) from None
+    return Registration(
+        answer.client_id,
+        redirect_uri,
+        answer.client_secret,
+        answer.token_endpoint_auth_method or method,
+        answer.client_secret_expires_at or 0,
+        scopes,
+    )
+
+
+def _method(server: ServerMetadata) -> str:
+    """Choose how to authenticate: a program on somebody's machine has no secret worth the name."""
+    supported = server.token_endpoint_auth_methods_supported or [BASIC]
+    for method in (NONE, BASIC, POST):
+        if method in supported:
+            return method
+    raise AuthorizationFailed(
+        f"{server.issuer} lets clients authenticate with {', '.join(supported)!r:.200} only, "
+        "which takes credentials agreed on before; give `OAuth(client_id=…)`"
+    )
+
+
+def _refusal(server: ServerMetadata, status: int, body: Any) -> str:
+    said = body if isinstance(body, dict) else {}
+    why = " ".join(plain(said[name]) for name in ("error", "error_description") if name in said)
+    return f"{server.issuer} does not register this client: {why or f'HTTP status {status}'}"

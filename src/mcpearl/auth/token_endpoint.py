@@ -1,0 +1,78 @@
+"""Asking a token endpoint: who is asking, what for, with a proof where tokens are bound to a key."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcpearl.auth.discovery import Place, ServerMetadata
+from mcpearl.auth.dpop import ProofKey
+from mcpearl.auth.fetch import Fetched
+from mcpearl.auth.identity import Identity
+from mcpearl.auth.token import Token, read_token
+from mcpearl.auth.web import Web
+from mcpearl.protocol.errors import AuthorizationFailed, brief
+
+_MAX_NONCES = 3  # a server that wants another nonce each time is not served for ever
+
+
+class GrantRefused(AuthorizationFailed):
+    """The authorization server said no; `error` is its word for why."""
+
+    def __init__(self, issuer: str, error: str, description: str) -> None:
+        said = f" ({description})" if description else ""
+        super().__init__(f"{issuer} gives no token: {error}{said}")
+        self.error = error
+
+
+async def request_token(
+    web: Web,
+    place: Place,
+    identity: Identity | None,
+    form: Mapping[str, str],
+    requested: tuple[str, ...],
+    key: ProofKey | None,
+) -> Token:
+    """Ask for a token for a resource; the form says on what grounds."""
+    members = {**form, "resource": place.resource}
+    body = await post_form(web, place.server, identity, members, key)
+    return read_token(body, place.server.issuer, place.resource, requested)
+
+
+async def post_form(
+    web: Web,
+    server: ServerMetadata,
+    identity: Identity | None,
+    form: Mapping[str, str],
+    key: ProofKey | None = None,
+) -> Any:
+    """Send a form to a token endpoint, once more when the server only wants its nonce in the proof."""
+    members, headers = ({}, []) if identity is None else identity.authenticate(server)
+    endpoint = server.token_endpoint
+    for _ in range(_MAX_NONCES):
+        proof = [] if key is None else [key.proof("POST", endpoint)]
+        fetched = await web.fetch(
+            endpoint, method="POST", form={**form, **members}, headers=[*headers, *proof]
+        )
+        renewed = key is not None and key.learn(endpoint, fetched.headers)
+        if not (renewed and _error(fetched) == "use_dpop_nonce"):
+            break
+    return _good(fetched, server.issuer)
+
+
+def _good(fetched: Fetched, issuer: str) -> Any:
+    """Give the body of a good answer; raise what a bad one says."""
+    if fetched.status == 200:
+        return fetched.body
+    error = _error(fetched)
+    if error is None:
+        raise AuthorizationFailed(f"{issuer} answered with HTTP status {fetched.status}")
+    raise GrantRefused(issuer, plain(error), plain(fetched.body.get("error_description") or ""))
+
+
+def _error(fetched: Fetched) -> str | None:
+    error = fetched.body.get("error") if isinstance(fetched.body, dict) else None
+    return error if isinstance(error, str) and fetched.status >= 400 else None
+
+
+def plain(text: object) -> str:
+    """Shorten what a server wrote, and leave out what would disturb a terminal or a log."""
+    return brief("".join(c for c in str(text) if c.isprintable()), 200)

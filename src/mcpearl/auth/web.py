@@ -1,0 +1,122 @@
+"""What a client fetches on the way to a token, and how much it trusts who named the address.
+
+Addresses this side wrote (the server's, an issuer in the settings) may be private. Those found in
+documents may not, unless that was allowed, and may be on loopback only when the server itself is.
+"""
+
+import logging
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
+from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.transports.http_connection import Header
+from mcpearl.transports.http_wire import origin_of
+
+logger = logging.getLogger("mcpearl.auth")
+
+MAX_TIME = 15.0  # seconds for one exchange with an authorization server
+
+
+class Web:
+    """The addresses around one server."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        trusted: Iterable[str] = (),
+        allow_private: bool = False,
+        own_tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._server = origin_of(urlsplit(url))
+        self._ours = {self._server, *(origin_of(urlsplit(each)) for each in trusted)}
+        self._own_tls = own_tls  # for the server itself
+        self._our_policy = FetchPolicy(
+            allow_loopback=True, allow_private=True, timeout=MAX_TIME, tls=tls
+        )
+        self._theirs = replace(
+            self._our_policy, allow_loopback=is_loopback(url), allow_private=allow_private
+        )
+
+    async def document(self, url: str) -> dict[str, Any] | None:
+        """Fetch metadata; None when there is none at this address."""
+        fetched = await self.fetch(url)
+        if 400 <= fetched.status < 500:
+            return None
+        if fetched.status != 200:
+            raise AuthorizationFailed(f"{bare(url)} is answered with HTTP status {fetched.status}")
+        if not isinstance(fetched.body, dict):
+            return None  # a page for people, as catch-all routes give
+        return fetched.body
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        form: Mapping[str, str] | None = None,
+        json: Any = None,
+        headers: Sequence[Header] = (),
+    ) -> Fetched:
+        """Make one request, where that is allowed."""
+        try:
+            return await fetch_json(
+                url, method=method, form=form, json=json, headers=headers, policy=self._policy(url)
+            )
+        except FetchError as error:
+            logger.warning("not fetched: %s", error)
+            raise AuthorizationFailed(str(error)) from None
+
+    def _policy(self, url: str) -> FetchPolicy:
+        try:
+            origin = origin_of(urlsplit(url))
+        except ValueError:
+            return self._theirs  # which refuses it
+        if origin == self._server:
+            return replace(self._our_policy, tls=self._own_tls)
+        return self._our_policy if origin in self._ours else self._theirs
+
+    def check_page(self, url: str) -> None:
+        """Refuse an address that must not be opened in the browser."""
+        if not self._may_be_shown(url):
+            logger.warning("the authorization endpoint %r is not opened", bare(url))
+            raise AuthorizationFailed(
+                f"the authorization endpoint {bare(url)!r} is not opened in the browser: "
+                "it has to be a public https:// address"
+            )
+
+    def _may_be_shown(self, url: str) -> bool:
+        try:
+            parts = urlsplit(url)
+            if origin_of(parts) in self._ours and parts.scheme in ("http", "https"):
+                return not parts.fragment and parts.username is None
+            host = parts.hostname or ""
+        except ValueError:
+            return False
+        if not host or parts.fragment or parts.username is not None or not url.isprintable():
+            return False
+        if is_loopback(url):
+            return self._theirs.allow_loopback and parts.scheme in ("http", "https")
+        return parts.scheme == "https" and (self._theirs.allow_private or not _is_private(host))
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return False  # a name: the browser looks it up, and keeps pages of others from reading it
+
+
+def bare(url: str) -> str:
+    """Give an address without what may be secret in it: login, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        return f"{origin_of(parts)}{parts.path}"[:2048]
+    except ValueError:
+        return "an address that cannot be read"

@@ -1,0 +1,65 @@
+"""Reading `WWW-Authenticate`."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcpearl.auth.challenge import Challenge, Demand, parse_challenges, read_demand, scopes_in
+
+
+@pytest.mark.parametrize(
+    ("header", "challenges"),
+    [
+        ("", []),
+        ("Bearer", [("bearer", {})]),
+        ('Bearer realm="x"', [("bearer", {"realm": "x"})]),
+        ('bearer a=b, c="d e"', [("bearer", {"a": "b", "c": "d e"})]),
+        (
+            'Bearer scope="a b",error=invalid_token',
+            [("bearer", {"scope": "a b", "error": "invalid_token"})],
+        ),
+        (
+            'Basic realm="x", Bearer scope="s"',
+            [("basic", {"realm": "x"}), ("bearer", {"scope": "s"})],
+        ),
+        ("Negotiate, Bearer", [("negotiate", {}), ("bearer", {})]),
+        ('DPoP algs="ES256 PS256", Bearer', [("dpop", {"algs": "ES256 PS256"}), ("bearer", {})]),
+        (
+            r'Bearer x="a \"quoted\" word, with = and ,"',
+            [("bearer", {"x": 'a "quoted" word, with = and ,'})],
+        ),
+        ('Bearer a = "b" , c = d', [("bearer", {"a": "b", "c": "d"})]),
+        ('Bearer A="first", a="second"', [("bearer", {"a": "first"})]),
+        ('Bearer a="never closed', [("bearer", {})]),
+        ("=?, Bearer", [("bearer", {})]),
+    ],
+)
+def test_headers(header: str, challenges: list[tuple[str, dict[str, str]]]):
+    found = parse_challenges(header)
+    assert found[: len(challenges)] == [Challenge(*each) for each in challenges]
+
+
+@given(st.text())
+def test_nothing_makes_it_fail(header: str):
+    parse_challenges(header)
+    read_demand({"www-authenticate": header})
+
+
+def test_a_long_header_takes_no_long_time():
+    for header in ('"' * 60_000, "a=" * 30_000, "a " * 30_000, 'a="' + "\\" * 60_000):
+        parse_challenges(header)
+
+
+def test_what_is_demanded():
+    header = 'Bearer resource_metadata="https://mcp.example/m", scope="a b a", error="insufficient_scope"'
+    assert read_demand({"www-authenticate": header}) == Demand(
+        frozenset({"bearer"}), "insufficient_scope", ("a", "b"), "https://mcp.example/m"
+    )
+    assert read_demand({}) == Demand()
+    assert read_demand({"www-authenticate": 'Basic scope="x"'}).scopes == ()
+
+
+def test_scopes():
+    assert scopes_in("a b  c\ta") == ("a", "b", "c")
+    assert scopes_in(None) == ()
+    assert len(scopes_in(" ".join(map(str, range(1000))))) == 200

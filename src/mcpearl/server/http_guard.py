@@ -8,8 +8,11 @@ and the time a connection may be idle is watched by one timer, not a new one aft
 
 import asyncio
 import ssl
+from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -121,7 +124,40 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head = 0
         if self._tls is not None:
             self.scope["extensions"] = {"tls": self._tls}
-        super().on_headers_complete()
+        parser, limit = self.parser, self.limit_concurrency
+        crowded = limit is not None and len(self.connections) >= limit
+        if crowded or parser.should_upgrade() or parser.get_http_version() != "1.1":
+            super().on_headers_complete()
+        else:
+            self._begin_request()
+
+    def _begin_request(self) -> None:
+        """Do for the usual request what uvicorn does for all."""
+        scope = self.scope
+        path, raw_path, query = _place(self.root_path, self.url)
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["path"] = path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query
+        before: Any = self.cycle  # None before the first request
+        self.cycle = _Cycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def on_body(self, body: bytes) -> None:
         """Note that this was body."""
@@ -143,6 +179,16 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle: Any = self.cycle  # None before the first request
         if cycle is None or cycle.response_complete:
             self.transport.close()
+
+
+@lru_cache(maxsize=256)
+def _place(root: str, url: bytes) -> tuple[str, bytes, bytes]:
+    """Take an address apart: its path, that as it was sent, and its query. Most are the same few."""
+    parsed = httptools.parse_url(url)
+    path = parsed.path.decode("ascii")
+    if "%" in path:
+        path = unquote(path)
+    return root + path, root.encode("ascii") + parsed.path, parsed.query or b""
 
 
 class _Cycle(RequestResponseCycle):

@@ -86,7 +86,7 @@ def _mirrored(
     method = headers.get(b"mcp-method")
     if method is None:
         return _differs("Mcp-Method header is missing")
-    if method.decode("ascii", "replace") != peek.method:
+    if peek.method is UNSET or method != peek.method.encode():
         return _differs(f"Mcp-Method header {method!r:.64} is not {peek.method!r:.64}")
     member = NAMED_BY.get(peek.method or "")
     if member is None or params is UNSET:

@@ -33,14 +33,23 @@ def check_type(headers: Mapping[bytes, bytes]) -> None:
         raise Refused(415, "Content-Type must be application/json")
 
 
+_MAX_ACCEPTING = 100
+_accepting: set[tuple[bytes, tuple[bytes, ...]]] = (
+    set()
+)  # found to be enough; most are the same few
+
+
 def check_accept(headers: Mapping[bytes, bytes], *kinds: bytes) -> None:
     """Refuse a client that does not take what it may be given."""
-    accepted = headers.get(b"accept", b"*/*").lower()
-    if b"*/*" in accepted:
+    given = headers.get(b"accept", b"*/*")
+    if (given, kinds) in _accepting:
         return
+    accepted = given.lower()
     missing = [kind.decode() for kind in kinds if kind not in accepted]
-    if missing:
+    if missing and b"*/*" not in accepted:
         raise Refused(406, f"Accept must list {' and '.join(missing)}")
+    if len(_accepting) < _MAX_ACCEPTING:
+        _accepting.add((given, kinds))
 
 
 async def respond(send: Send, status: int, body: bytes, extra: Headers = ()) -> None:

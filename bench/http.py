@@ -23,7 +23,7 @@ from bench.results import Results, WrongAnswer
 PATIENCE_SECONDS = 180
 TOLERANCE = 0.05  # of the mean length of an answer
 AT_ONCE = 16
-WARM_UP, TRIAL = 1, 2  # seconds
+WARM_UP, TRIAL = 1, 1  # seconds
 
 Options = tuple[str, ...]
 STREAMING, JSON = (), ("json_response=true",)
@@ -109,10 +109,10 @@ CASES = (
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure with wrk and with clients; the rounds take turns between the peers."""
-    rounds = 1 if quick else 3
+    rounds = 1 if quick else 2
     if wrk.is_there():
         for case in CASES:
-            measure_case(results, case, rounds, 1 if quick else 5, tries_ways=not quick)
+            measure_case(results, case, rounds, 1 if quick else 3, tries_ways=not quick)
     else:
         say(f"http: no calls with many connections, since {wrk.MISSING}")
         results.missing.append(f"calls over HTTP with many connections: {wrk.MISSING}")

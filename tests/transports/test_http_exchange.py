@@ -73,7 +73,7 @@ def status(exchange: Exchange) -> int:
 
 async def test_an_answer_that_comes_first_is_plain() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
 
     async def work() -> None:
         exchange.finish(b"answer")
@@ -88,7 +88,7 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
 
 async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     exchange.belong(lambda: Stream("1", 1000), primes=True)
 
     async def work() -> None:
@@ -105,7 +105,7 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
 
 async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_stream() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     exchange.belong(lambda: Stream("1", 1000), primes=False)
 
     async def work() -> None:
@@ -119,7 +119,7 @@ async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_strea
 
 async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     await exchange.serve(Answering(None), [], status)  # type: ignore[arg-type]
     exchange.close()
     assert wire.sent[0]["status"] == 202
@@ -128,7 +128,7 @@ async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
 
     async def work() -> None:
         if streams:
@@ -147,7 +147,7 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     exchange.belong(lambda: Stream("1", 1000), primes=False)
 
     async def work() -> None:
@@ -167,7 +167,7 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
 
 async def test_a_silent_call_shows_signs_of_life() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
 
     async def work() -> None:
         exchange.late()
@@ -183,7 +183,7 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
 
 async def test_a_body_comes_in_parts() -> None:
     wire = Wire(part(b"one ", more=True), part(b"two ", more=True), part(b"three"))
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     assert await exchange.read_body({}) == b"one two three"
 
 
@@ -191,7 +191,7 @@ async def test_a_body_comes_in_parts() -> None:
 async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
     events = [part(b"x" * size, more=place < len(parts) - 1) for place, size in enumerate(parts)]
     wire = Wire(*events)
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     if sum(parts) <= 100:
         assert len(await exchange.read_body({})) == 100
         return
@@ -202,7 +202,7 @@ async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
 
 async def test_a_body_that_does_not_come_in_time() -> None:
     wire = Wire(part(b"x", more=True))
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     exchange.late()
     with pytest.raises(Refused, match="did not arrive in time") as refused:
         await exchange.read_body({})
@@ -214,6 +214,6 @@ async def test_a_body_that_does_not_come_in_time() -> None:
 async def test_a_client_that_leaves_within_its_body() -> None:
     wire = Wire(part(b"x", more=True))
     wire.leave()
-    exchange = Exchange(terms(), wire.receive, wire.send)
+    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
     with pytest.raises(Refused, match="left before its body was complete"):
         await exchange.read_body({})

@@ -261,7 +261,7 @@ class ServerConnection:
         if self._drained is not None:
             self._answer(call, _shutting_down())
             return
-        task = call.work = asyncio.current_task()
+        task = call.work = asyncio.current_task(self.loop)
         assert task is not None
         before = task.cancelling()
         try:

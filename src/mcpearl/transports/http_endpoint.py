@@ -140,6 +140,7 @@ class Endpoint:
         self._gate = gate
         self._lifespan = lifespan
         self._websockets = websockets
+        self._loop: asyncio.AbstractEventLoop | None = None  # the one it was last used on
         self._open = 0  # requests being answered
         self._streams = 0  # streams that wait for something to be said
         self._lingering = Lingering(_WATCH_AFTER)  # of these, the POSTs
@@ -227,7 +228,7 @@ class Endpoint:
         send: Send,
     ) -> None:
         assert self._siblings is not None
-        exchange = Exchange(self._terms, receive, send)
+        exchange = Exchange(self._terms, self._task(), receive, send)
         self._lingering.add(exchange)
         try:
             body = await exchange.read_body(headers)
@@ -235,6 +236,14 @@ class Endpoint:
             self._lingering.discard(exchange)
             exchange.close()
         await self._siblings.pass_on(owner, scope, body, receive, send)
+
+    def _task(self) -> "asyncio.Task[Any] | None":
+        """The task of the request at hand. To name the loop saves a call of the system."""
+        task = asyncio.current_task(self._loop) if self._loop is not None else None
+        if task is None:
+            self._loop = asyncio.get_running_loop()
+            task = asyncio.current_task(self._loop)
+        return task
 
     # POST
 
@@ -248,7 +257,7 @@ class Endpoint:
     ) -> None:
         check_type(headers)
         check_accept(headers, JSON, EVENTS)
-        exchange = Exchange(self._terms, receive, send)
+        exchange = Exchange(self._terms, self._task(), receive, send)
         self._lingering.add(exchange)
         try:
             body = await exchange.read_body(headers)
@@ -426,7 +435,7 @@ class Endpoint:
                 with self._as_stream():
                     await self._sse.get(scope, headers, principal, receive, send)
             case "POST", old_transport.MESSAGES:
-                exchange = Exchange(self._terms, receive, send)
+                exchange = Exchange(self._terms, self._task(), receive, send)
                 self._lingering.add(exchange)
                 try:
                     await self._sse.post(scope, headers, principal, exchange, send)

@@ -7,7 +7,7 @@ writer of its own is there only once there is a stream.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mcpearl.protocol.events import Call
 from mcpearl.transports.http_encoding import MIN_SIZE, encoded
@@ -88,11 +88,13 @@ class Exchange:
         "stream",
     )
 
-    def __init__(self, terms: Terms, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, terms: Terms, task: "asyncio.Task[Any] | None", receive: Receive, send: Send
+    ) -> None:
         self._terms = terms
         self._receive = receive
         self._send = send
-        self._task = asyncio.current_task()
+        self._task = task
         self._accepts = b""  # encodings of the response the client can read
         self._late = False
         self._expired = False  # the body took too long

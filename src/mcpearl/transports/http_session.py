@@ -8,6 +8,7 @@ expire; their number is bounded.
 import asyncio
 import secrets
 from collections import OrderedDict
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from mcpearl.protocol.limits import Limits
@@ -69,7 +70,7 @@ class HttpSession:
     def leave(self) -> None:
         """Note that it has been."""
         self._open -= 1
-        self.used = asyncio.get_running_loop().time()
+        self.used = monotonic()
 
     def new_stream(self) -> Stream:
         """Make the stream of a POST, which can be resumed."""
@@ -184,11 +185,11 @@ class Sessions(Generic[S]):
         """Begin a session, or raise `SessionsFull`."""
         loop = asyncio.get_running_loop()
         if len(self._sessions) >= self._max:
-            self._expire(loop.time())
+            self._expire(monotonic())
             if len(self._sessions) >= self._max:
                 raise SessionsFull
         id = self._prefix + secrets.token_urlsafe(24)
-        session = self._kind(id, self._limits, principal, loop.time())
+        session = self._kind(id, self._limits, principal, monotonic())
         self._sessions[session.id] = session
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._idle / 4, self._sweep)
@@ -201,7 +202,7 @@ class Sessions(Generic[S]):
             return None
         if session.principal is not principal:
             session.recognize(principal)
-        session.used = asyncio.get_running_loop().time()
+        session.used = monotonic()
         return session
 
     def remove(self, session: S) -> None:
@@ -212,7 +213,7 @@ class Sessions(Generic[S]):
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._sweeper = None
-        self._expire(loop.time())
+        self._expire(monotonic())
         if self._sessions:
             self._sweeper = loop.call_later(self._idle / 4, self._sweep)
 

@@ -11,7 +11,7 @@ import pytest
 
 from mcpearl import Context, Server
 from mcpearl.auth import Principal
-from mcpearl.transports.http_session import MAX_STREAMS
+from mcpearl.transports.http_session import MAX_BESIDE, MAX_STREAMS
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,
@@ -275,9 +275,47 @@ async def test_each_message_goes_on_one_standing_stream_only() -> None:
         assert (await first.next())["method"] == "notifications/resources/updated"
         second = await session.get()
         app.notify_list_changed("tools")
-        assert (await second.next())["method"] == "notifications/tools/list_changed"
-        assert await first.rest() == []
+        assert (await first.next())["method"] == "notifications/tools/list_changed"
+        first.close()
+        await session.ask("ping")
+        await asyncio.sleep(0.1)
+        app.notify_resource_updated("config://app")
+        assert (await second.next())["method"] == "notifications/resources/updated"
+        third = await session.get()
+        app.notify_list_changed("tools")
+        assert (await third.next())["method"] == "notifications/tools/list_changed"
+        assert (await session.delete()).status == 204
+        assert await second.rest() == await third.rest() == []
+
+
+async def test_a_session_has_a_bounded_number_of_streams() -> None:
+    async with serving(make_app()) as client:
+        session = await client.initialize()
+        streams = [await session.get() for _ in range(MAX_BESIDE + 1)]
+        refused = await session.get()
+        assert refused.status == 503
+        assert "Too many streams of this session" in refused.json["error"]["message"]
+        for stream in streams:
+            stream.close()
+
+
+async def test_a_further_stream_is_resumed_too() -> None:
+    app = make_app()
+    async with serving(app) as client:
+        session = await client.initialize()
+        await session.ask("resources/subscribe", {"uri": "config://app"})
+        first = await session.get()
+        second = await session.get()
+        begun = await second.event()  # the empty one
+        assert begun is not None
+        first.close()
+        await asyncio.sleep(0.1)
+        app.notify_resource_updated("config://app")
+        assert (await second.next())["method"] == "notifications/resources/updated"
         second.close()
+        again = await session.get({"Last-Event-ID": begun["id"]})
+        assert (await again.next())["method"] == "notifications/resources/updated"
+        again.close()
 
 
 async def test_batches_in_the_version_that_has_them(client: Raw) -> None:

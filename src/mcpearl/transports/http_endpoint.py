@@ -388,7 +388,7 @@ class Endpoint:
         session = self._session(headers, principal)
         last = headers.get(b"last-event-id")
         if last is None:
-            stream = session.standing()
+            stream = session.another_standing()
             if version.primes_streams:
                 stream.prime()
             reader = stream.reader(stream.unread_from())

@@ -12,10 +12,12 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from mcpearl.protocol.limits import Limits
+from mcpearl.transports.http_gate import busy
 from mcpearl.transports.http_stream import Stream
 from mcpearl.transports.transport import Receiver
 
 STANDING = "s"
+MAX_BESIDE = 8  # streams of one session that are open beside the first
 MAX_STREAMS = 32  # streams of one session nobody reads that can still be resumed
 
 
@@ -100,6 +102,23 @@ class HttpSession:
             self._standing = Stream(STANDING, self._limit)
         return self._standing
 
+    def another_standing(self) -> Stream:
+        """The stream of one more GET. Several may be open; each message goes on one of them."""
+        first = self.standing()
+        if not first.read:
+            return first
+        if sum(stream.read for stream in self._beside()) >= MAX_BESIDE:
+            raise busy("Too many streams of this session are open", 1)
+        stream = Stream(f"{STANDING}{self._next}", self._limit)
+        self._next += 1
+        self._keep(stream)
+        return stream
+
+    def _beside(self) -> list[Stream]:
+        """The streams of further GETs."""
+        kept: dict[str, Stream] = self._streams or {}
+        return [stream for name, stream in kept.items() if name.startswith(STANDING)]
+
     def find(self, event_id: str) -> tuple[Stream, int] | None:
         """Find the stream and position an event id names; None when it is not one of this session."""
         name, _, number = event_id.rpartition(".")
@@ -122,11 +141,17 @@ class HttpSession:
         """End the stream for what belongs to no request: nothing more will be said."""
         if self._standing is not None:
             self._standing.end()
+        for stream in self._beside():
+            stream.end()
 
     def send(self, message: bytes) -> None:
         """Say something that belongs to no request."""
-        if not self.closed:
-            self.standing().put(message)
+        if self.closed:
+            return
+        stream = self.standing()
+        if not stream.read and self._streams:
+            stream = next((other for other in self._beside() if other.read), stream)
+        stream.put(message)
 
     def flush(self) -> None:
         """Nothing waits here."""

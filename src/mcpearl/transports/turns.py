@@ -8,7 +8,7 @@ in small ones.
 from typing import Any
 
 AT_ONCE = 4096  # bytes that are taken as they come
-SMALLEST = 1024  # bytes of a turn: a few messages, and some ten microseconds of work
+SMALLEST = 256  # bytes of a turn: a message or two, as much as others get
 LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long somebody new may have to wait
 
 

@@ -8,12 +8,13 @@ metadata; for them the server's own origin is the authorization server.
 import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from mcpearl.auth.challenge import Demand
+from mcpearl.auth.issuer import well_known
 from mcpearl.auth.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed, brief
 from mcpearl.transports.http_wire import origin_of
@@ -22,7 +23,6 @@ logger = logging.getLogger("mcpearl.auth")
 
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
-_OPENID = "/.well-known/openid-configuration"
 M = TypeVar("M", bound=Struct)
 _MAX_SERVERS = 10  # authorization servers looked at before giving up
 
@@ -122,9 +122,9 @@ async def _find_resource(web: Web, url: str, demand: Demand) -> ResourceMetadata
 def _resource_addresses(url: str, demand: Demand) -> list[str]:
     parts = urlsplit(url)
     origin, path = origin_of(parts), parts.path.rstrip("/")
-    well_known = [f"{origin}{_RESOURCE}{path}", f"{origin}{_RESOURCE}"]
+    usual = [f"{origin}{_RESOURCE}{path}", f"{origin}{_RESOURCE}"]
     named = [] if demand.resource_metadata is None else [demand.resource_metadata]
-    return list(dict.fromkeys(named + well_known))
+    return list(dict.fromkeys(named + usual))
 
 
 def _covers(resource: str, url: str) -> bool:
@@ -154,8 +154,7 @@ async def _first_server(web: Web, issuers: Sequence[str]) -> ServerMetadata:
 async def find_server(web: Web, issuer: str) -> ServerMetadata | None:
     """Look for the metadata of an issuer, in the order the specification has."""
     try:
-        parts = urlsplit(issuer)
-        addresses = _server_addresses(parts)
+        addresses = well_known(issuer)
     except ValueError:
         raise AuthorizationFailed(f"{issuer!r:.256} is no address of an issuer") from None
     for address in addresses:
@@ -165,13 +164,6 @@ async def find_server(web: Web, issuer: str) -> ServerMetadata | None:
             _check_issuer(metadata, (issuer,), address)
             return metadata
     return None
-
-
-def _server_addresses(issuer: SplitResult) -> list[str]:
-    origin, path = origin_of(issuer), issuer.path.rstrip("/")
-    if not path:
-        return [f"{origin}{_OAUTH}", f"{origin}{_OPENID}"]
-    return [f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}", f"{origin}{path}{_OPENID}"]
 
 
 async def _find_as_of_2025_03_26(web: Web, url: str, issuer: str | None) -> Place:

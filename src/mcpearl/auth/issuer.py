@@ -4,12 +4,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.auth.fetch import FetchError, FetchFailed, FetchPolicy, fetch_json
+from mcpearl.transports.http_wire import origin_of
 
 
 def well_known(issuer: str) -> list[str]:
     """Give where the metadata of an issuer may be, in the order to look."""
     parts = urlsplit(issuer)
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    origin, path = origin_of(parts), parts.path.rstrip("/")
     found = [
         f"{origin}/.well-known/oauth-authorization-server{path}",
         f"{origin}/.well-known/openid-configuration{path}",

@@ -614,6 +614,7 @@ async def test_streams_that_wait_keep_nobody_from_calling() -> None:
         assert refused.status == 503
         assert "Too many streams" in refused.json["error"]["message"]
         assert refused.headers["retry-after"] == "10"
+        assert in_hand(app) == 4  # what was refused left nothing behind
         streams[0].close()
         await until(lambda: app.subscriptions.counts()["tools"] == 4)  # three, and the session
         assert (await client.post(body, headers)).status == 200

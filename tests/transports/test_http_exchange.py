@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_exchange import Exchange, Terms
 from mcpearl.transports.http_gate import Refused
 from mcpearl.transports.http_response import Pace
@@ -13,7 +14,12 @@ from mcpearl.transports.http_stream import Stream
 
 def terms() -> Terms:
     return Terms(
-        max_body=100, body_timeout=0.05, max_outgoing=100_000, keep_alive=0.05, pace=Pace(0.05)
+        max_body=100,
+        body_timeout=0.05,
+        max_outgoing=100_000,
+        keep_alive=0.05,
+        pace=Pace(0.05),
+        lingering=Lingering(1.0),
     )
 
 

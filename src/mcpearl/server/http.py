@@ -14,11 +14,12 @@ from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.wires import Bounds
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
-from mcpearl.transports.http_endpoint import Endpoint, Nowhere
+from mcpearl.transports.http_endpoint import Endpoint
 from mcpearl.transports.http_gate import Gate
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.http_mirror import Peek
 from mcpearl.transports.http_origin import Place, hosts_of
+from mcpearl.transports.nowhere import Nowhere
 from mcpearl.transports.ports import bind_port
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import Malformed
@@ -42,7 +41,9 @@ from mcpearl.transports.http_response import (
 )
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_sse import HttpSse
-from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, PARSE_ERROR
+from mcpearl.transports.http_status import legacy_status, modern_status
+from mcpearl.transports.nowhere import Nowhere
+from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_siblings import Siblings
@@ -129,7 +130,12 @@ class Endpoint:
         self._max_requests = max_requests
         self._max_streams = max_streams
         self._terms = Terms(
-            limits.max_message, body_timeout, limits.max_outgoing, keep_alive, Pace(keep_alive)
+            limits.max_message,
+            body_timeout,
+            limits.max_outgoing,
+            keep_alive,
+            Pace(keep_alive),
+            Lingering(_WATCH_AFTER),
         )
         self._sse = None
         if http_sse:
@@ -143,7 +149,6 @@ class Endpoint:
         self._loop: asyncio.AbstractEventLoop | None = None  # the one it was last used on
         self._open = 0  # requests being answered
         self._streams = 0  # streams that wait for something to be said
-        self._lingering = Lingering(_WATCH_AFTER)  # of these, the POSTs
         self._solo: SoloConversation | None = None  # with all who have no session
 
     # ASGI
@@ -228,14 +233,10 @@ class Endpoint:
         send: Send,
     ) -> None:
         assert self._siblings is not None
-        exchange = Exchange(self._terms, self._task(), receive, send)
-        self._lingering.add(exchange)
-        try:
+        with Exchange(self._terms, self._task(), receive, send) as exchange:
             body = await exchange.read_body(headers)
-        finally:
-            self._lingering.discard(exchange)
-            exchange.close()
-        await self._siblings.pass_on(owner, scope, body, receive, send)
+        with self._as_stream() if scope["method"] == "GET" else nullcontext():
+            await self._siblings.pass_on(owner, scope, body, receive, send)
 
     def _task(self) -> "asyncio.Task[Any] | None":
         """The task of the request at hand. To name the loop saves a call of the system."""
@@ -257,9 +258,7 @@ class Endpoint:
     ) -> None:
         check_type(headers)
         check_accept(headers, JSON, EVENTS)
-        exchange = Exchange(self._terms, self._task(), receive, send)
-        self._lingering.add(exchange)
-        try:
+        with Exchange(self._terms, self._task(), receive, send) as exchange:
             body = await exchange.read_body(headers)
             try:
                 peek = read_peek(body)
@@ -274,9 +273,6 @@ class Endpoint:
                 await self._serve_stateless(exchange, body, peek, headers, principal)
             else:
                 await self._serve_session(exchange, body, peek, headers, principal)
-        finally:
-            self._lingering.discard(exchange)
-            exchange.close()
 
     async def _serve_alone(
         self,
@@ -287,6 +283,20 @@ class Endpoint:
         principal: Any,
     ) -> None:
         """Serve a request that stands for itself."""
+        if peek.method == LISTEN:
+            with self._as_stream():
+                await self._run_alone(exchange, body, peek, headers, principal)
+        else:
+            await self._run_alone(exchange, body, peek, headers, principal)
+
+    async def _run_alone(
+        self,
+        exchange: Exchange,
+        body: bytes,
+        peek: Peek,
+        headers: dict[bytes, bytes],
+        principal: Any,
+    ) -> None:
         solo = self._solo
         if solo is None:
             solo = self._solo = self._host.converse_alone()
@@ -297,11 +307,7 @@ class Endpoint:
             exchange.finish(codec.encode_error(id, mismatch), refused=True)
         else:
             calls = solo.receive_from(principal, body, exchange)
-        if peek.method == LISTEN:
-            with self._as_stream():
-                await exchange.serve(solo, calls, _modern_status)
-        else:
-            await exchange.serve(solo, calls, _modern_status)
+        await exchange.serve(solo, calls, modern_status)
 
     @contextmanager
     def _as_stream(self) -> Iterator[None]:
@@ -331,7 +337,7 @@ class Endpoint:
             if peek.method != "initialize":
                 conversation.speak(version.name)
             calls = conversation.receive(body, exchange)
-            await exchange.serve(conversation, calls, _legacy_status)
+            await exchange.serve(conversation, calls, legacy_status)
         finally:
             conversation.lost(None)
 
@@ -356,7 +362,7 @@ class Endpoint:
                     self._sessions.remove(session)
                 else:
                     exchange.headers = ((b"mcp-session-id", session.id.encode()),)
-            await exchange.serve(session.receiver, calls, _legacy_status)
+            await exchange.serve(session.receiver, calls, legacy_status)
         finally:
             session.leave()
 
@@ -435,13 +441,8 @@ class Endpoint:
                 with self._as_stream():
                     await self._sse.get(scope, headers, principal, receive, send)
             case "POST", old_transport.MESSAGES:
-                exchange = Exchange(self._terms, self._task(), receive, send)
-                self._lingering.add(exchange)
-                try:
+                with Exchange(self._terms, self._task(), receive, send) as exchange:
                     await self._sse.post(scope, headers, principal, exchange, send)
-                finally:
-                    self._lingering.discard(exchange)
-                    exchange.close()
             case method, _:
                 raise Refused(405, f"{method} is not a method of {path}", headers=_ALLOW)
 
@@ -495,30 +496,8 @@ class Endpoint:
         if self._solo is not None:
             self._solo.lost(None)
             self._solo = None
-        self._lingering.stop()
+        self._terms.lingering.stop()
         self._terms.pace.stop()
-
-
-class Nowhere:
-    """The transport of a request that stands for itself: there is nothing beside its answer."""
-
-    async def open(self, receiver: Any) -> None:
-        pass
-
-    def send(self, message: bytes) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def pause(self) -> None:
-        pass
-
-    def resume(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 def _legacy_version(headers: dict[bytes, bytes]) -> Version:
@@ -538,38 +517,3 @@ def _refuse_unreadable(body: bytes) -> None:
     except Malformed as error:
         if error.code == PARSE_ERROR:
             raise Refused(400, error.message, error.code) from None
-
-
-class _CodeOnly(Struct):
-    code: int
-
-
-class _Code(Struct):
-    error: _CodeOnly | UnsetType = UNSET
-
-
-_read_code = msgspec.json.Decoder(_Code).decode
-
-
-def _modern_status(exchange: Exchange) -> int:
-    """The status of a plain answer: errors of the request itself are the request's errors."""
-    answer = exchange.answer or b""
-    if not exchange.refused and b'"error":' not in answer[:256]:
-        return 200
-    try:
-        error = _read_code(answer).error
-    except msgspec.DecodeError:
-        return 200
-    if error is UNSET:
-        return 200
-    if error.code == METHOD_NOT_FOUND:
-        return 404
-    if exchange.refused or -32099 <= error.code <= -32020:
-        return 400
-    return 200
-
-
-def _legacy_status(exchange: Exchange) -> int:
-    """Legacy answers are 200 whatever they say, except to what was no message at all."""
-    answer = exchange.answer or b""
-    return 400 if exchange.refused and answer.startswith(b'{"jsonrpc":"2.0","id":null') else 200

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.protocol.events import Call
+from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_encoding import MIN_SIZE, encoded
 from mcpearl.transports.http_gate import Headers, Refused
 from mcpearl.transports.http_response import (
@@ -61,6 +62,7 @@ class Terms(NamedTuple):
     max_outgoing: int  # bytes that may wait in a stream
     keep_alive: float  # seconds of silence before a sign of life
     pace: Pace
+    lingering: Lingering  # the POSTs under way
 
 
 class Exchange:
@@ -111,6 +113,14 @@ class Exchange:
         self.refused = False
         self.headers: Headers = ()
         """What the response has beside the usual."""
+
+    def __enter__(self) -> "Exchange":
+        self._terms.lingering.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._terms.lingering.discard(self)
+        self.close()
 
     def belong(self, new_stream: Callable[[], Stream], primes: bool) -> None:
         """Belong to a session: a call goes on when its client leaves, and so may its stream."""

@@ -8,6 +8,7 @@ import pytest
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_exchange import Exchange, Terms
 from mcpearl.transports.http_gate import Refused
+from mcpearl.transports.http_request import AsgiRequest
 from mcpearl.transports.http_response import Pace
 from mcpearl.transports.http_stream import Stream
 
@@ -37,6 +38,11 @@ class Wire:
 
     async def send(self, event: dict[str, Any]) -> None:
         self.sent.append(event)
+
+    def request(self, **headers: str) -> AsgiRequest:
+        given = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+        scope = {"method": "POST", "path": "/mcp", "headers": given}
+        return AsgiRequest(scope, self.receive, self.send)
 
     @property
     def body(self) -> bytes:
@@ -79,7 +85,7 @@ def status(exchange: Exchange) -> int:
 
 async def test_an_answer_that_comes_first_is_plain() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
 
     async def work() -> None:
         exchange.finish(b"answer")
@@ -94,7 +100,7 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
 
 async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     exchange.belong(lambda: Stream("1", 1000), primes=True)
 
     async def work() -> None:
@@ -111,7 +117,7 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
 
 async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_stream() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     exchange.belong(lambda: Stream("1", 1000), primes=False)
 
     async def work() -> None:
@@ -125,7 +131,7 @@ async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_strea
 
 async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     await exchange.serve(Answering(None), [], status)  # type: ignore[arg-type]
     exchange.close()
     assert wire.sent[0]["status"] == 202
@@ -134,7 +140,7 @@ async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
 
     async def work() -> None:
         if streams:
@@ -153,7 +159,7 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     exchange.belong(lambda: Stream("1", 1000), primes=False)
 
     async def work() -> None:
@@ -173,7 +179,7 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
 
 async def test_a_silent_call_shows_signs_of_life() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
 
     async def work() -> None:
         exchange.late()
@@ -189,29 +195,29 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
 
 async def test_a_body_comes_in_parts() -> None:
     wire = Wire(part(b"one ", more=True), part(b"two ", more=True), part(b"three"))
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
-    assert await exchange.read_body({}) == b"one two three"
+    exchange = Exchange(terms(), wire.request())
+    assert await exchange.read_body() == b"one two three"
 
 
 @pytest.mark.parametrize("parts", [(100,), (101,), (60, 40), (60, 41)])
 async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
     events = [part(b"x" * size, more=place < len(parts) - 1) for place, size in enumerate(parts)]
     wire = Wire(*events)
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     if sum(parts) <= 100:
-        assert len(await exchange.read_body({})) == 100
+        assert len(await exchange.read_body()) == 100
         return
     with pytest.raises(Refused, match="over the limit of 100 bytes") as refused:
-        await exchange.read_body({})
+        await exchange.read_body()
     assert refused.value.status == 413
 
 
 async def test_a_body_that_does_not_come_in_time() -> None:
     wire = Wire(part(b"x", more=True))
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     exchange.late()
     with pytest.raises(Refused, match="did not arrive in time") as refused:
-        await exchange.read_body({})
+        await exchange.read_body()
     assert refused.value.status == 408
     task = asyncio.current_task()
     assert task is not None and not task.cancelling()
@@ -220,6 +226,6 @@ async def test_a_body_that_does_not_come_in_time() -> None:
 async def test_a_client_that_leaves_within_its_body() -> None:
     wire = Wire(part(b"x", more=True))
     wire.leave()
-    exchange = Exchange(terms(), asyncio.current_task(), wire.receive, wire.send)
+    exchange = Exchange(terms(), wire.request())
     with pytest.raises(Refused, match="left before its body was complete"):
-        await exchange.read_body({})
+        await exchange.read_body()

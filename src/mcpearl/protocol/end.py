@@ -46,8 +46,10 @@ class End:
 
     # Receiving
 
-    def receive(self, message: bytes) -> Event:
-        """Take one message and say what it means."""
+    def receive(self, message: bytes | Envelope) -> Event:
+        """Take one message, which may be decoded already, and say what it means."""
+        if isinstance(message, Envelope):
+            return self._receive_one(message, None)
         try:
             envelope = codec.decode(message)
         except Malformed as error:

@@ -183,7 +183,7 @@ class ServerEnd(End):
 class SoloEnd(ServerEnd):
     """Requests of many clients, each standing for itself: there is no session, and ids may repeat."""
 
-    def receive_from(self, principal: Any, message: bytes) -> Event:
+    def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of whoever this is."""
         self.reception.principal = principal
         return self.receive(message)

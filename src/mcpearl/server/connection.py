@@ -7,11 +7,13 @@ subscriptions, the requests to the client. When the transport is lost, all of it
 import asyncio
 import logging
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from mcpearl.protocol import codec
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import (
     ConnectionLost,
     InvalidResult,
@@ -126,7 +128,7 @@ class ServerConnection:
             self._receiving = False
             self.transport.flush()
 
-    def receive(self, message: bytes, outlet: Outlet) -> list[Call]:
+    def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message whose answer has an outlet of its own; give the calls to be `run`."""
         return self._take(self.end.receive(message), outlet)
 
@@ -274,7 +276,7 @@ class ServerConnection:
             while task.cancelling() > before:
                 task.uncancel()  # it was the call that was to end, and it has
 
-    def give_up(self, calls: list[Call]) -> None:
+    def give_up(self, calls: Sequence[Call]) -> None:
         """End calls nobody waits for any more."""
         for call in calls:
             if self.end.is_open(call):
@@ -571,7 +573,7 @@ class SoloConnection(ServerConnection):
         server = self.server
         return SoloEnd(server.offer, server.stamp, server.limits, principal)
 
-    def receive_from(self, principal: Any, message: bytes, outlet: Outlet) -> list[Call]:
+    def receive_from(self, principal: Any, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message of whoever this is; as `receive`."""
         return self._take(self.end.receive_from(principal, message), outlet)
 

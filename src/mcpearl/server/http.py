@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol import codec
+from mcpearl.protocol.codec import Envelope
 from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.wires import Bounds
@@ -17,7 +18,7 @@ from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_endpoint import Endpoint
 from mcpearl.transports.http_gate import Gate
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
-from mcpearl.transports.http_mirror import Peek
+from mcpearl.transports.http_mirror import peek
 from mcpearl.transports.http_origin import Place, hosts_of
 from mcpearl.transports.nowhere import Nowhere
 from mcpearl.transports.ports import bind_port
@@ -53,13 +54,15 @@ class HttpHost:
         self._server.connections.add(connection)
         return connection
 
-    def needs(self, peek: Peek, principal: Principal) -> frozenset[str]:
+    def needs(self, message: Envelope, principal: Principal) -> frozenset[str]:
         """The scopes a message needs, when its principal does not have them all."""
-        method, params = peek.method, peek.params
-        if method is UNSET or params is UNSET:
+        if message.method is UNSET or message.params is UNSET:
             return frozenset()
+        params = peek(message)
         name = params.uri if params.name is UNSET else params.name
-        needed = self._server.scopes_of(method, name) if isinstance(name, str) else frozenset()
+        if not isinstance(name, str):
+            return frozenset()
+        needed = self._server.scopes_of(message.method, name)
         return frozenset() if needed <= principal.scopes else needed
 
     def time_left(self, principal: Principal) -> float | None:
@@ -144,7 +147,7 @@ class HttpListener:
     ) -> None:
         import uvicorn
 
-        from mcpearl.server.http_guard import GuardedProtocol
+        from mcpearl.server.http_protocol import HttpProtocol
 
         options.setdefault("allowed_hosts", hosts_of(host))
         self._place = host, port, reuse_port
@@ -165,7 +168,7 @@ class HttpListener:
         self._front = uvicorn.Server(
             uvicorn.Config(
                 self._endpoint,
-                http=GuardedProtocol,
+                http=HttpProtocol,
                 ws=accept,
                 loop="none",
                 lifespan="on",
@@ -197,13 +200,13 @@ class HttpListener:
 
     async def _open_door(self, siblings: "Siblings") -> None:
         """Take in what lands at other workers but belongs here."""
-        from mcpearl.server.http_guard import GuardedProtocol
+        from mcpearl.server.http_protocol import HttpProtocol
 
         config, state = self._front.config, self._front.server_state
         path = siblings.paths[siblings.number]
         path.unlink(missing_ok=True)  # of the worker that had this number before
         self._door = await asyncio.get_running_loop().create_unix_server(
-            lambda: GuardedProtocol(config, state, {}), str(path)
+            lambda: HttpProtocol(config, state, {}), str(path)
         )
 
     async def ended(self) -> None:

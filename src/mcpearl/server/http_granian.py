@@ -1,6 +1,6 @@
 """Granian in front of the endpoint, for who wants HTTP/2: `app.run("http", server="granian")`.
 
-It runs on the loop of the server, its network in threads of its own. Of what `http_guard` sees to for
+It runs on the loop of the server, its network in threads of its own. Of what `http_protocol` sees to for
 uvicorn it bounds the head of a request in size and, in HTTP/1.1, in time. It knows no bound on how
 long a client may leave an answer unread or a new connection unused; what the endpoint bounds (bodies,
 requests, sessions, streams that are not read) holds here as there.
@@ -15,7 +15,7 @@ from mcpearl.server.http import make_endpoint
 from mcpearl.transports.http_endpoint import Endpoint
 from mcpearl.transports.http_gate import Scope
 from mcpearl.transports.http_origin import hosts_of
-from mcpearl.transports.http_response import Receive, Send
+from mcpearl.transports.http_request import Receive, Send
 from mcpearl.transports.ports import bind_port
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_gate import Gate, Refused, Scope
-from mcpearl.transports.http_origin import Place, gathered
+from mcpearl.transports.http_origin import Place
+from mcpearl.transports.http_request import gathered
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import UNSET
 
 from mcpearl.protocol import codec
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
@@ -23,19 +24,16 @@ from mcpearl.transports import http_sse as old_transport
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
 from mcpearl.transports.http_gate import Gate, Refused, Scope, busy
-from mcpearl.transports.http_mirror import Peek, is_modern, mismatch_of, read_peek
-from mcpearl.transports.http_origin import Place, gathered
+from mcpearl.transports.http_mirror import is_modern, mismatch_of
+from mcpearl.transports.http_origin import Place
+from mcpearl.transports.http_request import JSON, AsgiRequest, Receive, Request, Send
 from mcpearl.transports.http_response import (
     EVENTS,
-    JSON,
     Pace,
-    Receive,
-    Send,
     check_accept,
     check_type,
-    for_origin,
     preflight,
-    respond,
+    readable_by,
     respond_stream,
     watched,
 )
@@ -61,7 +59,9 @@ _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 class SoloConversation(Conversation, Protocol):
     """The server's side of all clients that have no session."""
 
-    def receive_from(self, principal: Any, message: bytes, outlet: Exchange) -> list[Call]:
+    def receive_from(
+        self, principal: Any, message: bytes | Envelope, outlet: Exchange
+    ) -> list[Call]:
         """Take one message of whoever this is; give the calls to be run."""
         ...
 
@@ -85,7 +85,7 @@ class Host(Protocol):
         """The headers a call of this tool must have; None for one it must not have."""
         ...
 
-    def needs(self, peek: Peek, principal: Any) -> frozenset[str]:
+    def needs(self, message: Envelope, principal: Any) -> frozenset[str]:
         """The scopes a message needs, when its principal does not have them all."""
         ...
 
@@ -146,7 +146,6 @@ class Endpoint:
         self._gate = gate
         self._lifespan = lifespan
         self._websockets = websockets
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one it was last used on
         self._open = 0  # requests being answered
         self._streams = 0  # streams that wait for something to be said
         self._solo: SoloConversation | None = None  # with all who have no session
@@ -154,159 +153,126 @@ class Endpoint:
     # ASGI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request."""
+        """Answer one HTTP request of an ASGI server."""
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
-            return
-        if scope["type"] == "websocket" and self._websockets is not None:
+        elif scope["type"] == "websocket" and self._websockets is not None:
             await self._websockets(scope, receive, send)
-            return
-        if scope["type"] != "http":
+        elif scope["type"] == "http":
+            await self.serve(AsgiRequest(scope, receive, send))
+        else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
-        headers = gathered(scope["headers"])
+
+    # Any request
+
+    async def serve(self, request: Request) -> None:
+        """Answer one HTTP request."""
         self._open += 1
         try:
-            document = None if self._gate is None else self._gate.document(scope)
-            if document is not None:
-                await respond(send, 200, document, _PUBLIC)
-                return
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
-            old = self._sse is not None and path in self._sse_places
-            (self._sse_places[path] if old else self._place).check(path, headers)
-            if b"origin" in headers:
-                send = for_origin(headers[b"origin"], send)
-            if scope["method"] == "OPTIONS":
-                await respond(send, 204, b"", preflight(headers))
+            document = None if self._gate is None else self._gate.document(request.scope)
+            if document is None:
+                await self._respond(request)
             else:
-                await self._respond(scope, headers, receive, send, path if old else None)
+                await request.respond(200, document, _PUBLIC)
         except Refused as refused:
             body = codec.encode_error(None, refused.error)
-            await respond(send, refused.status, body, refused.headers)
+            await request.respond(refused.status, body, refused.headers)
         finally:
             self._open -= 1
 
-    async def _respond(
-        self,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        receive: Receive,
-        send: Send,
-        old_path: str | None,
-    ) -> None:
-        """Answer a request that is at the right place."""
+    async def _respond(self, request: Request) -> None:
+        """Answer a request for no document."""
+        headers, path, method = request.headers, request.path, request.method
+        old = self._sse is not None and path in self._sse_places
+        (self._sse_places[path] if old else self._place).check(path, headers)
+        if b"origin" in headers:
+            request.extra = readable_by(headers[b"origin"])
+        if method == "OPTIONS":
+            await request.respond(204, b"", preflight(headers))
+            return
         if self._open > self._max_requests:
             raise busy("Too many requests at once", 1)
         principal = self._host.nobody
         if self._gate is not None:
+            scope = request.scope
             principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
-        owner = None if self._siblings is None else self._owner(scope, headers)
+        owner = None if self._siblings is None else self._owner(request)
         if owner is not None:
-            await self._pass_on(owner, scope, headers, receive, send)
-            return
-        if old_path is not None:
-            await self._serve_old(old_path, scope, headers, principal, receive, send)
-            return
-        match scope["method"]:
-            case "POST":
-                await self._post(scope, headers, principal, receive, send)
-            case "GET":
-                await self._get(headers, principal, receive, send)
-            case "DELETE":
-                await self._delete(headers, principal, send)
-            case other:
-                raise Refused(405, f"{other} is not a method of this endpoint", headers=_ALLOW)
+            await self._pass_on(owner, request)
+        elif old:
+            await self._serve_old(request, principal)
+        elif method == "POST":
+            await self._post(request, principal)
+        elif method == "GET":
+            await self._get(request, principal)
+        elif method == "DELETE":
+            await self._delete(request, principal)
+        else:
+            raise Refused(405, f"{method} is not a method of this endpoint", headers=_ALLOW)
 
-    def _owner(self, scope: Scope, headers: dict[bytes, bytes]) -> int | None:
+    def _owner(self, request: Request) -> int | None:
         """Which other process the session of a request lives in, if that is so."""
         assert self._siblings is not None
-        id = headers.get(b"mcp-session-id", b"").decode("latin-1")
+        id = request.headers.get(b"mcp-session-id", b"").decode("latin-1")
         if self._sse is not None:
-            id = id or old_transport.session_of(scope)
+            id = id or old_transport.session_of(request.scope)
         return self._siblings.owner_of(id)
 
-    async def _pass_on(
-        self,
-        owner: int,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _pass_on(self, owner: int, request: Request) -> None:
         assert self._siblings is not None
-        with Exchange(self._terms, self._task(), receive, send) as exchange:
-            body = await exchange.read_body(headers)
-        with self._as_stream() if scope["method"] == "GET" else nullcontext():
-            await self._siblings.pass_on(owner, scope, body, receive, send)
-
-    def _task(self) -> "asyncio.Task[Any] | None":
-        """The task of the request at hand. To name the loop saves a call of the system."""
-        task = asyncio.current_task(self._loop) if self._loop is not None else None
-        if task is None:
-            self._loop = asyncio.get_running_loop()
-            task = asyncio.current_task(self._loop)
-        return task
+        with Exchange(self._terms, request) as exchange:
+            body = await exchange.read_body()
+        with self._as_stream() if request.method == "GET" else nullcontext():
+            await self._siblings.pass_on(owner, request, body)
 
     # POST
 
-    async def _post(
-        self,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        principal: Any,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _post(self, request: Request, principal: Any) -> None:
+        headers = request.headers
         check_type(headers)
         check_accept(headers, JSON, EVENTS)
-        with Exchange(self._terms, self._task(), receive, send) as exchange:
-            body = await exchange.read_body(headers)
-            try:
-                peek = read_peek(body)
-            except codec.UNREADABLE:
-                _refuse_unreadable(body)
-                peek = Peek()  # a batch, or no message: the protocol says what is wrong with it
-            if self._gate is not None and (needed := self._host.needs(peek, principal)):
-                raise self._gate.insufficient(scope, headers, needed)
-            if is_modern(peek, headers):
-                await self._serve_alone(exchange, body, peek, headers, principal)
+        with Exchange(self._terms, request) as exchange:
+            body = await exchange.read_body()
+            message = _decode(body)
+            if message is not None and self._gate is not None:
+                self._check_scopes(message, request, principal)
+            if is_modern(message, headers):
+                await self._serve_alone(exchange, message or body, headers, principal)
             elif self._stateless:
-                await self._serve_stateless(exchange, body, peek, headers, principal)
+                await self._serve_stateless(exchange, message or body, headers, principal)
             else:
-                await self._serve_session(exchange, body, peek, headers, principal)
+                await self._serve_session(exchange, message or body, headers, principal)
+
+    def _check_scopes(self, message: Envelope, request: Request, principal: Any) -> None:
+        assert self._gate is not None
+        needed = self._host.needs(message, principal)
+        if needed:
+            raise self._gate.insufficient(request.scope, request.headers, needed)
 
     async def _serve_alone(
         self,
         exchange: Exchange,
-        body: bytes,
-        peek: Peek,
+        message: Envelope | bytes,
         headers: dict[bytes, bytes],
         principal: Any,
     ) -> None:
         """Serve a request that stands for itself."""
-        if peek.method == LISTEN:
-            with self._as_stream():
-                await self._run_alone(exchange, body, peek, headers, principal)
-        else:
-            await self._run_alone(exchange, body, peek, headers, principal)
-
-    async def _run_alone(
-        self,
-        exchange: Exchange,
-        body: bytes,
-        peek: Peek,
-        headers: dict[bytes, bytes],
-        principal: Any,
-    ) -> None:
         solo = self._solo
         if solo is None:
             solo = self._solo = self._host.converse_alone()
-        mismatch = mismatch_of(peek, headers, self._host.tool_headers)
-        calls: list[Call] = []
-        if mismatch is not None:
-            id = None if peek.id is UNSET else peek.id
-            exchange.finish(codec.encode_error(id, mismatch), refused=True)
-        else:
-            calls = solo.receive_from(principal, body, exchange)
+        if isinstance(message, Envelope):
+            mismatch = mismatch_of(message, headers, self._host.tool_headers)
+            if mismatch is not None:
+                id = None if message.id is UNSET else message.id
+                exchange.finish(codec.encode_error(id, mismatch), refused=True)
+                await exchange.serve(solo, [], modern_status)
+                return
+            if message.method == LISTEN:
+                with self._as_stream():
+                    calls = solo.receive_from(principal, message, exchange)
+                    await exchange.serve(solo, calls, modern_status)
+                return
+        calls = solo.receive_from(principal, message, exchange)
         await exchange.serve(solo, calls, modern_status)
 
     @contextmanager
@@ -325,8 +291,7 @@ class Endpoint:
     async def _serve_stateless(
         self,
         exchange: Exchange,
-        body: bytes,
-        peek: Peek,
+        message: Envelope | bytes,
         headers: dict[bytes, bytes],
         principal: Any,
     ) -> None:
@@ -334,9 +299,9 @@ class Endpoint:
         version = _legacy_version(headers)
         conversation = self._host.converse(Nowhere(), principal)
         try:
-            if peek.method != "initialize":
+            if not _initializes(message):
                 conversation.speak(version.name)
-            calls = conversation.receive(body, exchange)
+            calls = conversation.receive(message, exchange)
             await exchange.serve(conversation, calls, legacy_status)
         finally:
             conversation.lost(None)
@@ -344,19 +309,18 @@ class Endpoint:
     async def _serve_session(
         self,
         exchange: Exchange,
-        body: bytes,
-        peek: Peek,
+        message: Envelope | bytes,
         headers: dict[bytes, bytes],
         principal: Any,
     ) -> None:
         """Serve a message of a session, or begin one."""
         version = _legacy_version(headers)
-        begins = peek.method == "initialize" and b"mcp-session-id" not in headers
-        session = await self._begin(principal) if begins else self._session(headers, principal)
+        begins = _initializes(message) and b"mcp-session-id" not in headers
+        session = self._begin(principal) if begins else self._session(headers, principal)
         exchange.belong(session.new_stream, version.primes_streams)
         session.enter()
         try:
-            calls = session.receiver.receive(body, exchange)
+            calls = session.receiver.receive(message, exchange)
             if begins:
                 if exchange.refused:
                     self._sessions.remove(session)
@@ -366,12 +330,12 @@ class Endpoint:
         finally:
             session.leave()
 
-    async def _begin(self, principal: Any) -> HttpSession:
+    def _begin(self, principal: Any) -> HttpSession:
         try:
             session = self._sessions.create(principal)
         except SessionsFull:
             raise busy("Too many sessions", 10) from None
-        await session.open(self._host.converse(session, principal))  # type: ignore[arg-type]
+        session.attach(self._host.converse(session, principal))  # type: ignore[arg-type]
         return session
 
     def _session(self, headers: dict[bytes, bytes], principal: Any) -> HttpSession:
@@ -385,10 +349,9 @@ class Endpoint:
 
     # GET and DELETE
 
-    async def _get(
-        self, headers: dict[bytes, bytes], principal: Any, receive: Receive, send: Send
-    ) -> None:
+    async def _get(self, request: Request, principal: Any) -> None:
         """Open the standing stream of a session, or go on with a broken one."""
+        headers = request.headers
         version = self._version_of_session(headers)
         check_accept(headers, EVENTS)
         session = self._session(headers, principal)
@@ -404,16 +367,17 @@ class Endpoint:
                 raise Refused(400, "Last-Event-ID names no event that is still kept")
             reader = found[0].reader(found[1])
         try:
-            with self._as_stream(), watched(receive, self._host.time_left(principal)) as gone:
-                await respond_stream(send, reader, gone, self._terms.pace)
+            left = self._host.time_left(principal)
+            with self._as_stream(), watched(request.receive, left) as gone:
+                await respond_stream(request, reader, gone, self._terms.pace)
         finally:
             reader.close()
 
-    async def _delete(self, headers: dict[bytes, bytes], principal: Any, send: Send) -> None:
+    async def _delete(self, request: Request, principal: Any) -> None:
         """End a session at its client's wish."""
-        self._version_of_session(headers)
-        self._sessions.remove(self._session(headers, principal))
-        await respond(send, 204, b"")
+        self._version_of_session(request.headers)
+        self._sessions.remove(self._session(request.headers, principal))
+        await request.respond(204, b"")
 
     def _version_of_session(self, headers: dict[bytes, bytes]) -> Version:
         """The version of a request only sessions have."""
@@ -425,25 +389,17 @@ class Endpoint:
 
     # HTTP+SSE
 
-    async def _serve_old(
-        self,
-        path: str,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        principal: Any,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def _serve_old(self, request: Request, principal: Any) -> None:
         """Serve a client that knows only the first version."""
         assert self._sse is not None
-        match scope["method"], path:
+        match request.method, request.path:
             case "GET", old_transport.STREAM:
                 with self._as_stream():
-                    await self._sse.get(scope, headers, principal, receive, send)
+                    await self._sse.get(request, principal)
             case "POST", old_transport.MESSAGES:
-                with Exchange(self._terms, self._task(), receive, send) as exchange:
-                    await self._sse.post(scope, headers, principal, exchange, send)
-            case method, _:
+                with Exchange(self._terms, request) as exchange:
+                    await self._sse.post(request, principal, exchange)
+            case method, path:
                 raise Refused(405, f"{method} is not a method of {path}", headers=_ALLOW)
 
     # Life
@@ -511,9 +467,15 @@ def _legacy_version(headers: dict[bytes, bytes]) -> Version:
     return VERSIONS[name]
 
 
-def _refuse_unreadable(body: bytes) -> None:
+def _initializes(message: Envelope | bytes) -> bool:
+    return isinstance(message, Envelope) and message.method == "initialize"
+
+
+def _decode(body: bytes) -> Envelope | None:
+    """Read a message; None for a batch, or what is none: the protocol says what is wrong with it."""
     try:
-        codec.decode(body)
+        return codec.decode(body)
     except Malformed as error:
         if error.code == PARSE_ERROR:
             raise Refused(400, error.message, error.code) from None
+        return None

@@ -6,21 +6,16 @@ writer of its own is there only once there is a stream.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_encoding import MIN_SIZE, encoded
 from mcpearl.transports.http_gate import Headers, Refused
-from mcpearl.transports.http_response import (
-    Pace,
-    Receive,
-    Send,
-    disconnected,
-    respond,
-    respond_stream,
-)
+from mcpearl.transports.http_request import Receive, Request
+from mcpearl.transports.http_response import Pace, disconnected, respond_stream
 from mcpearl.transports.http_stream import Reader, Stream
 
 _CLOSE = ((b"connection", b"close"),)
@@ -29,15 +24,15 @@ _CLOSE = ((b"connection", b"close"),)
 class Conversation(Protocol):
     """What is needed of the server's side of a client."""
 
-    def receive(self, message: bytes, outlet: "Exchange") -> list[Call]:
-        """Take one message; give the calls to be run."""
+    def receive(self, message: bytes | Envelope, outlet: "Exchange") -> list[Call]:
+        """Take one message, which may be decoded already; give the calls to be run."""
         ...
 
     async def run(self, calls: list[Call]) -> None:
         """Run calls to their end."""
         ...
 
-    def give_up(self, calls: list[Call]) -> None:
+    def give_up(self, calls: Sequence[Call]) -> None:
         """End calls nobody waits for."""
         ...
 
@@ -68,51 +63,26 @@ class Terms(NamedTuple):
 class Exchange:
     """A request on its way. It is the `Outlet` of its answer."""
 
-    __slots__ = (
-        "_accepts",
-        "_calls",
-        "_conversation",
-        "_expired",
-        "_gone",
-        "_late",
-        "_new_stream",
-        "_primes",
-        "_receive",
-        "_send",
-        "_serving",
-        "_task",
-        "_terms",
-        "_timer",
-        "_writer",
-        "answer",
-        "headers",
-        "refused",
-        "stream",
-    )
+    # Most requests are answered at once; what others need has its value here.
+    answer: bytes | None = None
+    refused = False
+    headers: Headers = ()
+    """What the response has beside the usual."""
+    stream: Stream | None = None
+    _late = False
+    _expired = False  # the body took too long
+    _task: "asyncio.Task[Any] | None" = None  # that waits for the body
+    _timer: asyncio.TimerHandle | None = None
+    _gone: "asyncio.Task[None] | None" = None  # done when the client has left
+    _conversation: Conversation | None = None  # in which calls are run
+    _calls: Sequence[Call] = ()
+    _new_stream: Callable[[], Stream] | None = None  # of a session: it can be resumed
+    _primes = False  # a stream begins with an empty event, as its client knows
+    _writer: "asyncio.Task[None] | None" = None
 
-    def __init__(
-        self, terms: Terms, task: "asyncio.Task[Any] | None", receive: Receive, send: Send
-    ) -> None:
+    def __init__(self, terms: Terms, request: Request) -> None:
         self._terms = terms
-        self._receive = receive
-        self._send = send
-        self._task = task
-        self._accepts = b""  # encodings of the response the client can read
-        self._late = False
-        self._expired = False  # the body took too long
-        self._serving = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._gone: asyncio.Task[None] | None = None  # done when the client has left
-        self._conversation: Conversation | None = None
-        self._calls: list[Call] = []
-        self._new_stream: Callable[[], Stream] | None = None  # of a session: it can be resumed
-        self._primes = False  # a stream begins with an empty event, as its client knows
-        self._writer: asyncio.Task[None] | None = None
-        self.stream: Stream | None = None
-        self.answer: bytes | None = None
-        self.refused = False
-        self.headers: Headers = ()
-        """What the response has beside the usual."""
+        self._request = request
 
     def __enter__(self) -> "Exchange":
         self._terms.lingering.add(self)
@@ -129,35 +99,42 @@ class Exchange:
 
     # The request
 
-    async def read_body(self, headers: Mapping[bytes, bytes]) -> bytes:
+    async def read_body(self) -> bytes:
         """Give the whole body, within its bounds."""
         limit = self._terms.max_body
-        self._accepts = headers.get(b"accept-encoding", b"")
-        declared = headers.get(b"content-length", b"")
+        body = self._request.body
+        if body is not None:
+            if len(body) > limit:
+                raise _too_large(limit)
+            return body
+        declared = self._request.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
+        self._task = asyncio.current_task()
         try:
-            return await _read_parts(self._receive, limit)
+            return await _read_parts(self._request.receive, limit)
         except asyncio.CancelledError:
             if not self._expired:
                 raise
             assert self._task is not None
             self._task.uncancel()
             raise Refused(408, "The body did not arrive in time", headers=_CLOSE) from None
+        finally:
+            self._task = None
 
     def late(self) -> None:
         """Look after a request that takes its time: its body must come, its client must stay."""
         self._late = True
-        if self._serving:
+        if self._calls:
             self._watch()
         else:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._terms.body_timeout, self._expire)
 
     def _expire(self) -> None:
-        assert self._task is not None
-        self._expired = True
-        self._task.cancel()
+        if self._task is not None:
+            self._expired = True
+            self._task.cancel()
 
     # The answer
 
@@ -167,7 +144,6 @@ class Exchange:
         """Run what the request asks for, and give the response."""
         if calls:
             self._conversation, self._calls = conversation, calls
-            self._serving = True
             if self._late:
                 self._stop_timer()
                 self._watch()
@@ -177,17 +153,18 @@ class Exchange:
         elif calls:
             await self._finish_stream()
         else:
-            await respond(self._send, 202, b"")
+            await self._request.respond(202, b"")
 
     async def _respond(self, status: int, body: bytes) -> None:
         if len(body) < MIN_SIZE:
-            await respond(self._send, status, body, self.headers)
+            await self._request.respond(status, body, self.headers)
             return
-        body, encoding = await encoded(body, self._accepts)
+        accepted = self._request.headers.get(b"accept-encoding", b"")
+        body, encoding = await encoded(body, accepted)
         headers = (*self.headers, (b"vary", b"accept-encoding"))
         if encoding is not None:
             headers = (*headers, (b"content-encoding", encoding))
-        await respond(self._send, status, body, headers)
+        await self._request.respond(status, body, headers)
 
     async def _finish_stream(self) -> None:
         self.open_stream()
@@ -221,7 +198,7 @@ class Exchange:
 
     def _follow_client(self) -> "asyncio.Task[None]":
         if self._gone is None:
-            self._gone = asyncio.get_running_loop().create_task(disconnected(self._receive))
+            self._gone = asyncio.get_running_loop().create_task(disconnected(self._request.receive))
             self._gone.add_done_callback(self._left)
         return self._gone
 
@@ -269,7 +246,7 @@ class Exchange:
 
     async def _write(self, reader: Reader) -> None:
         gone = self._follow_client()
-        await respond_stream(self._send, reader, gone, self._terms.pace, self.headers)
+        await respond_stream(self._request, reader, gone, self._terms.pace, self.headers)
 
 
 async def _read_parts(receive: Receive, limit: int) -> bytes:

@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from mcpearl.protocol import codec
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS, unsupported
 from mcpearl.transports.http_headers import NAMED_BY, decode_value
-from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
+from mcpearl.types.base import PROTOCOL_VERSION_KEY
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
 
 ToolHeadersOf = Callable[[str, bytes], list[tuple[str, str | None]]]
@@ -33,65 +35,72 @@ class _Params(Struct, rename="camel"):
     arguments: Raw | UnsetType = UNSET
     meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
 
-
-class Peek(Struct):
-    """As much of a message as the headers must agree with."""
-
-    method: str | UnsetType = UNSET
-    id: RequestId | UnsetType = UNSET
-    params: _Params | UnsetType = UNSET
+    @property
+    def version(self) -> Any:
+        """The version it says it is of."""
+        return UNSET if self.meta is UNSET else self.meta.version
 
 
-read_peek = msgspec.json.Decoder(Peek).decode
+_read_params = msgspec.json.Decoder(_Params).decode
+_NO_PARAMS = _Params()
+_MODERN = frozenset(version.encode() for version in MODERN_VERSIONS)
+_MODERN_ONLY = frozenset({"server/discover", LISTEN})
 
 
-def is_modern(peek: Peek, headers: dict[bytes, bytes]) -> bool:
+def peek(message: Envelope) -> _Params:
+    """Read what of a message headers repeat. What cannot be read is not there: others will say so."""
+    if message.params is UNSET:
+        return _NO_PARAMS
+    try:
+        return _read_params(message.params)
+    except codec.UNREADABLE:
+        return _NO_PARAMS
+
+
+def is_modern(message: Envelope | None, headers: dict[bytes, bytes]) -> bool:
     """Whether a request is of the era without sessions."""
-    meta = UNSET if peek.params is UNSET else peek.params.meta
-    if meta is not UNSET and meta.version is not UNSET:
+    if headers.get(b"mcp-protocol-version") in _MODERN:
         return True
-    if peek.method in ("server/discover", LISTEN):
-        return True
-    return headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS
+    if message is None:
+        return False
+    return message.method in _MODERN_ONLY or peek(message).version is not UNSET
 
 
 def mismatch_of(
-    peek: Peek, headers: dict[bytes, bytes], tool_headers: ToolHeadersOf
+    message: Envelope, headers: dict[bytes, bytes], tool_headers: ToolHeadersOf
 ) -> McpError | None:
     """Compare the headers with the body they repeat; the error names what differs."""
-    params = peek.params
-    meta = UNSET if params is UNSET else params.meta
-    stated = UNSET if meta is UNSET else meta.version
     version = headers.get(b"mcp-protocol-version")
-    if peek.id is UNSET and version is None:
+    if message.id is UNSET and version is None:
         return None  # a notification; which headers it has is not defined
     if version is None:
         return _differs("MCP-Protocol-Version header is missing")
+    params = peek(message)
     text = version.decode("ascii", "replace")
-    if stated is not UNSET and stated != text:
-        return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {stated!r:.64}")
+    if params.version is not UNSET and params.version != text:
+        return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {params.version!r:.64}")
     if text not in VERSIONS:
         return unsupported(text[:64])
-    if peek.id is UNSET:
+    if message.id is UNSET:
         return None
-    return _mirrored(peek, params, headers, tool_headers)
+    return _mirrored(message, params, headers, tool_headers)
 
 
 def _mirrored(
-    peek: Peek,
-    params: _Params | UnsetType,
+    message: Envelope,
+    params: _Params,
     headers: dict[bytes, bytes],
     tool_headers: ToolHeadersOf,
 ) -> McpError | None:
     method = headers.get(b"mcp-method")
     if method is None:
         return _differs("Mcp-Method header is missing")
-    if peek.method is UNSET or method != peek.method.encode():
-        return _differs(f"Mcp-Method header {method!r:.64} is not {peek.method!r:.64}")
-    member = NAMED_BY.get(peek.method or "")
-    if member is None or params is UNSET:
+    if message.method is UNSET or method != message.method.encode():
+        return _differs(f"Mcp-Method header {method!r:.64} is not {message.method!r:.64}")
+    member = NAMED_BY.get(message.method)
+    if member is None or params is _NO_PARAMS:
         return None
-    named = {"name": params.name, "uri": params.uri, "taskId": params.task_id}[member]
+    named = getattr(params, "task_id" if member == "taskId" else member)
     given = headers.get(b"mcp-name")
     if given is None:
         return _differs("Mcp-Name header is missing")
@@ -101,7 +110,7 @@ def _mirrored(
         return _differs(f"Mcp-Name header: {error}")
     if name != named:
         return _differs(f"Mcp-Name header {name!r:.64} is not {named!r:.64}")
-    if peek.method == "tools/call" and isinstance(named, str):
+    if message.method == "tools/call" and isinstance(named, str):
         raw = b"{}" if params.arguments is UNSET else bytes(params.arguments)
         return _parameters(tool_headers(named, raw), headers)
     return None

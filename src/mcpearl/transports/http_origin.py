@@ -4,7 +4,7 @@ A page of anybody's can make its reader's browser send requests to that reader's
 host must be one that is served here, and an origin one that is welcome. HTTP and WebSocket alike.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from mcpearl.transports.http_gate import Refused
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
@@ -16,17 +16,6 @@ _MAX_KNOWN = 1000  # places found right, remembered: most requests come from the
 def hosts_of(host: str) -> frozenset[str] | None:
     """Which hosts a request may name, for a server that listens on `host`; None for any."""
     return LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
-
-
-def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Give headers by name."""
-    # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
-    found: dict[bytes, bytes] = {}
-    for name, value in headers:
-        stripped = value.strip(b" \t")
-        # Given twice is a list, so nobody in between has read another value than is read here.
-        found[name] = found[name] + b", " + stripped if name in found else stripped
-    return found
 
 
 class Place:

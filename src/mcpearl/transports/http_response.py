@@ -2,21 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_gate import Headers, Refused
+from mcpearl.transports.http_request import JSON, Receive, Request, Send
 from mcpearl.transports.http_stream import Reader
 from mcpearl.transports.sse import KEEP_ALIVE
 
 logger = logging.getLogger("mcpearl.http")
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-JSON = b"application/json"
 EVENTS = b"text/event-stream"
 _STALLED = 60.0  # seconds a client may take nothing of its stream
 _STREAM_HEADERS = (
@@ -52,17 +48,6 @@ def check_accept(headers: Mapping[bytes, bytes], *kinds: bytes) -> None:
         _accepting.add((given, kinds))
 
 
-async def respond(send: Send, status: int, body: bytes, extra: Headers = ()) -> None:
-    """Give a whole response; a body is JSON."""
-    headers = [*extra]
-    if status != 204:
-        headers.append((b"content-length", b"%d" % len(body)))
-    if body:
-        headers.append((b"content-type", JSON))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 class Pace:
     """The clocks of all streams of an endpoint: how long they are silent, and how long not read."""
 
@@ -80,7 +65,7 @@ class Pace:
 
 
 async def respond_stream(
-    send: Send,
+    request: Request,
     reader: Reader,
     gone: "asyncio.Future[None]",
     pace: Pace,
@@ -91,9 +76,9 @@ async def respond_stream(
     headers = [*_STREAM_HEADERS, *extra]
     stream = reader.stream
     gone.add_done_callback(lambda _: stream.wake())
-    parts = _Parts(send, pace.stalls)
+    parts = _Parts(request.send, pace.stalls)
     try:
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await request.send({"type": "http.response.start", "status": 200, "headers": headers})
         # The head leaves with the first part, which is there now, if empty.
         await parts.send(first + reader.take(), more=not reader.is_over)
         while not (gone.done() or reader.is_over):
@@ -159,19 +144,13 @@ def watched(receive: Receive, seconds: float | None) -> Iterator["asyncio.Future
 _EXPOSED = b"mcp-session-id, mcp-protocol-version, www-authenticate, dpop-nonce"
 
 
-def for_origin(origin: bytes, send: Send) -> Send:
-    """Let the page that asks, and was found welcome, read the response."""
-
-    async def respond(event: dict[str, Any]) -> None:
-        if event["type"] == "http.response.start":
-            event["headers"] += (
-                (b"access-control-allow-origin", origin),
-                (b"access-control-expose-headers", _EXPOSED),
-                (b"vary", b"origin"),
-            )
-        await send(event)
-
-    return respond
+def readable_by(origin: bytes) -> Headers:
+    """What lets the page that asks, and was found welcome, read the response."""
+    return (
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED),
+        (b"vary", b"origin"),
+    )
 
 
 def preflight(headers: Mapping[bytes, bytes]) -> Headers:

@@ -51,7 +51,7 @@ class HttpSession:
         self._standing: Stream | None = None
         self._streams: OrderedDict[str, Stream] | None = None  # of POSTs, by name
 
-    async def open(self, receiver: Receiver) -> None:
+    def attach(self, receiver: Receiver) -> None:
         """Take whoever receives the messages of this session."""
         self._receiver = receiver
 

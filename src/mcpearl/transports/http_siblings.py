@@ -10,8 +10,9 @@ from typing import Any
 
 from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_connection import HttpConnection, WireError
-from mcpearl.transports.http_gate import Scope, busy
-from mcpearl.transports.http_response import Receive, Send, disconnected
+from mcpearl.transports.http_gate import busy
+from mcpearl.transports.http_request import Request
+from mcpearl.transports.http_response import disconnected
 from mcpearl.transports.http_wire import HttpWire
 
 _HOP_BY_HOP = frozenset(
@@ -40,16 +41,14 @@ class Siblings:
         owner = int(number)
         return owner if owner != self.number and owner < len(self.paths) else None
 
-    async def pass_on(
-        self, owner: int, scope: Scope, body: bytes, receive: Receive, send: Send
-    ) -> None:
+    async def pass_on(self, owner: int, request: Request, body: bytes) -> None:
         """Let the owner answer a request, and give its response as it comes."""
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in scope["headers"]
+            for name, value in request.headers.items()
             if name.decode("latin-1") not in _HOP_BY_HOP and name != b"content-length"
         ]
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        scope, host = request.scope, request.headers.get(b"host", b"")
         query = scope.get("query_string", b"").decode("latin-1")
         target = scope["path"] + (f"?{query}" if query else "")
         wire = self._wires.get(owner)
@@ -60,8 +59,8 @@ class Siblings:
         except WireError as error:
             raise busy(f"The process that has this session: {error.reason}", 1) from None
         connection.send(scope["method"], target, headers, body)
-        copying = asyncio.ensure_future(_copy(connection, send))
-        gone = asyncio.ensure_future(disconnected(receive))
+        copying = asyncio.ensure_future(_copy(connection, request))
+        gone = asyncio.ensure_future(disconnected(request.receive))
         try:
             await asyncio.wait((copying, gone), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
@@ -79,14 +78,17 @@ class Siblings:
             wire.close()
 
 
-async def _copy(connection: HttpConnection, send: Send) -> None:
+async def _copy(connection: HttpConnection, request: Request) -> None:
     await connection.answered()
+    send = request.send
     headers = [
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in connection.headers.items()
         if name not in _HOP_BY_HOP
     ]
     await send({"type": "http.response.start", "status": connection.status, "headers": headers})
+    # The head leaves with the first part: of a stream on which nothing is said yet, with an empty one.
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
     try:
         while chunk := await connection.chunk():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -10,13 +10,11 @@ from urllib.parse import parse_qs
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_exchange import Exchange, Terms
 from mcpearl.transports.http_gate import Refused, Scope, busy
+from mcpearl.transports.http_request import Request
 from mcpearl.transports.http_response import (
     EVENTS,
-    Receive,
-    Send,
     check_accept,
     check_type,
-    respond,
     respond_stream,
     watched,
 )
@@ -89,49 +87,36 @@ class HttpSse:
             host.limits, max_sessions, idle_timeout, SseSession, prefix
         )
 
-    async def get(
-        self,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        principal: Any,
-        receive: Receive,
-        send: Send,
-    ) -> None:
+    async def get(self, request: Request, principal: Any) -> None:
         """Begin a session, and keep its stream open until one of the two ends it."""
-        check_accept(headers, EVENTS)
+        check_accept(request.headers, EVENTS)
         try:
             session = self._sessions.create(principal)
         except SessionsFull:
             raise busy("Too many sessions", 10) from None
         try:
-            await session.open(self._host.converse(session, principal))
-            place = f"{scope.get('root_path', '')}{MESSAGES}?session_id={session.id}"
+            session.attach(self._host.converse(session, principal))
+            root = request.scope.get("root_path", "")
+            place = f"{root}{MESSAGES}?session_id={session.id}"
             first = format_event(place.encode(), event="endpoint")
             reader = session.standing().reader(0)
-            with watched(receive, self._host.time_left(principal)) as gone:
-                await respond_stream(send, reader, gone, self._terms.pace, first=first)
+            with watched(request.receive, self._host.time_left(principal)) as gone:
+                await respond_stream(request, reader, gone, self._terms.pace, first=first)
         finally:
             self._sessions.remove(session)
 
-    async def post(
-        self,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        principal: Any,
-        exchange: Exchange,
-        send: Send,
-    ) -> None:
+    async def post(self, request: Request, principal: Any, exchange: Exchange) -> None:
         """Take one message; what there is to say to it goes on the stream."""
-        check_type(headers)
-        session = self._sessions.find(session_of(scope), principal)
+        check_type(request.headers)
+        session = self._sessions.find(session_of(request.scope), principal)
         if session is None:
             raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
         if session.full:
             raise busy("Too much of this session is in hand", 1)
-        body = await exchange.read_body(headers)
+        body = await exchange.read_body()
         if not session.closed:
             session.receiver.received([body])
-        await respond(send, 202, b"")
+        await request.respond(202, b"")
 
     def close(self) -> None:
         """End all sessions."""

@@ -13,7 +13,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from mcpearl.transports.http_gate import Gate, Refused
-from mcpearl.transports.http_origin import Place, gathered
+from mcpearl.transports.http_origin import Place
+from mcpearl.transports.http_request import gathered
 from mcpearl.transports.socket import Reception, SocketServer
 from mcpearl.transports.tls import subject_of
 from mcpearl.transports.websocket import (

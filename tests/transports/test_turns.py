@@ -1,11 +1,10 @@
 """Taking turns: how much of one peer is taken before the others are looked at."""
 
-from mcpearl.transports.turns import LARGEST, SMALLEST, Turns, Unread
+from mcpearl.transports.turns import LARGEST, PATIENCE, SMALLEST, Turns, Unread
 
 
 def turn(unread: Unread, turns: Turns, who: str) -> bytes:
-    unread.begin(turns, who)
-    return unread.take()
+    return unread.take() if unread.begin(turns, who) else b""
 
 
 def test_who_is_alone_is_taken_in_ever_larger_pieces():
@@ -28,6 +27,23 @@ def test_who_is_not_alone_is_taken_in_small_ones():
     turns.speaker = "other"
     assert len(turn(unread, turns, "one")) == SMALLEST
     assert len(turn(unread, turns, "one")) == 2 * SMALLEST
+
+
+def test_who_says_little_goes_first_but_not_for_ever():
+    turns, unread = Turns(), Unread()
+    unread.put(bytes(10 * LARGEST))
+    assert len(turn(unread, turns, "one")) == SMALLEST
+    for _ in range(3):
+        taken = []
+        for _ in range(PATIENCE + 1):
+            turns.speaker = "other"
+            turns.spoken += 1
+            taken.append(len(turn(unread, turns, "one")))
+        assert taken == [0] * PATIENCE + [SMALLEST]
+    turns.speaker = "other"
+    turns.spoken += 1
+    assert turn(unread, turns, "one") == b""
+    assert len(turn(unread, turns, "one")) == SMALLEST  # nobody spoke since
 
 
 def test_nothing_is_lost_or_told_twice():

@@ -190,7 +190,9 @@ class SocketServer(SocketTransport):
     def data_received(self, data: bytes) -> None:
         """Take what was read: little at once, much in pieces, so that others have their turn."""
         if len(data) <= AT_ONCE and not self._unread:
-            self.reception.turns.speaker = self
+            turns = self.reception.turns
+            turns.speaker = self
+            turns.spoken += 1
             self.take_bytes(data)
             return
         self._unread.put(data)
@@ -201,7 +203,9 @@ class SocketServer(SocketTransport):
         unread = self._unread
         if self.is_gone or not self._is_wanted or not unread:
             return
-        unread.begin(self.reception.turns, self)
+        if not unread.begin(self.reception.turns, self):
+            self._call_soon(self._take_turn)
+            return
         # Parts of a message are no work; a turn is over when something was to be done.
         while not self.take_bytes(unread.take()) and unread:
             pass

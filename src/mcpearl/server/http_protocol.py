@@ -40,6 +40,7 @@ class HttpProtocol(asyncio.Protocol):
     # What most connections never need has its value here.
     _head = 0  # bytes received of the head so far
     _tls: dict[object, object] | None = None  # what the client showed of itself, if it did
+    _ends: tuple[str, Any, Any] | None = None  # scheme, server and client, once asked for
     _head_timer: asyncio.TimerHandle | None = None
     _idle_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
@@ -109,15 +110,16 @@ class HttpProtocol(asyncio.Protocol):
     def describe(self, visit: Visit) -> dict[str, Any]:
         """Give a request in the words of ASGI."""
         path, raw_path, query = place_of(visit.url)
-        info = self.transport.get_extra_info
-        server, client = info("sockname"), info("peername")
+        if self._ends is None:
+            self._ends = _ends_of(self.transport)
+        scheme, server, client = self._ends
         scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1" if visit.chunks else "1.0",
-            "server": server[:2] if isinstance(server, tuple) else None,
-            "client": client[:2] if isinstance(client, tuple) else None,
-            "scheme": "http" if info("sslcontext") is None else "https",
+            "server": server,
+            "client": client,
+            "scheme": scheme,
             "method": visit.method,
             "root_path": "",
             "path": path,
@@ -396,6 +398,13 @@ class HttpProtocol(asyncio.Protocol):
         self._head_timer = None
         if self._current is None:
             self.transport.close()
+
+
+def _ends_of(transport: asyncio.BaseTransport) -> tuple[str, Any, Any]:
+    info = transport.get_extra_info
+    addresses = info("sockname"), info("peername")
+    server, client = (one[:2] if isinstance(one, tuple) else None for one in addresses)
+    return "http" if info("sslcontext") is None else "https", server, client
 
 
 def _shown(connection: ssl.SSLObject) -> dict[object, object] | None:

@@ -572,7 +572,7 @@ async def test_a_head_without_end(client: Raw) -> None:
 
 
 async def test_a_head_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.http_protocol.HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("mcpearl.server.http_patience.HEAD_TIMEOUT", 0.2)
     async with serving(make_app()) as client:
         for begun in (b"", b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: "):
             reader, writer = await client.connect()
@@ -641,7 +641,7 @@ def allow_files(count: int) -> None:
 
 
 async def test_a_client_that_never_reads_loses_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.http_protocol.STALLED", 0.3)
+    monkeypatch.setattr("mcpearl.server.http_patience.STALLED", 0.3)
     app = make_app(limits=Limits(max_outgoing=1_000_000))
     async with serving(app) as client:
         headers, body = modern("tools/call", {"name": "flood"}, progressToken=1)
@@ -660,7 +660,7 @@ async def test_a_client_that_never_reads_loses_its_stream(monkeypatch: pytest.Mo
 
 
 async def test_an_answer_that_is_never_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.http_protocol.STALLED", 0.2)
+    monkeypatch.setattr("mcpearl.server.http_patience.STALLED", 0.2)
     app = Server("large", grace=1.0)
 
     @app.tool

@@ -9,8 +9,13 @@ import httptools
 
 @lru_cache(maxsize=256)
 def place_of(url: bytes) -> tuple[str, bytes, bytes]:
-    """Take an address apart: its path, that as it was sent, and its query."""
-    parsed = httptools.parse_url(url)
+    """Take an address apart: its path, that as it was sent, and its query. `ValueError` if it is none."""
+    try:
+        parsed = httptools.parse_url(url)
+    except httptools.HttpParserError:
+        raise ValueError("not an address") from None
+    if parsed.path is None:
+        raise ValueError("an address without a path")
     path = parsed.path.decode("ascii")
     return unquote(path) if "%" in path else path, parsed.path, parsed.query or b""
 

@@ -1,10 +1,9 @@
 """Our side of an HTTP/1.1 connection, under uvicorn: bytes to requests of the endpoint, and back.
 
 Uvicorn opens ports, counts connections and shuts down. What happens on a connection is done here, for
-two reasons. It bounds what a client may leave undone: a request that does not begin, a head without
-end, a response nobody reads (bodies and streams are the endpoint's affair). And every request pays for
-what stands between the socket and the endpoint, so nothing does: a request that arrived whole is
-served in place, and its response leaves in one piece.
+two reasons. It bounds what a client may leave undone or pile up (what concerns bodies and streams is
+the endpoint's affair). And every request pays for what stands between the socket and the endpoint, so
+nothing does: a request that arrived whole is served in place, and its response leaves in one piece.
 """
 
 import asyncio
@@ -17,6 +16,7 @@ import httptools
 
 from mcpearl.runtime.tasks import spawn
 from mcpearl.server.http_lines import place_of, status_line
+from mcpearl.server.http_patience import PatientProtocol
 from mcpearl.server.http_visit import Visit
 from mcpearl.transports.http_request import put
 
@@ -28,29 +28,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.http")
 
-MAX_HEAD = 64 * 1024  # bytes of a request beside its body
-HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
-STALLED = 60.0  # seconds in which a client that was sent something must take some of it
+MAX_HEAD = 64 * 1024  # bytes of a request beside its body, after those that came with its first
+MAX_WAITING = 16  # requests that may wait for the one in hand before no more are read
 _MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
+_MAX_VALUE = 8 * 1024  # bytes of a header that is given several times
 
 
-class HttpProtocol(asyncio.Protocol):
-    """One connection, that is lost to a client that does not do its part."""
+class HttpProtocol(PatientProtocol):
+    """One connection."""
 
     # What most connections never need has its value here.
     _head = 0  # bytes received of the head so far
     _tls: dict[object, object] | None = None  # what the client showed of itself, if it did
     _ends: tuple[str, Any, Any] | None = None  # scheme, server and client, once asked for
-    _head_timer: asyncio.TimerHandle | None = None
-    _idle_timer: asyncio.TimerHandle | None = None
-    _idle_since = 0.0
-    _stall_timer: asyncio.TimerHandle | None = None  # there while much waits to be read
-    _writable: asyncio.Event | None = None  # there while too much waits to be sent
     _coming: Visit | None = None  # whose head is there, but not all of its body
     _current: Visit | None = None  # that is being answered
     _waiting: deque[Visit] | None = None  # that came before the one in hand was answered
     _reading = True
     _served = False  # something was, since data last arrived
+    _deaf = False  # whatever else comes is not looked at
+    _farewell: bytes | None = None  # to be said when everything is answered
 
     def __init__(
         self,
@@ -59,12 +56,12 @@ class HttpProtocol(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self.loop = _loop or asyncio.get_running_loop()
+        super().__init__(_loop or asyncio.get_running_loop(), config.timeout_keep_alive)
         self._config = config
         self._endpoint: Endpoint = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
-        self._parser: Any = self._make_parser()
+        self._parser = self._make_parser()
         self._headers: dict[bytes, bytes] = {}
         self._url = b""
 
@@ -76,35 +73,40 @@ class HttpProtocol(asyncio.Protocol):
 
     # The connection
 
+    @property
+    def busy(self) -> bool:
+        """Whether requests are in hand."""
+        return bool(self._current or self._waiting or self._coming)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a part of a head has come."""
+        return self._head > 0
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        super().connection_made(transport)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         shown = transport.get_extra_info("ssl_object")
         if shown is not None:
             self._tls = _shown(shown)
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting, and tell whoever answers."""
+        super().connection_lost(exc)
         self._server_state.connections.discard(self)
-        for timer in (self._head_timer, self._stall_timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
-        self._head_timer = self._stall_timer = self._idle_timer = None
-        for visit in (self._current, self._coming):
-            if visit is not None:
-                visit.lose()
-        self._waiting = None
-        self._flow()
-        self._parser = None
+        self._deaf = True
+        current, self._current, self._coming, self._waiting = self._current, None, None, None
+        if current is not None:
+            current.lose()
 
     def shutdown(self) -> None:
         """End when what is in hand is answered: uvicorn's wish."""
         last = self._coming or (self._waiting[-1] if self._waiting else self._current)
         if last is None:
-            self.transport.close()
+            self.close()
         else:
+            self._deaf = last is not self._coming and last.is_whole
             last.keep_alive = False
 
     def describe(self, visit: Visit) -> dict[str, Any]:
@@ -136,32 +138,33 @@ class HttpProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, unless it is too many that are no body."""
-        self._head += len(data)
-        self._served = False
+        if not self._deaf:
+            self._head += len(data)
+            self._served = False
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            if self._is_websocket():
-                self._upgrade()
-            else:
-                self._decline_upgrade(data[upgrade.args[0] :])
-            return
-        except httptools.HttpParserError:
-            self.refuse(400, "This is not HTTP.")
+            self._asked_to_upgrade(memoryview(data)[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._not_understood(error)
+        if self._deaf:
             return
         if self._coming is not None:
             self._begin_early()
         if self._head == 0:
             if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+                self.stop_waiting()
         elif self._head > MAX_HEAD:
-            self.refuse(400, "The head of the request is too large.")
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
+            self.refuse(431, "The head of the request is too large.")
+        else:
+            self.await_head()
 
     def on_message_begin(self) -> None:
         """Begin a request."""
+        self._head = 1  # at least; what came before it in the same piece is not its
         self._headers = {}
         self._url = b""
 
@@ -172,35 +175,42 @@ class HttpProtocol(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         found, name = self._headers, name.lower()
-        if name in found:
+        if name not in found:
+            found[name] = value.strip(b" \t")  # as `put`, which every header would pay for
+        elif len(found[name]) < _MAX_VALUE:
             put(found, name, value)
         else:
-            found[name] = value.strip(b" \t")  # as `put`, which every header would pay for
+            self.refuse(431, "A header is given too often.")
 
     def on_headers_complete(self) -> None:
         """Make the request, whose body may follow."""
         self._head = 0
-        parser, most = self._parser, self._config.limit_concurrency
-        if parser.should_upgrade():
-            return  # the parser will say so
+        parser = self._parser
+        if self._deaf or parser.should_upgrade():
+            return  # of the latter the parser will tell
+        most = self._config.limit_concurrency
         if most is not None and len(self._server_state.connections) >= most:
             self.refuse(503, "Too many connections.")
             return
-        if self.transport.is_closing():
+        try:
+            method = parser.get_method().decode("ascii")
+            visit = Visit(self, method, self._url, self._headers, parser.should_keep_alive())
+        except ValueError:
+            self.refuse(400, "The address of the request cannot be read.")
             return
-        keep_alive = parser.should_keep_alive()
-        method = parser.get_method().decode("ascii")
-        self._coming = Visit(self, method, self._url, self._headers, keep_alive)
-        if parser.get_http_version() == "1.0":
-            self._coming.chunks = self._coming.keep_alive = False
+        version = parser.get_http_version()
+        if version != "1.1":
+            visit.chunks = visit.keep_alive = False
+        self._headers = {}  # a header behind the body is none of the request's
+        self._coming = visit
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
         self._head = 0
         visit = self._coming or self._current
-        if visit is None or visit.complete:
-            return
-        if visit.take(body) > _MAX_UNREAD and visit is self._current:
+        if visit is None or visit.is_whole:
+            self._idle_since = self.loop.time()  # of a request that was answered already
+        elif visit.take(body) > _MAX_UNREAD and visit is self._current:
             self._pause()
 
     def on_message_complete(self) -> None:
@@ -208,13 +218,15 @@ class HttpProtocol(asyncio.Protocol):
         self._head = 0
         visit, self._coming = self._coming, None
         if visit is None:
-            if self._current is not None:
-                self._current.end_body()
+            visit = self._current
+            if visit is not None and not visit.is_whole:
+                visit.end_body()
+                self._deaf = not visit.keep_alive
             return
         visit.end_body()
+        self._deaf = not visit.keep_alive
         if self._current is None and not (self._served or self._waiting):
             self._served = True  # one at a time, lest others wait for all that come together
-            visit.settle()
             self._begin(visit)
         else:
             self._queue(visit)
@@ -251,83 +263,125 @@ class HttpProtocol(asyncio.Protocol):
             await visit.fail(500, "There is no answer")  # also the end of a stream nobody reads
 
     def _queue(self, visit: Visit) -> None:
-        """Keep a request until those before it are answered; no further ones are read."""
+        """Keep a request until those before it are answered."""
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.append(visit)
-        self._pause()
+        if len(self._waiting) >= MAX_WAITING:
+            self._pause()
         if self._current is None:
             self.loop.call_soon(self._begin_next)
 
     def _begin_next(self) -> None:
-        if self._current is None and self._waiting:
-            visit = self._waiting.popleft()
-            visit.settle()
-            self._begin(visit)
-        if self._current is None and self._coming is not None:
+        if self._current is not None or self.transport.is_closing():
+            return
+        if self._waiting:
+            self._begin(self._waiting.popleft())
+        elif self._coming is not None:
             self._begin_early()
 
     def answered(self, visit: Visit) -> None:
         """Begin what waits, or to be idle."""
+        if visit is not self._current:
+            return
         self._server_state.total_requests += 1
         self._current = None
         if not visit.keep_alive:
-            self.transport.close()
+            self.close()
             return
         if self._waiting or self._coming is not None:
             self.loop.call_soon(self._begin_next)
-        if not self._waiting and not self._reading:
+        elif self._farewell is not None:
+            self._say_farewell()
+            return
+        if not self._reading:
             self.resume()
-        self._idle_since = self.loop.time()
-        if self._idle_timer is None:
-            patience = self._config.timeout_keep_alive
-            self._idle_timer = self.loop.call_later(patience, self._look_idle)
+        self.be_idle()
 
     def refuse(self, status: int, reason: str) -> None:
-        """Close the connection, and say why."""
-        self._coming = None
-        if self.transport.is_closing():
+        """Say why nothing more is taken on this connection, once what was is answered; and close it."""
+        if self._deaf or self.transport.is_closing():
             return
+        self._deaf = True
         text = reason.encode()
-        self.transport.write(
+        self._farewell = (
             b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%b" % (status_line(status), len(text), text)
         )
-        self.transport.close()
+        self._coming = None
+        current = self._current
+        if current is not None and not current.is_whole:
+            self._current = None  # it will never be
+            current.lose()
+            if current.has_begun:
+                self.close()
+                return
+        if self._current is None and not self._waiting:
+            self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        assert self._farewell is not None
+        self.transport.write(self._farewell)
+        self.close()
+
+    def _not_understood(self, error: Exception) -> None:
+        if isinstance(error, httptools.HttpParserCallbackError):
+            logger.error("a request could not be taken", exc_info=error)
+        self.refuse(400, "This is not HTTP.")
 
     # Upgrades
 
-    def _is_websocket(self) -> bool:
-        """Whether a WebSocket is asked for, and there is one."""
+    def _asked_to_upgrade(self, rest: memoryview) -> None:
+        """Become a WebSocket, if that is what is asked for and there is one; else go on in HTTP."""
+        while not self._deaf:
+            if self._parser.get_method() == b"CONNECT":
+                self.refuse(405, "This is no proxy.")
+            elif not self._wants_websocket():
+                try:
+                    self._decline_upgrade()
+                    self._parser.feed_data(rest)
+                except httptools.HttpParserUpgrade as upgrade:
+                    rest = rest[upgrade.args[0] :]
+                    continue
+                except httptools.HttpParserError as error:
+                    self._not_understood(error)
+            elif self.busy:
+                self.refuse(400, "A WebSocket needs a connection of its own.")
+            else:
+                self._upgrade(rest)
+            return
+
+    def _wants_websocket(self) -> bool:
         asked = self._headers.get(b"upgrade", b"").lower() == b"websocket"
         return asked and self._config.ws_protocol_class is not None
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, rest: memoryview) -> None:
         """Hand the connection over to whoever serves WebSockets."""
         self.connection_lost(None)
-        head = self._rewritten(b"GET", self._headers)
         make: Any = self._config.ws_protocol_class
         protocol = make(
             config=self._config, server_state=self._server_state, app_state=self._app_state
         )
         protocol.connection_made(self.transport)
-        protocol.data_received(head)
         self.transport.set_protocol(protocol)
+        protocol.data_received(self._rewritten(self._headers) + rest)
 
-    def _decline_upgrade(self, rest: bytes) -> None:
-        """Go on in HTTP/1.1 with a client that would also speak something else, such as h2c."""
-        kept = {
-            name: value
-            for name, value in self._headers.items()
-            if name not in (b"upgrade", b"connection")
-        }
-        head = self._rewritten(self._parser.get_method(), kept)
+    def _decline_upgrade(self) -> None:
+        """Go on in HTTP with a client that would also speak something else, such as h2c."""
+        headers = {name: value for name, value in self._headers.items() if name != b"upgrade"}
+        connection = headers.pop(b"connection", b"").lower().split(b",")
+        kept = [token for token in connection if token.strip() != b"upgrade"]
+        if kept:
+            headers[b"connection"] = b",".join(kept)
+        head = self._rewritten(headers)
         self._parser = self._make_parser()
-        self.data_received(head + rest)
+        self._parser.feed_data(head)
 
-    def _rewritten(self, method: bytes, headers: dict[bytes, bytes]) -> bytes:
+    def _rewritten(self, headers: dict[bytes, bytes]) -> bytes:
         lines = [b"%b: %b\r\n" % header for header in headers.items()]
-        return b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self._url, b"".join(lines))
+        version = self._parser.get_http_version().encode()
+        first = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version)
+        return b"%b%b\r\n" % (first, b"".join(lines))
 
     # Flow
 
@@ -337,67 +391,11 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
-        if not self._reading:
+        """Read on, unless enough waits."""
+        full = self._waiting is not None and len(self._waiting) >= MAX_WAITING
+        if not (self._reading or full):
             self._reading = True
             self.transport.resume_reading()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits to be sent that no more should be written."""
-        return self._writable is not None
-
-    async def drain(self) -> None:
-        """Wait until there is room for more to be written."""
-        while self._writable is not None:
-            await self._writable.wait()
-
-    def pause_writing(self) -> None:
-        """Look from now on whether the client reads."""
-        self._writable = self._writable or asyncio.Event()
-        self._watch_buffer()
-
-    def resume_writing(self) -> None:
-        """Note that it does."""
-        self._flow()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-
-    def _flow(self) -> None:
-        if self._writable is not None:
-            self._writable.set()
-            self._writable = None
-
-    # Time
-
-    def _watch_buffer(self) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        self._stall_timer = self.loop.call_later(STALLED, self._check_buffer, waiting)
-
-    def _check_buffer(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() < before:
-            self._watch_buffer()
-        else:
-            self._stall_timer = None
-            self.transport.abort()
-
-    def _look_idle(self) -> None:
-        """Close a connection nothing has happened on for long enough."""
-        self._idle_timer = None
-        if self._head or self._current is not None or self._waiting or self._coming is not None:
-            return  # busy; when it is done it will be idle again
-        left = self._idle_since + self._config.timeout_keep_alive - self.loop.time()
-        if left <= 0:
-            self.transport.close()
-        else:
-            self._idle_timer = self.loop.call_later(left, self._look_idle)
-
-    def _give_up(self) -> None:
-        """Close a connection on which no request comes to its end."""
-        self._head_timer = None
-        if self._current is None:
-            self.transport.close()
 
 
 def _ends_of(transport: asyncio.BaseTransport) -> tuple[str, Any, Any]:

@@ -27,13 +27,15 @@ class Visit:
     complete = False  # the response is
     gone = False  # the client is
     _buffer: bytes | bytearray = b""  # of the body, that was not received yet
-    _ended = False  # there is no more of the body
-    _told = False  # and whoever receives knows
+    is_whole = False  # there is no more of the body
+    _asked = False  # somebody receives it in parts
+    _told = False  # and knows where it ended
     _scope: Scope | None = None
     _news: asyncio.Event | None = None  # there while somebody waits to receive
     _held: dict[str, Any] | None = None  # the head of a response, which leaves with its first part
-    _begun = False  # some of the response has left
+    has_begun = False  # some of the response has left
     _chunked = False
+    _silent = False  # it has no body, whatever there is of it
 
     def __init__(
         self,
@@ -76,14 +78,12 @@ class Visit:
         return len(self._buffer)
 
     def end_body(self) -> None:
-        """Note that the body is whole."""
-        self._ended = True
+        """Note that the body is whole; who has not asked for parts of it yet gets it at once."""
+        self.is_whole = True
+        if not self._asked:
+            self.body, self._buffer = bytes(self._buffer), b""
+            self._told = True
         self._wake()
-
-    def settle(self) -> None:
-        """Give the whole body at once, before anybody has asked for parts of it."""
-        self.body, self._buffer = bytes(self._buffer), b""
-        self._told = True
 
     def lose(self) -> None:
         """Note that the client has left."""
@@ -98,13 +98,14 @@ class Visit:
 
     async def receive(self) -> dict[str, Any]:
         """Wait for more of the body, or for the client to leave."""
-        if not (self._ended or self._begun) and b"expect" in self.headers:
+        self._asked = True
+        if not (self.is_whole or self.has_begun) and b"expect" in self.headers:
             self._expect()
         while not (self.gone or self.complete):
-            if self._buffer or (self._ended and not self._told):
+            if self._buffer or (self.is_whole and not self._told):
                 body, self._buffer = bytes(self._buffer), b""
-                self._told = self._ended
-                return {"type": "http.request", "body": body, "more_body": not self._ended}
+                self._told = self.is_whole
+                return {"type": "http.request", "body": body, "more_body": not self.is_whole}
             self._protocol.resume()
             if self._news is None:
                 self._news = asyncio.Event()
@@ -114,7 +115,8 @@ class Visit:
 
     def _expect(self) -> None:
         """Ask for the body, where the client waits for that."""
-        if self.headers.pop(b"expect").lower() == b"100-continue" and not self._buffer:
+        expected = self.headers.pop(b"expect").lower() == b"100-continue"
+        if expected and self.chunks and not self._buffer:
             self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
@@ -122,7 +124,7 @@ class Visit:
         protocol = self._protocol
         if protocol.is_full:
             await protocol.drain()
-        if self.gone:
+        if self.gone or self.complete:
             return
         if status == 200 and self.keep_alive and not (headers or self.extra):
             whole = b"%b%d\r\n\r\n%b" % (_OK, len(body), body)
@@ -144,14 +146,16 @@ class Visit:
         protocol = self._protocol
         if protocol.is_full:
             await protocol.drain()
-        if self.gone:
+        if self.gone or self.complete:
             return
         part, more = event.get("body", b""), event.get("more_body", False)
         parts: list[bytes] = []
         if self._held is not None:
             parts.append(self._begin(self._held))
             self._held = None
-        if self._chunked:
+        if self._silent:
+            pass
+        elif self._chunked:
             if part:
                 parts += (b"%x\r\n" % len(part), part, b"\r\n")
             if not more:
@@ -163,17 +167,19 @@ class Visit:
             self._complete()
 
     def _begin(self, event: dict[str, Any]) -> bytes:
-        headers = [*event["headers"]]
-        if not any(name == b"content-length" for name, _ in headers):
+        headers, status = [*event["headers"]], event["status"]
+        if self.method == "HEAD" or status in (204, 304):
+            self._silent = True
+        elif not any(name == b"content-length" for name, _ in headers):
             if self.chunks:
                 self._chunked = True
                 headers.append((b"transfer-encoding", b"chunked"))
             else:
                 self.keep_alive = False  # its end is the connection's
-        return self._head(event["status"], headers)
+        return self._head(status, headers)
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        self._begun = True
+        self.has_begun = True
         parts = [status_line(status)]
         for name, value in (*headers, *self.extra):
             if name == b"connection":
@@ -193,8 +199,8 @@ class Visit:
         """Answer what went wrong: with an error while that is possible, then by hanging up."""
         if self.complete or self.gone:
             return
-        if self._begun or self._protocol.is_full:
-            self._protocol.transport.close()
+        if self.has_begun or self._protocol.is_full:
+            self._protocol.close()
             return
         self.keep_alive = False
         await self.respond(status, codec.encode_error(None, McpError(INTERNAL_ERROR, reason)))

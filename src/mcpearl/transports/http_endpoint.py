@@ -52,6 +52,7 @@ _PUBLIC = (
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-headers", b"*"),  # browsers ask first when a client sends its own
 )
+_METHODS = frozenset({"POST", "GET", "DELETE"})
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
@@ -190,6 +191,8 @@ class Endpoint:
         if method == "OPTIONS":
             await request.respond(204, b"", preflight(headers))
             return
+        if method not in _METHODS:
+            raise Refused(405, f"{method[:32]} is not a method of this endpoint", headers=_ALLOW)
         if self._open > self._max_requests:
             raise busy("Too many requests at once", 1)
         principal = self._host.nobody
@@ -205,10 +208,8 @@ class Endpoint:
             await self._post(request, principal)
         elif method == "GET":
             await self._get(request, principal)
-        elif method == "DELETE":
-            await self._delete(request, principal)
         else:
-            raise Refused(405, f"{method} is not a method of this endpoint", headers=_ALLOW)
+            await self._delete(request, principal)
 
     def _owner(self, request: Request) -> int | None:
         """Which other process the session of a request lives in, if that is so."""
@@ -222,6 +223,7 @@ class Endpoint:
         assert self._siblings is not None
         with Exchange(self._terms, request) as exchange:
             body = await exchange.read_body()
+        request.extra = ()  # the owner says the same
         with self._as_stream() if request.method == "GET" else nullcontext():
             await self._siblings.pass_on(owner, request, body)
 

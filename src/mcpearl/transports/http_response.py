@@ -80,12 +80,14 @@ async def respond_stream(
     try:
         await request.send({"type": "http.response.start", "status": 200, "headers": headers})
         # The head leaves with the first part, which is there now, if empty.
-        await parts.send(first + reader.take(), more=not reader.is_over)
-        while not (gone.done() or reader.is_over):
-            if not reader.has_news and not await reader.wait(pace.silence):
-                await parts.send(KEEP_ALIVE)
-            elif not gone.done():
-                await parts.send(reader.take(), more=not reader.is_over)
+        part, more = first + reader.take(), not reader.is_over
+        await parts.send(part, more=more)
+        while more and not gone.done():
+            part = KEEP_ALIVE
+            if reader.has_news or await reader.wait(pace.silence):
+                part, more = reader.take(), not reader.is_over
+            if not gone.done():
+                await parts.send(part, more=more)  # when it is written, there may be news again
     except asyncio.CancelledError:
         if not parts.stalled:
             raise

@@ -52,6 +52,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
             max_size=reception.limits.max_message,
             logger=logger,
         )
+        self.core.debug = False  # it would log the headers, and tokens with them
         SocketServer.__init__(self, reception, MessageFramer(self.core))
 
     def take_in(self) -> None:

@@ -11,12 +11,14 @@ Auth = Verifier | ResourceServer | Gate
 """A verifier of tokens, one with settings around it, or a gate of one's own."""
 
 
-def gate_of(auth: Auth, path: str, known_scopes: Callable[[], Iterable[str]]) -> Gate:
-    """Make the gate of an endpoint at this path."""
+def gate_of(
+    auth: Auth, path: str, known_scopes: Callable[[], Iterable[str]], also: Iterable[str] = ()
+) -> Gate:
+    """Make the gate of an endpoint at this path, and of what else is served beside it."""
     if isinstance(auth, ResourceServer):
-        return TokenGate(auth, path, known_scopes)
+        return TokenGate(auth, path, known_scopes, also)
     if isinstance(auth, Verifier):
-        return TokenGate(ResourceServer(auth), path, known_scopes)
+        return TokenGate(ResourceServer(auth), path, known_scopes, also)
     if callable(getattr(auth, "admit", None)):
         return auth
     raise TypeError(

@@ -96,21 +96,23 @@ def make_endpoint(
 ) -> Endpoint:
     """Give the ASGI application of a server; its lifespan holds the server up."""
     host = HttpHost(server)
-    gate = make_gate(server, auth, path)
+    gate = make_gate(server, auth, path, websocket)
     if websocket is not None:
         place = _place(websocket, options)
         options["websockets"] = AsgiWebSockets(place, host.converse, server.limits, gate)
     return Endpoint(host, lifespan=server.running, path=path, gate=gate, **options)
 
 
-def make_gate(server: "Server", auth: "Auth | None", path: str) -> Gate | None:
+def make_gate(
+    server: "Server", auth: "Auth | None", path: str, websocket: str | None = None
+) -> Gate | None:
     """Give who asks the clients of a place: as it says itself, else as the server says."""
     auth = auth or server.auth
     if auth is None:
         return None
     from mcpearl.auth.protection import gate_of
 
-    return gate_of(auth, path, server.all_scopes)
+    return gate_of(auth, path, server.all_scopes, () if websocket is None else (websocket,))
 
 
 def _place(path: str, options: dict[str, Any]) -> Place:
@@ -150,7 +152,7 @@ class HttpListener:
         self._place = host, port, reuse_port
         self._listening = listening
         self._siblings = siblings
-        gate = make_gate(server, auth, path)
+        gate = make_gate(server, auth, path, websocket)
         self._endpoint = make_endpoint(server, auth=gate, path=path, siblings=siblings, **options)
         self._sockets: list[socket.socket] = []
         self._door: asyncio.Server | None = None  # for other workers

@@ -15,12 +15,14 @@ from mcpearl.auth.dpop_proof import NonceNeeded, ProofChecker
 from mcpearl.auth.jose import MAX_TOKEN
 from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
+from mcpearl.auth.proof_memory import OwnProofs
 from mcpearl.auth.refusal_log import RefusalLog
 from mcpearl.auth.resource_server import WELL_KNOWN, ResourceServer
 from mcpearl.auth.tls import certificate_digest
 from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.www_authenticate import Challenge, unavailable
 from mcpearl.transports.http_gate import Refused, Scope
+from mcpearl.transports.http_siblings import was_passed_on
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again
@@ -52,7 +54,7 @@ class TokenGate:
         self._proofs = ProofChecker(
             max_age=settings.dpop_max_age,
             nonces=settings.nonce_secret if settings.dpop_nonces else None,
-            max_remembered=settings.dpop_max_remembered,
+            memory=settings.proofs or OwnProofs(settings.dpop_max_remembered),
         )
         self._log = RefusalLog()
 
@@ -232,6 +234,8 @@ class TokenGate:
         bound = _bindings(principal).get("jkt")
         if not isinstance(bound, str):
             raise TokenRefused("it is not bound to a key: send it as Bearer")
+        if was_passed_on(scope):
+            return  # the worker it came to has checked the proof, which is good only once
         proof, url = headers.get(b"dpop"), self._address(scope)
         method = scope.get("method", "GET")  # of the handshake, for a WebSocket
         try:

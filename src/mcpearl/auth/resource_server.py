@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from mcpearl.auth.jose import ALGORITHMS
+from mcpearl.auth.proof_memory import ProofMemory
 from mcpearl.auth.verifier import Verifier
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
@@ -69,6 +70,13 @@ class ResourceServer:
         self.dpop_nonces = dpop_nonces
         self.nonce_secret = urandom(32)  # here, so that workers forked from this process share it
         self.dpop_max_remembered = dpop_max_remembered
+        self.proofs: ProofMemory | None = None  # each gate has its own, unless workers share one
+
+    def share_proofs(self) -> None:
+        """Remember proofs for all workers together that will be forked from this process."""
+        from mcpearl.auth.shared_proofs import SharedProofs
+
+        self.proofs = SharedProofs(self.dpop_max_remembered)
 
     def widened(self, scopes: frozenset[str]) -> frozenset[str]:
         """Give scopes together with everything they imply."""

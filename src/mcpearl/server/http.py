@@ -200,13 +200,19 @@ class HttpListener:
     async def _open_door(self, siblings: "Siblings") -> None:
         """Take in what lands at other workers but belongs here."""
         from mcpearl.server.http_guard import GuardedProtocol
+        from mcpearl.transports.http_siblings import Door
 
         config, state = self._front.config, self._front.server_state
+        door = Door(config.loaded_app)
+
+        def guarded() -> GuardedProtocol:
+            protocol = GuardedProtocol(config, state, {})
+            protocol.app = door
+            return protocol
+
         path = siblings.paths[siblings.number]
         path.unlink(missing_ok=True)  # of the worker that had this number before
-        self._door = await asyncio.get_running_loop().create_unix_server(
-            lambda: GuardedProtocol(config, state, {}), str(path)
-        )
+        self._door = await asyncio.get_running_loop().create_unix_server(guarded, str(path))
 
     async def ended(self) -> None:
         """Wait for ever: requests may always come."""

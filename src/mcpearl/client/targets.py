@@ -39,7 +39,8 @@ class ReachOptions(NamedTuple):
     framing: str = "newline"
     """How messages are told apart on a byte stream: `newline` or `content-length`."""
     proxy: str | None = None
-    """The `http://` address of a proxy to HTTP servers; None is what the environment says."""
+    """The `http://` address of a proxy to HTTP servers, and to those who authorize for a server; None is
+    what the environment says."""
     http2: bool | None = None
     """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
     keepalive: Keepalive | None = None
@@ -112,7 +113,7 @@ def _authorizer(url: str, options: ReachOptions) -> "Authorizer | None":
         return None
     from mcpearl.auth.choose import authorizer_for
 
-    return authorizer_for(options.auth, url, options.tls)
+    return authorizer_for(options.auth, url, options.tls, options.proxy)
 
 
 def _http(url: str, options: ReachOptions) -> Route:

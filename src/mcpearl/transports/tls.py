@@ -45,6 +45,20 @@ def client_context(
     return context
 
 
+def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+    """Trust whom another trusts, and the system's roots; show nobody a certificate."""
+    context = ssl.create_default_context()
+    if isinstance(tls, ssl.SSLContext):
+        authorities = b"".join(tls.get_ca_certs(binary_form=True))
+        if authorities:
+            context.load_verify_locations(cadata=authorities)
+    elif tls.ca is not None:
+        context.load_verify_locations(tls.ca)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
 def server_context(
     certificate: PathLike | None, key: PathLike | None, client_ca: PathLike | None
 ) -> ssl.SSLContext | None:

@@ -107,7 +107,7 @@ def make_gate(
     server: "Server", auth: "Auth | None", path: str, websocket: str | None = None
 ) -> Gate | None:
     """Give who asks the clients of a place: as it says itself, else as the server says."""
-    auth = auth or server.auth
+    auth = server.auth if auth is None else auth
     if auth is None:
         return None
     from mcpearl.auth.protection import gate_of

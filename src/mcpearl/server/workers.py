@@ -44,7 +44,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     options = dict(http.options)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     count = options.pop("workers")
-    auth = options.get("auth") or server.auth
+    auth = server.auth if options.get("auth") is None else options["auth"]
     if auth is not None:
         from mcpearl.auth.protection import for_workers
 

@@ -59,8 +59,9 @@ class WebSocketClient(WebSocketStream, SocketClient):
         handshake.check()
         self.core = self.framer.core = handshake.core
         frames = handshake.hand_over(self)
-        self.begin_beat()
-        self.take(self.framer.messages(frames))
+        if not self.finished:
+            self.begin_beat()
+            self.take(self.framer.messages(frames))
 
     async def _let_in(self, receiver: Receiver) -> Handshake:
         """Shake hands, as often as there is something new to show; each time on a new socket."""

@@ -30,7 +30,7 @@ from tests.client.peers import eventually
 from tests.transports.raw_http import Raw, free_port
 from tests.transports.raw_http import serving as serving_http
 
-WIRES = ["own port", "beside", "same path", "asgi"]
+WIRES = ["own port", "beside", "same path", "asgi", "granian"]
 SOON = Reconnect(delays=(0.05,))
 
 
@@ -113,8 +113,9 @@ async def guarded(
         async with serving(make):
             yield made
     else:
-        path = {"beside": "/ws", "same path": "/mcp"}[wire]
-        async with serving_http(app, websocket=path, **secure) as client:
+        path = {"beside": "/ws", "same path": "/mcp", "granian": "/ws"}[wire]
+        front = "granian" if wire == "granian" else "uvicorn"
+        async with serving_http(app, websocket=path, server=front, **secure) as client:
             yield Served(f"{scheme}://127.0.0.1:{client.port}{path}", app, tokens)
 
 
@@ -343,7 +344,7 @@ async def test_no_time_passes_while_a_person_logs_in(issuer: Authority):
             await use(client)
 
 
-@pytest.mark.parametrize("wire", ["own port", "beside", "asgi", "tls"])
+@pytest.mark.parametrize("wire", ["own port", "beside", "asgi", "granian", "tls"])
 async def test_a_proof_for_the_handshake(wire: str, certificate: Path):
     """`htu` is the http(s) address of the WebSocket, on both sides, with nonces of both."""
     binding = Binding()
@@ -373,7 +374,7 @@ async def test_a_proof_for_the_handshake(wire: str, certificate: Path):
             on_state=phases.append,
         ) as client:
             await use(client)
-            if wire != "asgi":
+            if wire not in ("asgi", "granian"):  # whose sockets are not ours to cut
                 server.drop()
                 await eventually(lambda: phases.count(Phase.READY) == 2)
                 await use(client)

@@ -263,7 +263,7 @@ async def test_each_connection_brings_the_token_of_its_time(
 ):
     """The server ends the WebSocket with its token; the client renews it and comes back."""
     monkeypatch.setattr("mcpearl.server.clients._LOOKS", 100)
-    issuer.lifetime = 2
+    issuer.lifetime = 3
     async with guarded(issuer) as server:
         phases: list[Phase] = []
         async with Client(
@@ -383,7 +383,7 @@ async def test_a_proof_for_the_handshake(wire: str, certificate: Path):
 
 
 async def test_a_websocket_under_another_server_ends_with_its_token(issuer: Authority):
-    issuer.lifetime = 2
+    issuer.lifetime = 3
     async with guarded(issuer, "asgi") as server:
         phases: list[Phase] = []
         async with Client(

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mcpearl.auth.any_of import AnyOf
     from mcpearl.auth.bearer import BearerToken
     from mcpearl.auth.client_certificates import ClientCertificates
     from mcpearl.auth.fetch import FetchPolicy
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from mcpearl.auth.verifier import TokenRefused, Verifier, VerifierUnavailable
 
 _HOMES = {
+    "AnyOf": "any_of",
     "BearerToken": "bearer",
     "ClientCertificates": "client_certificates",
     "ClientCredentials": "grants",
@@ -44,6 +46,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnyOf",
     "BearerToken",
     "ClientCertificates",
     "ClientCredentials",

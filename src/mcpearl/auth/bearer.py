@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from ssl import SSLContext
 
+from mcpearl.auth.web import Reach
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.http_authorizer import Refusal
 from mcpearl.transports.http_connection import Header
@@ -25,7 +25,7 @@ class BearerToken:
             raise ValueError("the bearer token is empty")
         self._token = token
 
-    def authorizer(self, url: str, tls: SSLContext | None = None) -> "BearerToken":
+    def authorizer(self, url: str, reach: Reach) -> "BearerToken":
         """Authorize requests to any server: a token of one's own is one's own to show."""
         return self
 

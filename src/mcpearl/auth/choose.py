@@ -4,19 +4,22 @@ from ssl import SSLContext
 from typing import Any, Protocol
 
 from mcpearl.auth.bearer import BearerToken
+from mcpearl.auth.web import Reach
 from mcpearl.transports.http_authorizer import Authorizer
-from mcpearl.transports.tls import Tls, client_context
+from mcpearl.transports.tls import Tls
 
 
 class ClientAuth(Protocol):
     """A way of getting into servers. One of these can serve several clients and servers."""
 
-    def authorizer(self, url: str, tls: SSLContext | None = None) -> Authorizer:
-        """Give what authorizes requests to the server at `url`, which is reached with `tls`."""
+    def authorizer(self, url: str, reach: Reach) -> Authorizer:
+        """Give what authorizes requests to the server at `url`, and how that is reached."""
         ...
 
 
-def authorizer_for(auth: Any, url: str, tls: Tls | SSLContext | None = None) -> Authorizer:
+def authorizer_for(
+    auth: Any, url: str, tls: Tls | SSLContext | None = None, proxy: str | None = None
+) -> Authorizer:
     """Find out what was given; the error lists what it can be."""
     if auth == "oauth":
         from mcpearl.auth.oauth import OAuth
@@ -30,6 +33,5 @@ def authorizer_for(auth: Any, url: str, tls: Tls | SSLContext | None = None) -> 
             "browser, BearerToken(…), OAuth(…), ClientCredentials(…), EnterpriseManaged(…), "
             "WorkloadIdentity(…), or a function that gives a token"
         )
-    context = None if tls is None else client_context(tls, ["http/1.1"])
-    authorizer: Authorizer = auth.authorizer(url, context)
+    authorizer: Authorizer = auth.authorizer(url, Reach.by(tls, proxy))
     return authorizer

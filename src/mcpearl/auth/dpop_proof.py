@@ -1,18 +1,18 @@
 """Proofs of possession (RFC 9449): that who brings a token also has the key it was issued to.
 
 A proof is for one request: its method, its address, its token, about now, once. What has been seen
-is remembered until it would be too old anyway, within bounds.
+is remembered (`proof_memory`) until it would be too old anyway, within bounds.
 """
 
 import hmac
 import time
 from base64 import urlsafe_b64encode
-from hashlib import blake2b, sha256
-from heapq import heappop, heappush
+from hashlib import sha256
 from urllib.parse import urlsplit
 
 from mcpearl.auth import jose
-from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable, time_of
+from mcpearl.auth.proof_memory import ProofMemory
+from mcpearl.auth.verifier import TokenRefused, time_of
 from mcpearl.transports.http_wire import origin_of
 
 _MAX_ID = 256  # characters
@@ -26,10 +26,10 @@ class NonceNeeded(TokenRefused):
 class ProofChecker:
     """Checks the proofs that come to one resource."""
 
-    def __init__(self, *, max_age: float, max_remembered: int, nonces: bytes | None) -> None:
+    def __init__(self, *, max_age: float, memory: ProofMemory, nonces: bytes | None) -> None:
         self._max_age = max_age
         self._secret = nonces  # what nonces are made with; None when there are none
-        self._seen = _Seen(max_remembered)
+        self._memory = memory
 
     def check(
         self, proof: bytes | None, method: str, url: str, token: str, thumbprint: str
@@ -48,7 +48,7 @@ class ProofChecker:
             raise TokenRefused("the DPoP proof is made with another key than the token is bound to")
         self._check_nonce(signed)
         until = signed.claims["iat"] + self._max_age
-        self._seen.note(thumbprint, signed.claims["jti"], until)
+        self._memory.note(thumbprint, signed.claims["jti"], until)
 
     def _check_claims(self, signed: jose.Signed, method: str, url: str, token: str) -> None:
         claims = signed.claims
@@ -97,37 +97,6 @@ class ProofChecker:
         good = [hmac.compare_digest(given, self._nonce(step - n).encode()) for n in (0, 1)]
         if not any(good):
             raise NonceNeeded("the DPoP proof needs the nonce of this server")
-
-
-class _Seen:
-    """The proofs that were used, as long as they could be used again."""
-
-    def __init__(self, max_remembered: int) -> None:
-        self._max = max_remembered
-        self._used: set[bytes] = set()
-        self._counts: dict[str, int] = {}  # by key, so that one client cannot take all the room
-        self._ends: list[tuple[float, bytes, str]] = []  # a heap: when each may be forgotten
-
-    def note(self, thumbprint: str, id: str, until: float) -> None:
-        self._forget(time.time())
-        proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16).digest()
-        if proof in self._used:
-            raise TokenRefused("the DPoP proof was used before")
-        count = self._counts.get(thumbprint, 0)
-        # To forget one early would let it be used again, so at the bound no more are taken.
-        if len(self._used) >= self._max or count >= self._max // 4:
-            raise VerifierUnavailable("too many DPoP proofs in a short time")
-        self._used.add(proof)
-        self._counts[thumbprint] = count + 1
-        heappush(self._ends, (until, proof, thumbprint))
-
-    def _forget(self, now: float) -> None:
-        while self._ends and self._ends[0][0] < now:
-            _, proof, thumbprint = heappop(self._ends)
-            self._used.discard(proof)
-            self._counts[thumbprint] -= 1
-            if not self._counts[thumbprint]:
-                del self._counts[thumbprint]
 
 
 def same_place(given: object, url: str) -> bool:

@@ -53,6 +53,8 @@ class FetchPolicy:
     """Seconds for everything, redirects included."""
     tls: ssl.SSLContext | None = None
     """Whom to trust, when that is not what the system trusts."""
+    proxy: str | None = None
+    """The `http://` address of a proxy; None is what the environment says."""
 
     def towards(self, url: str, base: str) -> "FetchPolicy":
         """Give the policy for an address found in the document at `base`.
@@ -116,9 +118,11 @@ async def _fetch(
     tls = (policy.tls or _system_tls()) if parts.scheme == "https" else None
     addresses: list[str] | None = None
     for _ in range(_MAX_REDIRECTS + 1):
-        wire = HttpWire(url, tls=tls, connect_timeout=policy.timeout)
+        wire = HttpWire(url, tls=tls, proxy=policy.proxy, connect_timeout=policy.timeout)
         try:
-            if not wire.proxied:  # else the proxy looks the name up, and its owner has the say
+            if wire.proxied:  # it looks names up, and its owner has the say
+                _check_number(parts, policy)
+            else:
                 addresses = addresses or await _resolve(parts, policy)
                 wire.pin(addresses)
             connection = await wire.acquire()
@@ -197,6 +201,16 @@ def _checked(url: str, policy: FetchPolicy) -> SplitResult:
     return parts
 
 
+def _check_number(parts: SplitResult, policy: FetchPolicy) -> None:
+    """Refuse a host that is no name but an address, and one that is not allowed."""
+    host = parts.hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        return
+    _check_addresses(host, [host], parts, policy)
+
+
 async def _resolve(parts: SplitResult, policy: FetchPolicy) -> list[str]:
     """Look a name up and check what it leads to. These addresses and no others are connected to."""
     host, port = parts.hostname or "", parts.port or 443
@@ -206,12 +220,18 @@ async def _resolve(parts: SplitResult, policy: FetchPolicy) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise FetchFailed(f"{host!r:.128} cannot be looked up: {error}") from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    _check_addresses(host, addresses, parts, policy)
+    return addresses
+
+
+def _check_addresses(
+    host: str, addresses: list[str], parts: SplitResult, policy: FetchPolicy
+) -> None:
     named_loopback = is_loopback(parts.geturl())
     for address in addresses:
         reason = _objection(address, policy, named_loopback)
         if reason is not None:
             raise FetchRefused(f"{host!r:.128} is {reason}, which is not allowed here")
-    return addresses
 
 
 def _objection(address: str, policy: FetchPolicy, named_loopback: bool) -> str | None:

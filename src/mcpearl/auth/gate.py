@@ -15,15 +15,18 @@ from mcpearl.auth.dpop_proof import NonceNeeded, ProofChecker
 from mcpearl.auth.jose import MAX_TOKEN
 from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
+from mcpearl.auth.proof_memory import OwnProofs
 from mcpearl.auth.refusal_log import RefusalLog
 from mcpearl.auth.resource_server import WELL_KNOWN, ResourceServer
 from mcpearl.auth.tls import certificate_digest
 from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.www_authenticate import Challenge, unavailable
 from mcpearl.transports.http_gate import Refused, Scope
+from mcpearl.transports.http_siblings import was_passed_on
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again
+_HTTP = {"ws": "http", "wss": "https"}
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
 
 Headers = Mapping[bytes, bytes]
@@ -37,9 +40,12 @@ class TokenGate:
         settings: ResourceServer,
         path: str,
         known_scopes: Callable[[], Iterable[str]] = tuple,
+        also: Iterable[str] = (),
     ) -> None:
         self._settings = settings
         self._path = path.rstrip("/")
+        # All it guards: a WebSocket beside the endpoint is a resource, too, unless one was set.
+        self._paths = [self._path, *(each.rstrip("/") for each in also)]
         self._known_scopes = known_scopes
         # By the hash of the whole header. What is `_free` needs no more looking at.
         self._free: KnownTokens[Principal] = KnownTokens(settings.max_known)
@@ -48,7 +54,7 @@ class TokenGate:
         self._proofs = ProofChecker(
             max_age=settings.dpop_max_age,
             nonces=settings.nonce_secret if settings.dpop_nonces else None,
-            max_remembered=settings.dpop_max_remembered,
+            memory=settings.proofs or OwnProofs(settings.dpop_max_remembered),
         )
         self._log = RefusalLog()
 
@@ -105,24 +111,36 @@ class TokenGate:
             return None
         # A proxy may have removed the root, or an application this one is mounted in kept it.
         rest = path.removeprefix(root).removeprefix(WELL_KNOWN).rstrip("/")
-        if rest not in ("", self._path, root + self._path):
-            return None
-        return self._settings.metadata(self._resource(scope), self._known_scopes())
+        for guarded in self._paths:
+            if rest in ("", guarded, root + guarded):
+                resource = self._resource(scope, guarded)
+                return self._settings.metadata(resource, self._known_scopes())
+        return None
 
     # Addresses
 
-    def _resource(self, scope: Scope) -> str:
-        """Give the address of this resource: as set, or as the request has it."""
+    def _guarded(self, scope: Scope) -> str:
+        """Which of the paths a request is at; the old transport's belong to the endpoint."""
+        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        return path if path in self._paths else self._path
+
+    def _resource(self, scope: Scope, path: str) -> str:
+        """Give the address of the resource at a path: as set, or as the request has it."""
         if self._settings.resource is not None:
             return self._settings.resource
-        return f"{_host_of(scope)}{quote(scope.get('root_path', '') + self._path)}"
+        return f"{_host_of(scope)}{quote(scope.get('root_path', '') + path)}"
 
     def _address(self, scope: Scope) -> str:
         """Give the address of a request; beside the resource itself there may be old ones, or `/ws`."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path.rstrip("/") == self._path:
-            return self._resource(scope)
-        return f"{_host_of(scope)}{quote(scope['path'])}"
+        guarded, resource = path.rstrip("/"), self._settings.resource
+        if guarded == self._path or (resource is None and guarded in self._paths):
+            return self._resource(scope, guarded)
+        if resource is None:
+            return f"{_host_of(scope)}{quote(scope['path'])}"
+        # Beside the resource that was set, wherever a proxy has put it.
+        parts = urlsplit(resource)
+        return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(self._path)}{quote(path)}"
 
     @property
     def _published(self) -> bool:
@@ -137,7 +155,7 @@ class TokenGate:
             parts = urlsplit(self._settings.resource)
             return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
         # Where this application is mounted the root of the host is somebody else's.
-        return f"{_host_of(scope)}{quote(root)}{WELL_KNOWN}{quote(self._path)}"
+        return f"{_host_of(scope)}{quote(root)}{WELL_KNOWN}{quote(self._guarded(scope))}"
 
     def _challenge(self, scope: Scope, headers: Headers) -> Challenge:
         tried = headers.get(b"authorization", b"")[:5].lower() == b"dpop "
@@ -216,6 +234,8 @@ class TokenGate:
         bound = _bindings(principal).get("jkt")
         if not isinstance(bound, str):
             raise TokenRefused("it is not bound to a key: send it as Bearer")
+        if was_passed_on(scope):
+            return  # the worker it came to has checked the proof, which is good only once
         proof, url = headers.get(b"dpop"), self._address(scope)
         method = scope.get("method", "GET")  # of the handshake, for a WebSocket
         try:
@@ -249,7 +269,11 @@ def _has_token(query: bytes) -> bool:
 
 
 def _host_of(scope: Scope) -> str:
-    """Give scheme and host as the request has them; what is no host is not repeated."""
+    """Give scheme and host as the request has them; what is no host is not repeated.
+
+    A WebSocket begins as an HTTP request, so that is what its address is (RFC 9449: `htu`).
+    """
     named = next((value for name, value in scope["headers"] if name == b"host"), b"")
     host = named.decode("ascii") if _HOST.fullmatch(named) else "localhost"
-    return f"{scope.get('scheme', 'http')}://{host}"
+    scheme = scope.get("scheme", "http")
+    return f"{_HTTP.get(scheme, scheme)}://{host}"

@@ -16,7 +16,7 @@ from mcpearl.auth.session import Session
 from mcpearl.auth.storage import MemoryStorage, Storage
 from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import post_form, request_token
-from mcpearl.auth.web import Web
+from mcpearl.auth.web import Reach, Web
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.tls import Tls, client_context
 
@@ -54,20 +54,20 @@ class _Unattended:
         self._allow_private = allow_private
         self._tls = None if tls is None else client_context(tls, ["http/1.1"])
         self._trusted = trusted if issuer is None else (issuer, *trusted)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[tuple[str, str | None], Session] = {}  # by address and proxy
 
-    def authorizer(self, url: str, tls: SSLContext | None = None) -> Session:
-        """Give the session with one server, the same to all who ask."""
-        session = self._sessions.get(url)
+    def authorizer(self, url: str, reach: Reach) -> Session:
+        """Give the session with one server, the same to all who ask and reach it the same way."""
+        session = self._sessions.get((url, reach.proxy))
         if session is None:
             web = Web(
                 url,
                 trusted=self._trusted,
                 allow_private=self._allow_private,
-                own_tls=tls,
+                reach=reach,
                 tls=self._tls,
             )
-            session = self._sessions[url] = Session(url, self, self._storage, web)
+            session = self._sessions[url, reach.proxy] = Session(url, self, self._storage, web)
         return session
 
     async def obtain(

@@ -1,19 +1,22 @@
 """A server as the resource OAuth protects: the settings of it, and the documents it publishes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import urandom
 from typing import Any, Literal
 
 import msgspec
 
 from mcpearl.auth.jose import ALGORITHMS
-from mcpearl.auth.verifier import Verifier
+from mcpearl.auth.proof_memory import ProofMemory
+from mcpearl.auth.verifier import Verifier, checked, issuers_of
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 class ResourceServer:
     """How a server is protected, when the defaults around a verifier do not fit.
+
+    It takes one verifier, or several as a list (see `AnyOf`).
 
     - `resource`: the address clients use, when it is not what requests say (behind a proxy). By
       default the verifier's audience, if that is one address, else what each request says.
@@ -28,7 +31,7 @@ class ResourceServer:
 
     def __init__(
         self,
-        verifier: Verifier,
+        verifier: Verifier | Sequence[Verifier],
         *,
         resource: str | None = None,
         authorization_servers: Iterable[str] | None = None,
@@ -43,20 +46,14 @@ class ResourceServer:
         dpop_nonces: bool = False,
         dpop_max_remembered: int = 200_000,
     ) -> None:
-        if not callable(getattr(verifier, "verify", None)):
-            raise TypeError(
-                f"{type(verifier).__name__} has no `verify`; a verifier is an object with "
-                "`async def verify(self, token)` that gives a `Principal`"
-            )
-        self.verifier = verifier
+        if isinstance(verifier, Sequence):
+            from mcpearl.auth.any_of import AnyOf
+
+            verifier = AnyOf(*verifier)
+        self.verifier = checked(verifier)
         self.resource = resource if resource is not None else _address_of(verifier)
-        issuer = getattr(verifier, "issuer", None)
         self.authorization_servers = list(
-            authorization_servers
-            if authorization_servers is not None
-            else [issuer]
-            if issuer is not None
-            else []
+            issuers_of(verifier) if authorization_servers is None else authorization_servers
         )
         self.scopes = frozenset(scopes)
         self._implied = {broad: frozenset(narrow) for broad, narrow in (implies or {}).items()}
@@ -69,6 +66,13 @@ class ResourceServer:
         self.dpop_nonces = dpop_nonces
         self.nonce_secret = urandom(32)  # here, so that workers forked from this process share it
         self.dpop_max_remembered = dpop_max_remembered
+        self.proofs: ProofMemory | None = None  # each gate has its own, unless workers share one
+
+    def share_proofs(self) -> None:
+        """Remember proofs for all workers together that will be forked from this process."""
+        from mcpearl.auth.shared_proofs import SharedProofs
+
+        self.proofs = SharedProofs(self.dpop_max_remembered)
 
     def widened(self, scopes: frozenset[str]) -> frozenset[str]:
         """Give scopes together with everything they imply."""

@@ -27,6 +27,25 @@ class Verifier(Protocol):
         ...
 
 
+def checked(verifier: Verifier) -> Verifier:
+    """Refuse what is no verifier when it is given, and not when the first client comes."""
+    if not callable(getattr(verifier, "verify", None)):
+        raise TypeError(
+            f"{type(verifier).__name__} has no `verify`; a verifier is an object with "
+            "`async def verify(self, token)` that gives a `Principal`"
+        )
+    return verifier
+
+
+def issuers_of(verifier: object) -> list[str]:
+    """Give the issuers of a verifier: the one it names, or all of several."""
+    several = getattr(verifier, "issuers", None)
+    if several is not None:
+        return list(several)
+    issuer = getattr(verifier, "issuer", None)
+    return [] if issuer is None else [issuer]
+
+
 def principal_of(claims: Mapping[str, Any]) -> Principal:
     """Read who claims speak of, in the words of RFC 9068 and RFC 7662 and their common variants."""
     client = _text(claims, "client_id") or _text(claims, "azp")

@@ -9,17 +9,37 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.http_connection import Header
 from mcpearl.transports.http_wire import origin_of
+from mcpearl.transports.tls import Tls, client_context, trusting_context
 
 logger = logging.getLogger("mcpearl.auth")
 
+_HTTP1 = ["http/1.1"]
 MAX_TIME = 15.0  # seconds for one exchange with an authorization server
+
+
+class Reach(NamedTuple):
+    """How a client reaches its server, and so those who authorize for it."""
+
+    tls: ssl.SSLContext | None = None
+    """To the server itself; None for what the system trusts."""
+    trust: ssl.SSLContext | None = None
+    """To the others: who this client is, they are not shown."""
+    proxy: str | None = None
+    """The `http://` address of a proxy; None is what the environment says."""
+
+    @classmethod
+    def by(cls, tls: Tls | ssl.SSLContext | None, proxy: str | None) -> "Reach":
+        """Do as a client does that was given these."""
+        if tls is None:
+            return cls(proxy=proxy)
+        return cls(client_context(tls, _HTTP1), trusting_context(tls, _HTTP1), proxy)
 
 
 class Web:
@@ -31,14 +51,18 @@ class Web:
         *,
         trusted: Iterable[str] = (),
         allow_private: bool = False,
-        own_tls: ssl.SSLContext | None = None,
+        reach: Reach,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._server = origin_of(urlsplit(url))
         self._ours = {self._server, *(origin_of(urlsplit(each)) for each in trusted)}
-        self._own_tls = own_tls  # for the server itself
+        self._own_tls = reach.tls
         self._our_policy = FetchPolicy(
-            allow_loopback=True, allow_private=True, timeout=MAX_TIME, tls=tls
+            allow_loopback=True,
+            allow_private=True,
+            timeout=MAX_TIME,
+            tls=tls or reach.trust,
+            proxy=reach.proxy,
         )
         self._theirs = replace(
             self._our_policy, allow_loopback=is_loopback(url), allow_private=allow_private

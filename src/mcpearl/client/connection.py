@@ -59,6 +59,8 @@ class ClientConnection:
         self.loop = asyncio.get_running_loop()
         self.lost_reason: ConnectionLost | None = None
         self.heard = False  # something was read since the watch last looked
+        self.opening: asyncio.Timeout | None = None  # the time the transport has to connect
+        self._opening_left = 0.0  # seconds of it, while it is held
         self._callbacks = callbacks
         self._on_notice = on_notice
         self._on_lost = on_lost
@@ -290,12 +292,22 @@ class ClientConnection:
             if isinstance(id, int):
                 self.failed(id, ConnectionLost("not sent: the connection ended before"))
 
-    def held(self, request_id: int | str, holding: bool) -> None:
-        """Let no time pass for a request that waits for authorization."""
-        if holding:
+    def held(self, request_id: int | str | None, holding: bool) -> None:
+        """Let no time pass for what waits for authorization: a request, or None for connecting."""
+        if request_id is None:
+            self._hold_opening(holding)
+        elif holding:
             self.end.pending.hold(request_id)
         elif (entry := self.end.pending.release(request_id, self.loop.time())) is not None:
             self._timer.at_latest(entry.deadline)
+
+    def _hold_opening(self, holding: bool) -> None:
+        opening, now = self.opening, self.loop.time()
+        if opening is None or opening.expired():
+            return
+        if holding:
+            self._opening_left = (opening.when() or now) - now
+        opening.reschedule(None if holding else now + self._opening_left)
 
     # Whether the server is there
 

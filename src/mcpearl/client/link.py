@@ -169,7 +169,7 @@ class Link:
     async def _reach(self, transport: Transport, connection: ClientConnection) -> None:
         patience = self._handshake.timeout
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(patience) as connection.opening:
                 await transport.open(connection)
         except TimeoutError:
             raise ConnectionLost(

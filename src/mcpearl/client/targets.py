@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from mcpearl.server.server import Server
+    from mcpearl.transports.http_authorizer import Authorizer
     from mcpearl.transports.tls import Tls
 
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
 _numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()
-_HTTP = ("http://", "https://")
+_BRINGING_TOKENS = ("http", "https", "ws", "wss")
 
 
 class ReachOptions(NamedTuple):
@@ -32,13 +33,14 @@ class ReachOptions(NamedTuple):
     cwd: str | Path | None = None
     on_stderr: Callable[[str], None] | None = None
     headers: Mapping[str, str] | None = None
-    """Of every HTTP request, for a server reached by address."""
+    """Of every HTTP request, and of the handshake of a WebSocket, for a server reached by address."""
     tls: "Tls | SSLContext | None" = None
     """Whom to trust and who to be, on wires with TLS; by default the system's roots, and nobody."""
     framing: str = "newline"
     """How messages are told apart on a byte stream: `newline` or `content-length`."""
     proxy: str | None = None
-    """The `http://` address of a proxy to HTTP servers; None is what the environment says."""
+    """The `http://` address of a proxy to HTTP servers, and to those who authorize for a server; None is
+    what the environment says."""
     http2: bool | None = None
     """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
     keepalive: Keepalive | None = None
@@ -63,9 +65,8 @@ class Route(NamedTuple):
 
 def find_route(target: Any, options: ReachOptions) -> Route:
     """Find out what a target is; the error lists what it can be."""
-    by_address = isinstance(target, str) and target.startswith(_HTTP)
-    if options.auth is not None and not by_address:
-        raise ValueError(f"`auth` is for servers at http:// or https:// addresses, not {target!r}")
+    if options.auth is not None:
+        _check_auth(target)
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
         return Route(f"memory:{target.name}", f"memory:{number}", server=target)
@@ -85,12 +86,38 @@ def find_route(target: Any, options: ReachOptions) -> Route:
     )
 
 
-def _http(url: str, options: ReachOptions) -> Route:
-    authorizer = None
-    if options.auth is not None:
-        from mcpearl.auth.choose import authorizer_for
+def _check_auth(target: Any) -> None:
+    """Refuse `auth` where no token can be brought, and say what there is instead."""
+    scheme = target.partition("://")[0] if isinstance(target, str) and "://" in target else ""
+    if scheme in _BRINGING_TOKENS or (scheme and scheme not in _SCHEMES):
+        return  # what is no address at all is told so later
+    match scheme:
+        case "tcp" | "tls":
+            instead = (
+                "no token can be brought over TCP; show a certificate with "
+                "`tls=Tls(certificate=…, key=…)` at a tls:// address, or use http(s):// or ws(s)://"
+            )
+        case "unix":
+            instead = "a Unix socket is its owner's, whom the system knows; leave `auth` out"
+        case _:
+            instead = (
+                "a server that is started or given here is the program's own; hand a process its "
+                "credentials with `env={…}`, or reach a server that asks at its address"
+            )
+    raise ValueError(f"`auth` is for servers at http(s):// and ws(s):// addresses: {instead}")
 
-        authorizer = authorizer_for(options.auth, url, options.tls)
+
+def _authorizer(url: str, options: ReachOptions) -> "Authorizer | None":
+    """Give what authorizes requests to an http:// or https:// address."""
+    if options.auth is None:
+        return None
+    from mcpearl.auth.choose import authorizer_for
+
+    return authorizer_for(options.auth, url, options.tls, options.proxy)
+
+
+def _http(url: str, options: ReachOptions) -> Route:
+    authorizer = _authorizer(url, options)
 
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.http_client import HttpTransport
@@ -155,6 +182,8 @@ def _unix(url: str, options: ReachOptions) -> Route:
 def _websocket(url: str, options: ReachOptions) -> Route:
     if not urlsplit(url).hostname or "#" in url:
         raise ValueError(f"cannot connect to {url!r}: it is no address of a WebSocket")
+    # Its handshake is an HTTP request, and as such it is authorized: one login is good for both.
+    authorizer = _authorizer(url.replace("ws", "http", 1), options)
 
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.websocket import Beat
@@ -162,7 +191,14 @@ def _websocket(url: str, options: ReachOptions) -> Route:
 
         times = options.keepalive
         beat = Beat(None) if times is None else Beat(times.interval, times.patience)
-        return WebSocketClient(url, limits, headers=options.headers, tls=options.tls, beat=beat)
+        return WebSocketClient(
+            url,
+            limits,
+            headers=options.headers,
+            tls=options.tls,
+            beat=beat,
+            authorizer=authorizer,
+        )
 
     return Route(url, url, restartable=True, transport=start)
 

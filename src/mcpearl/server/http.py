@@ -99,21 +99,23 @@ def make_endpoint(
 ) -> Endpoint:
     """Give the ASGI application of a server; its lifespan holds the server up."""
     host = HttpHost(server)
-    gate = make_gate(server, auth, path)
+    gate = make_gate(server, auth, path, websocket)
     if websocket is not None:
         place = _place(websocket, options)
         options["websockets"] = AsgiWebSockets(place, host.converse, server.limits, gate)
     return Endpoint(host, lifespan=server.running, path=path, gate=gate, **options)
 
 
-def make_gate(server: "Server", auth: "Auth | None", path: str) -> Gate | None:
+def make_gate(
+    server: "Server", auth: "Auth | None", path: str, websocket: str | None = None
+) -> Gate | None:
     """Give who asks the clients of a place: as it says itself, else as the server says."""
-    auth = auth or server.auth
+    auth = server.auth if auth is None else auth
     if auth is None:
         return None
     from mcpearl.auth.protection import gate_of
 
-    return gate_of(auth, path, server.all_scopes)
+    return gate_of(auth, path, server.all_scopes, () if websocket is None else (websocket,))
 
 
 def _place(path: str, options: dict[str, Any]) -> Place:
@@ -153,7 +155,7 @@ class HttpListener:
         self._place = host, port, reuse_port
         self._listening = listening
         self._siblings = siblings
-        gate = make_gate(server, auth, path)
+        gate = make_gate(server, auth, path, websocket)
         self._endpoint = make_endpoint(server, auth=gate, path=path, siblings=siblings, **options)
         self._sockets: list[socket.socket] = []
         self._door: asyncio.Server | None = None  # for other workers
@@ -201,13 +203,19 @@ class HttpListener:
     async def _open_door(self, siblings: "Siblings") -> None:
         """Take in what lands at other workers but belongs here."""
         from mcpearl.server.http_protocol import HttpProtocol
+        from mcpearl.transports.http_siblings import Door
 
         config, state = self._front.config, self._front.server_state
+        door = Door(self._endpoint)
+
+        def connected() -> HttpProtocol:
+            protocol = HttpProtocol(config, state, {})
+            protocol.endpoint = door
+            return protocol
+
         path = siblings.paths[siblings.number]
         path.unlink(missing_ok=True)  # of the worker that had this number before
-        self._door = await asyncio.get_running_loop().create_unix_server(
-            lambda: HttpProtocol(config, state, {}), str(path)
-        )
+        self._door = await asyncio.get_running_loop().create_unix_server(connected, str(path))
 
     async def ended(self) -> None:
         """Wait for ever: requests may always come."""

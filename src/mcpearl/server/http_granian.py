@@ -41,9 +41,16 @@ class GranianListener:
         port: int = 8000,
         certificate: str | None = None,
         key: str | None = None,
+        client_ca: str | None = None,
         reuse_port: bool = False,
         **options: Any,
     ) -> None:
+        # It can ask for certificates, but does not say which one a request came with.
+        if client_ca is not None or _knows_by_certificate(options.get("auth") or server.auth):
+            raise ValueError(
+                "granian does not tell who a client's certificate belongs to, so `client_ca` and "
+                '`ClientCertificates` need server="uvicorn"'
+            )
         options.setdefault("allowed_hosts", hosts_of(host))
         self._place = host, port, reuse_port
         self._endpoint = make_endpoint(server, **options)
@@ -78,6 +85,14 @@ class GranianListener:
             self._serving.cancel()
         await asyncio.wait((self._serving,))
         await self._up.aclose()
+
+
+def _knows_by_certificate(auth: Any) -> bool:
+    if auth is None:
+        return False
+    from mcpearl.auth.client_certificates import ClientCertificates
+
+    return isinstance(auth, ClientCertificates)
 
 
 class _Requests:

@@ -18,13 +18,12 @@ from mcpearl.runtime.tasks import spawn
 from mcpearl.server.http_lines import place_of, status_line
 from mcpearl.server.http_patience import PatientProtocol
 from mcpearl.server.http_visit import Visit
-from mcpearl.transports.http_request import put
+from mcpearl.transports.http_request import Serving, put
+from mcpearl.transports.tls import tls_extension
 
 if TYPE_CHECKING:
     from uvicorn import Config
     from uvicorn.server import ServerState
-
-    from mcpearl.transports.http_endpoint import Endpoint
 
 logger = logging.getLogger("mcpearl.http")
 
@@ -39,7 +38,7 @@ class HttpProtocol(PatientProtocol):
 
     # What most connections never need has its value here.
     _head = 0  # bytes received of the head so far
-    _tls: dict[object, object] | None = None  # what the client showed of itself, if it did
+    _tls: dict[str, Any] | None = None  # what the client showed of itself, if it did
     _ends: tuple[str, Any, Any] | None = None  # scheme, server and client, once asked for
     _coming: Visit | None = None  # whose head is there, but not all of its body
     _current: Visit | None = None  # that is being answered
@@ -58,7 +57,7 @@ class HttpProtocol(PatientProtocol):
     ) -> None:
         super().__init__(_loop or asyncio.get_running_loop(), config.timeout_keep_alive)
         self._config = config
-        self._endpoint: Endpoint = config.loaded_app
+        self.endpoint: Serving = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
         self._parser = self._make_parser()
@@ -253,7 +252,7 @@ class HttpProtocol(PatientProtocol):
 
     async def _serve(self, visit: Visit) -> None:
         try:
-            await self._endpoint.serve(visit)
+            await self.endpoint.serve(visit)
         except asyncio.CancelledError:
             await visit.fail(503, "The server is shutting down")
         except BaseException:
@@ -405,9 +404,9 @@ def _ends_of(transport: asyncio.BaseTransport) -> tuple[str, Any, Any]:
     return "http" if info("sslcontext") is None else "https", server, client
 
 
-def _shown(connection: ssl.SSLObject) -> dict[object, object] | None:
+def _shown(connection: ssl.SSLObject) -> dict[str, Any] | None:
     """Give the client's certificate, which TLS has verified, in the words of ASGI's extension."""
     der = connection.getpeercert(binary_form=True)
     if der is None:
         return None
-    return {"client_cert_chain": [ssl.DER_cert_to_PEM_cert(der)], "client_cert_error": None}
+    return tls_extension(ssl.DER_cert_to_PEM_cert(der))

@@ -59,6 +59,10 @@ class Visit:
             self._scope = self._protocol.describe(self)
         return self._scope
 
+    @scope.setter
+    def scope(self, scope: Scope) -> None:
+        self._scope = scope
+
     # What the connection does
 
     def take(self, body: bytes) -> int:

@@ -44,6 +44,11 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     options = dict(http.options)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     count = options.pop("workers")
+    auth = server.auth if options.get("auth") is None else options["auth"]
+    if auth is not None:
+        from mcpearl.auth.protection import for_workers
+
+        options["auth"] = for_workers(auth)
     with tempfile.TemporaryDirectory(prefix="mcpearl-") as directory, bind_port(host, port) as sock:
         paths = [Path(directory) / f"{number}" for number in range(count)]
 

@@ -21,6 +21,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 SUBPROTOCOL = "mcp"
 _HIGH = 1024 * 1024  # bytes left unsent at which the server is told to wait
+_PARTING = 1.0  # seconds a client has to take its goodbye
 _GOING_AWAY = 1001
 _TRY_AGAIN_LATER = 1013
 
@@ -64,13 +65,17 @@ class AsgiWebSocket:
         self._served: Served | None = None
         self._writing: asyncio.Future[None] | None = None
 
-    async def run(self, served: Served) -> None:
-        """Move messages until either side ends it."""
+    async def run(self, served: Served, seconds: float | None = None) -> None:
+        """Move messages until either side ends it, or the time of what the client came with is over."""
         self._served = served
         reading = asyncio.ensure_future(self._read(served))
         writing = self._writing = asyncio.ensure_future(self._write(served))
         try:
-            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            work = (reading, writing)
+            await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not (reading.done() or writing.done()):
+                self._end(None)
+                await asyncio.wait((writing,), timeout=_PARTING)
         finally:
             reading.cancel()
             writing.cancel()
@@ -187,7 +192,7 @@ class AsgiWebSockets:
         served = self._converse(transport, principal)
         self._open.add(served)
         try:
-            await transport.run(served)
+            await transport.run(served, getattr(principal, "time_left", None))
         finally:
             self._open.discard(served)
 

@@ -191,14 +191,14 @@ class Endpoint:
         if method == "OPTIONS":
             await request.respond(204, b"", preflight(headers))
             return
-        if method not in _METHODS:
-            raise Refused(405, f"{method[:32]} is not a method of this endpoint", headers=_ALLOW)
         if self._open > self._max_requests:
             raise busy("Too many requests at once", 1)
         principal = self._host.nobody
         if self._gate is not None:
             scope = request.scope
             principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
+        if method not in _METHODS:
+            raise Refused(405, f"{method} is not a method of this endpoint", headers=_ALLOW)
         owner = None if self._siblings is None else self._owner(request)
         if owner is not None:
             await self._pass_on(owner, request)

@@ -4,12 +4,11 @@ Between the wire, which knows HTTP alone, and the transport, which knows message
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
 from mcpearl.transports.http1_connection import format_head
-from mcpearl.transports.http_authorizer import UNAUTHORIZED, Authorizer, Refusal
+from mcpearl.transports.http_authorizer import Authorizer, check_given, let_in
 from mcpearl.transports.http_connection import Header, HttpConnection, WireError
 from mcpearl.transports.http_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
 from mcpearl.transports.http_wire import HttpWire, origin_of, target_of
@@ -19,7 +18,6 @@ EVENTS = "text/event-stream"
 REDIRECTS = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)
 _MAX_REDIRECTS = 5
-T = TypeVar("T")
 
 
 class SessionEnded(WireError):
@@ -53,8 +51,7 @@ class HttpLink:
         if not any(name.lower() == "user-agent" for name, _ in self._given):
             self._given.append(("User-Agent", f"mcpearl/{__version__}"))
         format_head("POST", "/", self._given)  # so that a bad one is refused here
-        if authorizer and any(name.lower() == "authorization" for name, _ in self._given):
-            raise ValueError("give either `auth` or an `Authorization` header, not both")
+        check_given((name for name, _ in self._given), authorizer)
         self._authorizer = authorizer
         self.version: str | None = None
         """As the last message named it, or `initialize` agreed."""
@@ -124,29 +121,14 @@ class HttpLink:
         sent: Callable[[], None],
         held: Callable[[bool], None],
     ) -> HttpConnection:
-        """Make a request, as often as the authorizer has something new to show for it."""
-        authorizer = self._authorizer
-        if authorizer is None:
+        """Make a request, with authorization where there is somebody to give it."""
+        if self._authorizer is None:
             return await self._exchange(method, target, headers, body, sent)
-        attempt = 0
-        while True:
-            shown = authorizer.headers(method, self.wire.origin + target)
-            if not isinstance(shown, list):
-                shown = await _holding(held, shown)
-            connection = await self._exchange(method, target, headers + shown, body, sent)
-            authorizer.answered(connection.status, connection.headers)
-            if connection.status not in UNAUTHORIZED:
-                return connection
-            attempt += 1
-            refusal = Refusal(connection.status, connection.headers, shown, attempt)
-            try:
-                again = await _holding(held, authorizer.refused(refusal))
-            except BaseException:
-                connection.release()
-                raise
-            if not again:
-                return connection
-            connection.release()
+
+        def ask(shown: list[Header]) -> Awaitable[HttpConnection]:
+            return self._exchange(method, target, headers + shown, body, sent)
+
+        return await let_in(self._authorizer, method, self.wire.origin + target, ask, held)
 
     async def _exchange(
         self,
@@ -199,15 +181,6 @@ class HttpLink:
             return target_of(url) if origin_of(url) == self.wire.origin else None
         except ValueError:
             return None
-
-
-async def _holding(held: Callable[[bool], None], work: Awaitable[T]) -> T:
-    """Wait for authorization; meanwhile the clock of the request stands still."""
-    held(True)
-    try:
-        return await work
-    finally:
-        held(False)
 
 
 def kind_of(connection: HttpConnection) -> str:

@@ -27,11 +27,8 @@ class Request(Protocol):
     """All of it, where that has arrived; None where it is to be received."""
     extra: Headers
     """What every response to it has beside its own headers."""
-
-    @property
-    def scope(self) -> Scope:
-        """The request in ASGI's words."""
-        ...
+    scope: Scope
+    """The request in ASGI's words."""
 
     def receive(self) -> Awaitable[dict[str, Any]]:
         """Wait for more of the body, or for the client to leave: an event of ASGI."""
@@ -43,6 +40,14 @@ class Request(Protocol):
 
     async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
         """Give a whole response; a body is JSON."""
+        ...
+
+
+class Serving(Protocol):
+    """Whoever answers requests."""
+
+    async def serve(self, request: Request) -> None:
+        """Answer one."""
         ...
 
 

@@ -1,23 +1,42 @@
 """Several processes behind one port: whose session is whose, and the way to its owner.
 
 A connection lands at any of them, but a legacy session lives in one. Its id begins with the number of
-its owner, and a request that lands elsewhere is passed on over a socket only these processes share.
+its owner, and a request that lands elsewhere is passed on over a socket only these processes share. With
+it goes what only the first can know: how the client came, and the certificate it showed. That is
+believed at this socket (`Door`) and nowhere else.
 """
 
 import asyncio
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_connection import HttpConnection, WireError
-from mcpearl.transports.http_gate import busy
-from mcpearl.transports.http_request import Request
+from mcpearl.transports.http_gate import Scope, busy
+from mcpearl.transports.http_request import Request, Serving
 from mcpearl.transports.http_response import disconnected
 from mcpearl.transports.http_wire import HttpWire
+from mcpearl.transports.tls import tls_extension
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host"}
 )
+_ARRIVAL = b"mcpearl-arrival"
+_PASSED_ON = "mcpearl.passed_on"
+
+
+class _Arrival(Struct, frozen=True):
+    """How a request came to the process that passes it on."""
+
+    scheme: str
+    host: str
+    client: tuple[str, int] | None
+    certificate: str | None
+    """The client's own, in PEM, which TLS has verified."""
 
 
 class Siblings:
@@ -46,14 +65,16 @@ class Siblings:
         headers = [
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in request.headers.items()
-            if name.decode("latin-1") not in _HOP_BY_HOP and name != b"content-length"
+            if name.decode("latin-1") not in _HOP_BY_HOP
+            and name not in (b"content-length", _ARRIVAL)
         ]
-        scope, host = request.scope, request.headers.get(b"host", b"")
+        scope = request.scope
+        headers.append((_ARRIVAL.decode(), _told(request)))
         query = scope.get("query_string", b"").decode("latin-1")
         target = scope["path"] + (f"?{query}" if query else "")
         wire = self._wires.get(owner)
         if wire is None:
-            wire = self._wires[owner] = _SocketWire(self.paths[owner], host.decode("latin-1"))
+            wire = self._wires[owner] = _SocketWire(self.paths[owner])
         try:
             connection = await wire.acquire()
         except WireError as error:
@@ -97,16 +118,61 @@ async def _copy(connection: HttpConnection, request: Request) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+def _told(request: Request) -> str:
+    """Write down how a request came."""
+    scope = request.scope
+    shown = (scope.get("extensions") or {}).get("tls") or {}
+    chain = shown.get("client_cert_chain")
+    arrival = _Arrival(
+        scope.get("scheme", "http"),
+        request.headers.get(b"host", b"").decode("latin-1"),
+        scope.get("client"),
+        chain[0] if chain and not shown.get("client_cert_error") else None,
+    )
+    return b64encode(msgspec.json.encode(arrival)).decode()
+
+
+class Door:
+    """The endpoint as the other processes reach it: requests come in as they came to them."""
+
+    def __init__(self, endpoint: Serving) -> None:
+        self._endpoint = endpoint
+
+    async def serve(self, request: Request) -> None:
+        """Answer a request that was passed on."""
+        told = request.headers.pop(_ARRIVAL, None)
+        if told is not None:
+            _as_it_came(request, msgspec.json.decode(b64decode(told), type=_Arrival))
+        await self._endpoint.serve(request)
+
+
+def _as_it_came(request: Request, arrival: _Arrival) -> None:
+    request.headers[b"host"] = arrival.host.encode("latin-1")
+    extensions: dict[str, Any] = {_PASSED_ON: {}}
+    if arrival.certificate is not None:
+        extensions["tls"] = tls_extension(arrival.certificate)
+    request.scope = {
+        **request.scope,
+        "scheme": arrival.scheme,
+        "client": arrival.client,
+        "extensions": extensions,
+    }
+
+
+def was_passed_on(scope: Scope) -> bool:
+    """Whether another worker has let this request in, and passed it on."""
+    return _PASSED_ON in (scope.get("extensions") or ())
+
+
 class _SocketWire(HttpWire):
     """The way to a process at a Unix socket."""
 
-    def __init__(self, path: Path, host: str) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__("http://localhost")
         self._path = path
-        self._host = host
 
     async def _open(self) -> Any:
-        connection = Http1Connection(self, self._host)
+        connection = Http1Connection(self, "localhost")
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, str(self._path))
         return connection

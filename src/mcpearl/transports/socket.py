@@ -142,12 +142,12 @@ class SocketClient(SocketTransport):
 
     def __init__(self, address: Address, limits: Limits, framing: str | Framer = "newline") -> None:
         super().__init__(limits, framing)
-        self._address = address
+        self.address = address
 
     async def open(self, receiver: Receiver) -> None:
         """Connect."""
         self.receiver = receiver
-        await self._address.dial(self)
+        await self.address.dial(self)
 
     def eof_received(self) -> bool:
         """Close: a server that says nothing more is none."""

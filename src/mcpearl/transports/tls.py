@@ -45,6 +45,20 @@ def client_context(
     return context
 
 
+def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -> ssl.SSLContext:
+    """Trust whom another trusts, and the system's roots; show nobody a certificate."""
+    context = ssl.create_default_context()
+    if isinstance(tls, ssl.SSLContext):
+        authorities = b"".join(tls.get_ca_certs(binary_form=True))
+        if authorities:
+            context.load_verify_locations(cadata=authorities)
+    elif tls.ca is not None:
+        context.load_verify_locations(tls.ca)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
 def server_context(
     certificate: PathLike | None, key: PathLike | None, client_ca: PathLike | None
 ) -> ssl.SSLContext | None:
@@ -74,3 +88,15 @@ def subject_of(transport: Any) -> str | None:
     from cryptography import x509
 
     return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
+
+
+def extensions_of(transport: Any) -> dict[str, Any]:
+    """What a client showed of itself, which TLS has verified, in the words of ASGI's extension."""
+    tls = transport.get_extra_info("ssl_object")
+    der = None if tls is None else tls.getpeercert(binary_form=True)
+    return {} if der is None else {"tls": tls_extension(ssl.DER_cert_to_PEM_cert(der))}
+
+
+def tls_extension(certificate: str) -> dict[str, Any]:
+    """Tell of a client's certificate, in PEM, as ASGI's extension `tls` does."""
+    return {"client_cert_chain": [certificate], "client_cert_error": None}

@@ -12,8 +12,9 @@ from mcpearl.protocol.framing import Frame
 class Receiver(Protocol):
     """The side of a connection that takes what a transport read. It never raises.
 
-    A client's has two more, for wires that know more: `failed(request_id, error)` when the exchange
-    of one request broke, and `unsent(messages)`, before `lost`, for what was taken but never left.
+    A client's has more, for wires that know more: `failed(request_id, error)` when the exchange of one
+    request broke, `unsent(messages)`, before `lost`, for what was taken but never left, and
+    `held(request_id, holding)` when a request, or connecting (None), has to wait for authorization.
     """
 
     def received(self, frames: list[Frame]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from websockets.client import ClientProtocol
 from websockets.frames import CloseCode, Frame, Opcode
-from websockets.protocol import Side, State
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
@@ -49,17 +49,20 @@ class Beat(Struct, frozen=True):
 class MessageFramer:
     """The framing of an open WebSocket: text frames are messages."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._is_client = core.side is Side.CLIENT
+    core: Core  # once there is one: a client has it from the handshake that let it in
+
+    def __init__(self, core: Core | None = None) -> None:
+        if core is not None:
+            self.core = core
+        self._is_client = core is None
         self._begun: list[bytes] = []  # of a message in several frames
         self._is_text = False  # whether that message is text
         self.was_control = False  # whether what was read last were pings, pongs and the like
 
     def feed(self, data: bytes) -> list[Message]:
         """Take bytes as they were read; give the messages they complete."""
-        self._core.receive_data(data)
-        return self.messages(self._core.events_received())
+        self.core.receive_data(data)
+        return self.messages(self.core.events_received())
 
     def messages(self, events: Sequence[Any]) -> list[Message]:
         """Give what the application is sent of these events."""
@@ -89,7 +92,7 @@ class MessageFramer:
 
     def frame(self, message: bytes) -> bytes:
         """Give the bytes that carry `message`."""
-        core = self._core
+        core = self.core
         if core.state is not State.OPEN:
             return b""
         extensions = core.extensions if len(message) >= DEFLATE_FROM else ()
@@ -127,7 +130,7 @@ class WebSocketStream(SocketTransport):
         return len(messages)
 
     def shake_hands(self, events: Sequence[Any]) -> None:
-        """Go on with the handshake."""
+        """Go on with the handshake; a client's is over before it has the socket."""
         raise NotImplementedError
 
     def take(self, messages: list[Message]) -> None:

@@ -1,36 +1,30 @@
-"""WebSocket, the client's side: connecting, and the handshake."""
+"""WebSocket, the client's side: a stream socket that somebody had to be let in for."""
 
-import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Mapping
 
 from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidStatus
-from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.frames import CloseCode
 from websockets.uri import parse_uri
 
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.addresses import CONNECT_TIMEOUT, TcpAddress
+from mcpearl.transports.addresses import TcpAddress
+from mcpearl.transports.http_authorizer import Authorizer, check_given, let_in
+from mcpearl.transports.http_connection import Header
 from mcpearl.transports.socket import SocketClient
 from mcpearl.transports.tls import Tls, client_context
 from mcpearl.transports.transport import Receiver
-from mcpearl.transports.websocket import (
-    DEFLATE,
-    SUBPROTOCOL,
-    Beat,
-    MessageFramer,
-    WebSocketStream,
-    logger,
-)
+from mcpearl.transports.websocket import Beat, MessageFramer, WebSocketStream
+from mcpearl.transports.websocket_handshake import Handshake
 
 
 class WebSocketClient(WebSocketStream, SocketClient):
     """The client's side.
 
     >>> transport = WebSocketClient("wss://tools.example/mcp", Limits())
+
+    An `authorizer` gives what the handshake shows, always in its headers.
     """
 
     core: ClientProtocol
@@ -43,60 +37,48 @@ class WebSocketClient(WebSocketStream, SocketClient):
         headers: Mapping[str, str] | None = None,
         tls: Tls | ssl.SSLContext | None = None,
         beat: Beat | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
-        uri = parse_uri(url)
+        check_given(headers or (), authorizer)
+        self._uri = uri = parse_uri(url)
+        if authorizer is not None and uri.user_info:
+            raise ValueError("give either `auth` or a login in the address, not both")
         self.url = url
         self.beat = beat or Beat()
-        self.core = ClientProtocol(
-            uri,
-            subprotocols=[SUBPROTOCOL],
-            extensions=[ClientPerMessageDeflateFactory(**DEFLATE)],
-            max_size=limits.max_message,
-            logger=logger,
-        )
-        self._headers = dict(headers or {})
-        self._opened: asyncio.Future[None] | None = None  # there while the handshake goes on
+        self._given: list[Header] = list((headers or {}).items())
+        self._authorizer = authorizer
+        self._max_message = limits.max_message
         context = client_context(tls) if uri.secure else None
         address = TcpAddress(uri.host, uri.port, context, name=url)
-        SocketClient.__init__(self, address, limits, MessageFramer(self.core))
+        SocketClient.__init__(self, address, limits, MessageFramer())
 
     async def open(self, receiver: Receiver) -> None:
-        """Connect and shake hands."""
-        opened = self._opened = asyncio.get_running_loop().create_future()
-        await super().open(receiver)
-        request = self.core.connect()
-        for name, value in self._headers.items():
-            if name in request.headers:
-                del request.headers[name]  # a name set again is there twice
-            request.headers[name] = value
-        self.core.send_request(request)
-        self.write_own()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await opened
-        except TimeoutError:
-            self.wire.abort()
-            raise ConnectionLost(
-                f"cannot connect to {self.url}: no handshake within {CONNECT_TIMEOUT:g} s"
-            ) from None
-        except BaseException:
-            self.wire.abort()
-            raise
-        finally:
-            self._opened = None
-        self.begin_beat()
+        """Connect, be let in, and begin."""
+        self.receiver = receiver
+        handshake = await self._let_in(receiver)
+        handshake.check()
+        self.core = self.framer.core = handshake.core
+        frames = handshake.hand_over(self)
+        if not self.finished:
+            self.begin_beat()
+            self.take(self.framer.messages(frames))
 
-    def shake_hands(self, events: Sequence[Any]) -> None:
-        """Take the server's response."""
-        opened = self._opened
-        if opened is None or opened.done():
-            return
-        error = self.core.handshake_exc
-        if error is not None:
-            opened.set_exception(ConnectionLost(f"cannot connect to {self.url}: {_said(error)}"))
-        elif events:
-            opened.set_result(None)
-            self.take(self.framer.messages(events[1:]))
+    async def _let_in(self, receiver: Receiver) -> Handshake:
+        """Shake hands, as often as there is something new to show; each time on a new socket."""
+        if self._authorizer is None:
+            return await self._shake([])
+
+        def hold(holding: bool) -> None:
+            held = getattr(receiver, "held", None)
+            if held is not None:
+                held(None, holding)
+
+        url = self.url.replace("ws", "http", 1)  # the handshake is an HTTP request
+        return await let_in(self._authorizer, "GET", url, self._shake, hold)
+
+    def _shake(self, shown: list[Header]) -> Awaitable[Handshake]:
+        handshake = Handshake(self._uri, self._max_message, self.url)
+        return handshake.ask(self.address, self._given + shown)
 
     def part(self) -> None:
         """Report the end: to a client none is in order that it did not ask for."""
@@ -106,13 +88,6 @@ class WebSocketClient(WebSocketStream, SocketClient):
         self.finish(reason)
         self.wire.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Fail a handshake that was going on, too."""
-        if self._opened is not None and not self._opened.done():
-            said = "the server closed the connection before the handshake was done"
-            self._opened.set_exception(ConnectionLost(f"cannot connect to {self.url}: {said}"))
-        super().connection_lost(exc)
-
     async def close(self) -> None:
         """Say goodbye, and give the server a moment to answer it."""
         if not self.is_gone and not self.finished:
@@ -120,12 +95,3 @@ class WebSocketClient(WebSocketStream, SocketClient):
             self.send_close(CloseCode.NORMAL_CLOSURE)
             await self.until_gone(1.0)
         await super().close()
-
-
-def _said(error: Exception) -> str:
-    """What a server that refused the handshake said."""
-    if isinstance(error, InvalidStatus):
-        response = error.response
-        body = bytes(response.body or b"")[:200].decode(errors="replace").strip()
-        return f"it answered {response.status_code} {response.reason_phrase}: {body}".rstrip(": ")
-    return str(error)

@@ -16,7 +16,7 @@ from mcpearl.transports.http_gate import Gate, Refused
 from mcpearl.transports.http_origin import Place
 from mcpearl.transports.http_request import gathered
 from mcpearl.transports.socket import Reception, SocketServer
-from mcpearl.transports.tls import subject_of
+from mcpearl.transports.tls import extensions_of, subject_of
 from mcpearl.transports.websocket import (
     DEFLATE,
     SUBPROTOCOL,
@@ -53,6 +53,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
             max_size=reception.limits.max_message,
             logger=logger,
         )
+        self.core.debug = False  # it would log the headers, and tokens with them
         SocketServer.__init__(self, reception, MessageFramer(self.core))
 
     def take_in(self) -> None:
@@ -75,17 +76,24 @@ class WebSocketServer(WebSocketStream, SocketServer):
             for name, value in request.headers.raw_items()
         )
         path, _, query = request.path.partition("?")
+        scope = {
+            "type": "websocket",
+            "scheme": "ws" if self.wire.get_extra_info("ssl_object") is None else "wss",
+            "path": unquote(path),
+            "query_string": query.encode("latin-1"),
+            "headers": list(headers.items()),
+            "client": self.wire.get_extra_info("peername") or None,
+            "extensions": extensions_of(self.wire),
+        }
         try:
+            document = None if self._gate is None else self._gate.document(scope)
+            if document is not None:
+                self._show(document)
+                return
             self._place.check(unquote(path), headers)
             if self._gate is None:
                 self._accept(request, subject_of(self.wire))
                 return
-            scope = {
-                "type": "websocket",
-                "path": unquote(path),
-                "query_string": query.encode("latin-1"),
-                "headers": list(headers.items()),
-            }
             principal = self._gate.known(scope, headers)
         except Refused as refused:
             self._reject(refused)
@@ -124,6 +132,14 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self.receiver = self.reception.receive(self, principal)
         self.begin_beat()
         self.take(self.framer.feed(b""))  # what came with the request
+
+    def _show(self, document: bytes) -> None:
+        """Answer who does not want a WebSocket, but to know how to get into one."""
+        response = self.core.reject(http.HTTPStatus.OK, document.decode())
+        del response.headers["Content-Type"]
+        response.headers["Content-Type"] = "application/json"
+        response.headers["Access-Control-Allow-Origin"] = "*"
+        self._respond(response)
 
     def _reject(self, refused: Refused) -> None:
         if self.finished:

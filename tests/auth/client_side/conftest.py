@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.auth.client_side.world import Authority, Guarded, authority, guarded
+from tests.auth.logs import said_in
 
 
 @pytest.fixture
@@ -30,4 +31,4 @@ def nothing_secret_is_logged(
     if "issuer" in request.fixturenames:
         authority = request.node.funcargs["issuer"]
         for secret in authority.secrets():
-            assert secret not in caplog.text
+            assert secret not in said_in(caplog)

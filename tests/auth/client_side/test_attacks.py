@@ -18,7 +18,7 @@ from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import ClientCredentials
 from mcpearl.auth.challenge import Demand
 from mcpearl.auth.discovery import find_place
-from mcpearl.auth.web import Web
+from mcpearl.auth.web import Reach, Web
 from tests.auth.client_side.world import Authority, Guarded, authority, person, serving, visit
 
 
@@ -310,7 +310,7 @@ async def test_metadata_at_a_private_address(server: Guarded, address: str, capl
 
 async def test_a_server_elsewhere_cannot_point_at_this_machine(caplog: Any):
     trap = Trap()
-    web = Web("https://mcp.example/mcp")
+    web = Web("https://mcp.example/mcp", reach=Reach())
     for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]"):
         demand = Demand(resource_metadata=f"http://{host}:{trap.port}/metadata")
         with pytest.raises(AuthorizationFailed, match="on this machine"):

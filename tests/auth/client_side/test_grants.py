@@ -11,6 +11,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import BearerToken, ClientCredentials, EnterpriseManaged, WorkloadIdentity
+from mcpearl.auth.web import Reach
 from tests.auth.client_side.world import Authority, Guarded, authority, basic
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -245,7 +246,7 @@ async def test_nothing_of_it_is_in_what_is_shown_of_the_objects(issuer: Authorit
     methods(issuer, "client_secret_basic")
     auth = ClientCredentials("agent", client_secret="hush-hush")
     await use(server, auth)
-    session = auth.authorizer(server.url)
+    session = auth.authorizer(server.url, Reach())
     shown = repr(auth) + repr(auth._identity) + repr(session) + repr(session._token)
     assert "<Token for" in shown
     assert "hush-hush" not in shown

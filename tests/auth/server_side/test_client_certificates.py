@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from mcpearl import Client
 from mcpearl.auth import ClientCertificates, JWTVerifier
 from mcpearl.auth.tls import thumbprint
+from mcpearl.transports.tls import Tls
 from tests.auth.server_side.certificates import Authority
 from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import challenge, make_app, structured
@@ -36,13 +38,15 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @asynccontextmanager
-async def secure(authority: Authority, auth: Any) -> AsyncIterator[int]:
+async def secure(
+    authority: Authority, auth: Any, wire: str = "http", **options: Any
+) -> AsyncIterator[int]:
     certificate, key = authority.issue("localhost", "localhost", "127.0.0.1")
     port = free_port()
     app = make_app(auth=auth)
-    task = asyncio.create_task(
-        app.serve("http", port=port, certificate=certificate, key=key, client_ca=str(authority.ca))
-    )
+    ca = str(authority.ca)
+    place = {"port": port, "certificate": certificate, "key": key, "client_ca": ca}
+    task = asyncio.create_task(app.serve(wire, **place, **options))
     try:
         while True:
             try:
@@ -129,3 +133,31 @@ async def test_a_token_bound_to_a_certificate(authority: Authority, issuer: Issu
             assert answer.status == status
             if status == 401:
                 assert "client certificate" in challenge(answer)[1]["error_description"]
+
+
+async def test_granian_cannot_tell_certificates(authority: Authority) -> None:
+    """It would ask for them and keep who showed which to itself, so it is refused at the start."""
+    certificate, key = authority.issue("localhost", "localhost")
+    place: dict[str, Any] = {"port": free_port(), "certificate": certificate, "key": key}
+    with pytest.raises(ValueError, match=r'granian does not tell.*server="uvicorn"'):
+        await make_app().serve("http", server="granian", client_ca=str(authority.ca), **place)
+    with pytest.raises(ValueError, match="granian does not tell"):
+        await make_app(auth=ClientCertificates()).serve("http", server="granian", **place)
+    with pytest.raises(ValueError, match="granian does not tell"):
+        await make_app().serve("http", server="granian", auth=ClientCertificates(), **place)
+
+
+@pytest.mark.parametrize(("wire", "options"), [("ws", {}), ("http", {"websocket": "/"})])
+async def test_a_websocket_is_told_certificates_too(
+    authority: Authority, wire: str, options: dict[str, Any]
+) -> None:
+    auth = ClientCertificates(scopes={"CN=worker": ["notes:write"]})
+    mine, my_key = authority.issue("worker")
+    tls = Tls(ca=authority.ca, certificate=mine, key=my_key)
+    async with (
+        secure(authority, auth, wire, **options) as port,
+        Client(f"wss://127.0.0.1:{port}/", tls=tls) as client,
+    ):
+        who = (await client.call_tool("whoami")).structured_content
+        assert (who["subject"], who["scopes"]) == ("CN=worker", ["notes:write"])
+        assert (await client.call_tool("write")).structured_content == {"result": "written"}

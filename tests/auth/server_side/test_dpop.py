@@ -9,6 +9,7 @@ import pytest
 
 from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnavailable
 from mcpearl.auth.dpop_proof import ProofChecker, same_place
+from mcpearl.auth.proof_memory import OwnProofs
 from tests.auth.server_side.issuer import AUDIENCE, Issuer, KeyPair, unsigned
 from tests.auth.server_side.protected import as_bearer, challenge, make_app, structured
 from tests.transports.raw_http import Raw, Response, serving
@@ -183,7 +184,7 @@ async def test_a_proof_may_need_this_servers_nonce(issuer: Issuer, key: KeyPair)
 
 
 async def test_a_nonce_ends(monkeypatch: pytest.MonkeyPatch, key: KeyPair) -> None:
-    proofs = ProofChecker(max_age=1e6, nonces=b"secret", max_remembered=100)
+    proofs = ProofChecker(max_age=1e6, nonces=b"secret", memory=OwnProofs(100))
     nonce = proofs.nonce()
     url = "https://mcp.example/mcp"
 
@@ -211,7 +212,7 @@ async def test_too_few_scopes_are_told_in_the_same_scheme(
 async def test_what_is_remembered_is_bounded_and_forgotten(key: KeyPair) -> None:
     """At the bound nothing is forgotten early: that would let a proof be used twice."""
     url, thumbprint = "https://mcp.example/mcp", key.thumbprint
-    proofs = ProofChecker(max_age=2.5, nonces=None, max_remembered=40)
+    proofs = ProofChecker(max_age=2.5, nonces=None, memory=OwnProofs(40))
     made = [key.proof("token", url).encode() for _ in range(10)]
     for proof in made:
         proofs.check(proof, "POST", url, "token", thumbprint)

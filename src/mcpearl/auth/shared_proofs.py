@@ -1,0 +1,77 @@
+"""The proofs that several workers have seen, in memory they share: each is good once at all of them.
+
+The table is made before the workers are forked, and is there as long as any of them: a worker that dies
+takes nothing along. It has a fixed number of buckets. Where a proof belongs is decided by a hash with a
+secret, so nobody can aim at a bucket; who looks into one locks it, and a lock goes with its process.
+"""
+
+import fcntl
+import mmap
+import struct
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from os import urandom
+
+from mcpearl.auth.proof_memory import too_many, used_before
+from mcpearl.auth.verifier import VerifierUnavailable
+
+_SLOT = struct.Struct("=16s8sd")  # the proof, its key, and when it may be forgotten
+_BUCKET = 64  # slots that are looked through for each proof
+_ROOM = 2  # slots for each proof to be remembered: buckets do not fill evenly
+_OF_ONE_KEY = _BUCKET // 4
+_TRIES = 250  # for a lock that another process has, as a rule for microseconds
+_PAUSE = 0.001  # seconds between them
+
+
+class SharedProofs:
+    """The memory of all processes forked from the one that made this."""
+
+    def __init__(self, max_remembered: int) -> None:
+        self._buckets = max(1, -(-_ROOM * max_remembered // _BUCKET))
+        self._size = _BUCKET * _SLOT.size  # bytes of a bucket
+        self._table = mmap.mmap(-1, self._buckets * self._size)  # takes memory as it is used
+        self._locks = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the table)
+        self._secret = urandom(32)
+
+    def note(self, thumbprint: str, id: str, until: float) -> None:
+        """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
+        proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16, key=self._secret).digest()
+        key = blake2b(thumbprint.encode(), digest_size=8, key=self._secret).digest()
+        bucket = int.from_bytes(proof[:8], "big") % self._buckets
+        with self._locked(bucket):
+            self._put(bucket * self._size, proof, key, until)
+
+    def _put(self, start: int, proof: bytes, key: bytes, until: float) -> None:
+        now = time.time()
+        free, of_key = -1, 0
+        slots = _SLOT.iter_unpack(self._table[start : start + self._size])
+        for number, (known, owner, end) in enumerate(slots):
+            if end < now:
+                free = number if free < 0 else free
+            elif known == proof:
+                raise used_before()
+            else:
+                of_key += owner == key
+        if free < 0 or of_key >= _OF_ONE_KEY:
+            raise too_many()
+        _SLOT.pack_into(self._table, start + free * _SLOT.size, proof, key, until)
+
+    @contextmanager
+    def _locked(self, bucket: int) -> Iterator[None]:
+        """Keep the others out of a bucket. One that was stopped inside must not stop the rest."""
+        for _ in range(_TRIES):
+            try:
+                fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)
+            except (BlockingIOError, PermissionError):
+                time.sleep(_PAUSE)
+            else:
+                break
+        else:
+            raise VerifierUnavailable("the memory of DPoP proofs is locked by another worker")
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, bucket)

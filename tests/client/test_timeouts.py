@@ -109,7 +109,7 @@ async def test_but_not_more_than_the_maximum() -> None:
         await eventually(lambda: peer.asked("tools/call"))
         clock = asyncio.ensure_future(ticking(peer, peer.asked("tools/call")[0]["id"], 0.02))
         with pytest.raises(RequestTimeout, match="maximum"):
-            await asyncio.wait_for(calling, 20)
+            await asyncio.wait_for(calling, 30)
         clock.cancel()
     assert peer.asked("notifications/cancelled")
 
@@ -122,7 +122,7 @@ async def test_progress_of_others_gives_nothing() -> None:
         )
         clock = asyncio.ensure_future(ticking(peer, "another", 0.02))
         with pytest.raises(RequestTimeout):
-            await asyncio.wait_for(calling, 20)
+            await asyncio.wait_for(calling, 30)
         clock.cancel()
 
 
@@ -143,7 +143,7 @@ async def test_the_handler_of_a_real_server_is_stopped() -> None:
         async with Client(app, protocol=protocol) as client:
             with pytest.raises(RequestTimeout):
                 await client.call_tool("wait", timeout=0.05)
-            await asyncio.wait_for(stopped.wait(), 10)
+            await asyncio.wait_for(stopped.wait(), 30)
 
 
 async def test_a_process_is_told_too(tmp_path: Path) -> None:

@@ -235,12 +235,12 @@ async def test_roots(connect: Connect):
     async with connect(roots=lambda: roots, on_log=logs.put_nowait) as client:
         result = await client.call_tool("get-roots-list")
         assert "(1 total)" in text_of(result) and "file:///srv/demo" in text_of(result)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while "1 root(s)" not in str((await logs.get()).data):
                 pass
         roots.append("file:///srv/more")
         client.notify_roots_changed()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while "2 root(s)" not in str((await logs.get()).data):
                 pass
         assert "file:///srv/more" in text_of(await client.call_tool("get-roots-list"))
@@ -274,7 +274,7 @@ async def test_subscription(connect: Connect):
         await client.subscribe(f"{TEXT}/2")
         await client.unsubscribe(f"{TEXT}/1")
         await client.call_tool("toggle-subscriber-updates")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await heard.get() == f"{TEXT}/2"
         await client.call_tool("toggle-subscriber-updates")
 

@@ -213,7 +213,7 @@ async def test_elicitation_by_url():
         LEGACY[-1], elicitation=visit, on_notification=completed.put_nowait
     ) as client:
         assert text_of(await client.call_tool("pay")) == "accept"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             notice = await completed.get()
     assert (asked[0].mode, asked[0].url) == ("url", "https://pay.example/42")
     assert notice.method == "notifications/elicitation/complete"
@@ -284,13 +284,13 @@ async def test_legacy_subscription_and_list_changes():
     async with connect(LEGACY[-1], on_notification=heard.put_nowait) as client:
         await client.subscribe(NOTE)
         await client.call_tool("write", {"text": "second"})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             notice = await heard.get()
         assert notice.method == "notifications/resources/updated" and notice.params.uri == NOTE
         assert (await client.read_resource(NOTE)).contents[0].text == "second"
         await client.unsubscribe(NOTE)
         await client.call_tool("grow")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             notice = await heard.get()
         assert notice.method == "notifications/tools/list_changed"
         assert "grown" in [tool.name async for tool in client.tools()]
@@ -300,7 +300,7 @@ async def test_modern_subscription_and_list_changes():
     async with connect(MODERN) as client:
         async with (
             client.listen(tools=True, resources=[NOTE]) as changes,
-            asyncio.timeout(5),
+            asyncio.timeout(30),
         ):
             assert changes.granted is not None
             assert changes.granted.tools_list_changed
@@ -318,7 +318,7 @@ async def test_modern_subscription_by_the_legacy_words():
     async with connect(MODERN, on_notification=heard.put_nowait) as client:
         await client.subscribe(NOTE)
         await client.call_tool("write", {"text": "second"})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             notice = await heard.get()
         assert notice.method == "notifications/resources/updated" and notice.params.uri == NOTE
         await client.unsubscribe(NOTE)

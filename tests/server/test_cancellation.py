@@ -30,7 +30,7 @@ async def test_an_async_handler_is_cancelled(version: str) -> None:
         id = client.request("tools/call", CALL)
         await asyncio.sleep(0.01)
         client.cancel(id)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
         assert await client.silence() == []
         assert not app.unwinding
 
@@ -54,10 +54,10 @@ async def test_a_plain_handler_can_look(version: str) -> None:
 
     async with wire(app, version) as client:
         id = client.request("tools/call", CALL, token=1)
-        assert await asyncio.to_thread(started.wait, 5)
+        assert await asyncio.to_thread(started.wait, 30)
         await client.next()
         client.cancel(id)
-        assert await asyncio.to_thread(ended.wait, 5)
+        assert await asyncio.to_thread(ended.wait, 30)
         await client.silence()
         assert await client.silence() == []
 
@@ -86,7 +86,7 @@ async def test_a_handler_that_will_not_be_cancelled_is_not_heard(version: str, t
         id = client.request("tools/call", CALL, token=1)
         await asyncio.sleep(0.01)
         client.cancel(id)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
         await asyncio.sleep(0.02)
         assert await client.silence() == []
 
@@ -136,7 +136,7 @@ async def test_a_call_can_be_cancelled_before_it_began(version: str) -> None:
 
     @app.tool
     def wait() -> str:
-        let_go.wait(10)
+        let_go.wait(60)
         return "done"
 
     @app.tool
@@ -193,12 +193,12 @@ async def test_a_client_that_gives_up_tells(version: str) -> None:
     async with Client(app, protocol=version) as client:
         with pytest.raises(RequestTimeout):
             await client.call_tool("wait", timeout=0.05)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
         task: asyncio.Task[Any] = asyncio.create_task(client.call_tool("wait"))
         ended.clear()
         await asyncio.sleep(0.02)
         task.cancel()
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
 
 
 async def test_a_handler_that_cancels_itself_is_a_failure() -> None:

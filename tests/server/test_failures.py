@@ -227,7 +227,7 @@ async def test_a_backlog_that_is_full_is_a_clear_error() -> None:
     app = Server("busy", threads=1)
     app._pool.backlog = 2
     let_go = threading.Event()
-    app.add_tool(lambda: let_go.wait(10), name="wait")
+    app.add_tool(lambda: let_go.wait(60), name="wait")
     async with wire(app) as client:
         ids = [client.request("tools/call", {"name": "wait", "arguments": {}}) for _ in range(2)]
         await asyncio.sleep(0.05)  # one has a thread now
@@ -243,7 +243,7 @@ async def test_a_backlog_that_is_full_is_a_clear_error() -> None:
 async def test_async_calls_are_never_behind_blocking_ones() -> None:
     app = Server("busy", threads=1)
     let_go = threading.Event()
-    app.add_tool(lambda: let_go.wait(10), name="wait")
+    app.add_tool(lambda: let_go.wait(60), name="wait")
 
     @app.tool
     async def quick(ctx: Context) -> str:

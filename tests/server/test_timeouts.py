@@ -43,7 +43,7 @@ async def test_a_plain_tool_is_answered_for_and_can_see_it(version: str) -> None
 
     async with wire(app, version) as client:
         assert "did not finish" in text_of(await client.call("slow"))
-        assert await asyncio.to_thread(saw.wait, 5)
+        assert await asyncio.to_thread(saw.wait, 30)
         assert await client.silence() == []
 
 

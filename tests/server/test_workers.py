@@ -56,7 +56,7 @@ def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
         if process.poll() is None:
             process.terminate()
         try:
-            process.wait(15)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -175,7 +175,7 @@ async def test_a_signal_lets_calls_finish_and_leaves_nobody(tmp_path: Path) -> N
             await asyncio.sleep(0.3)
             running.process.terminate()
             assert (await call).content[0].text == "done"
-        assert await asyncio.to_thread(running.process.wait, 10) == 0
+        assert await asyncio.to_thread(running.process.wait, 30) == 0
         assert not [worker for worker in workers if worker.is_running()]
 
 
@@ -183,13 +183,13 @@ async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
         workers = running.workers
         running.process.kill()
-        gone, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+        gone, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
         assert not alive and len(gone) == WORKERS
 
 
 def test_a_server_that_cannot_start_says_so_and_ends(tmp_path: Path) -> None:
     with started(tmp_path, "--broken") as running:
-        _, said = running.process.communicate(timeout=20)
+        _, said = running.process.communicate(timeout=30)
     assert running.process.returncode == 1
     assert "before it was up" in said
     assert "ZeroDivisionError" in said

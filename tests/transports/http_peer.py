@@ -144,7 +144,7 @@ class HttpPeer:
         return [request for request in self.requests if name in (request.rpc, request.method)]
 
     async def until_asked(self, name: str, times: int = 1) -> list[Request]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.asked(name)) < times:
                 await asyncio.sleep(0.005)
         return self.asked(name)
@@ -259,7 +259,7 @@ class Listener:
     def writable(self, flowing: bool) -> None:
         raise AssertionError("there is nothing to hold back")
 
-    async def until(self, happened: Callable[[], Any], seconds: float = 5) -> None:
+    async def until(self, happened: Callable[[], Any], seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
             while not happened():
                 self._news.clear()

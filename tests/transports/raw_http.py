@@ -15,7 +15,7 @@ MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 EVERYTHING: dict[str, Any] = {"sampling": {}, "roots": {}, "elicitation": {"form": {}, "url": {}}}
 BOTH = "application/json, text/event-stream"
-HANGS = 10.0  # seconds after which a test that waits gives up
+HANGS = 30.0  # seconds after which a test that waits gives up
 
 Headers = dict[str, str | None]
 

@@ -39,7 +39,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
-SECONDS = 5
+SECONDS = 30
 MODULE = "mcpearl.transports.http2_connection"
 
 

@@ -27,7 +27,7 @@ async def node(certificate: Path, settings: str = "{}") -> AsyncIterator[HttpWir
     )
     assert process.stdout is not None
     assert process.stdin is not None
-    port = int(await asyncio.wait_for(process.stdout.readline(), 20))
+    port = int(await asyncio.wait_for(process.stdout.readline(), 30))
     wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
     try:
         yield wire

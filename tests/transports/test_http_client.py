@@ -205,7 +205,7 @@ async def test_a_stream_that_stays_open_after_the_answer_is_closed(peer: HttpPee
     async def stream(request: Request) -> None:
         await request.stream()
         await request.event_result(CALLED)
-        await asyncio.wait_for(request.gone.wait(), 5)
+        await asyncio.wait_for(request.gone.wait(), 30)
         closed.append(request)
 
     async with wired(peer) as (wire, heard):
@@ -608,7 +608,7 @@ async def test_giving_up_a_modern_request_closes_its_response(peer: HttpPeer, be
         await peer.until_asked("tools/call")
         await asyncio.sleep(0.02)
         wire.send(notification("notifications/cancelled", requestId=1))
-        await asyncio.wait_for(told.wait(), 2)
+        await asyncio.wait_for(told.wait(), 30)
         wire.send(notification("notifications/cancelled", requestId=1))
         wire.send(notification("notifications/cancelled", requestId=77))
         await asyncio.sleep(0.02)
@@ -631,7 +631,7 @@ async def test_giving_up_a_legacy_request_is_said(peer: HttpPeer) -> None:
         wire.send(request(1, "tools/call", name="x"))
         await peer.until_asked("tools/call")
         wire.send(notification("notifications/cancelled", requestId=1))
-        await asyncio.wait_for(told.wait(), 2)
+        await asyncio.wait_for(told.wait(), 30)
         assert not wire._exchanges
     (cancelled,) = peer.asked("notifications/cancelled")
     assert cancelled.message["params"] == {"requestId": 1}
@@ -860,7 +860,7 @@ async def test_what_the_server_says_on_its_own(peer: HttpPeer) -> None:
         await heard.until(lambda: len(heard.messages) == 2)
         assert heard.messages[-1]["method"] == "roots/list"
         wire.send(b'{"jsonrpc":"2.0","id":9,"result":{"roots":[]}}')
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             while not any("result" in each.message for each in peer.requests):
                 await asyncio.sleep(0.01)
     answer = next(each for each in peer.requests if "result" in each.message)
@@ -1201,7 +1201,7 @@ async def test_a_client_that_gives_up_waiting(peer: HttpPeer) -> None:
     async with Client(HttpTransport(peer.url, Limits())) as client:
         with pytest.raises(TimeoutError):
             await client.call_tool("x", timeout=0.1)
-        await asyncio.wait_for(told.wait(), 2)
+        await asyncio.wait_for(told.wait(), 30)
 
 
 async def test_a_call_that_broke_is_an_error_of_that_call(peer: HttpPeer) -> None:

@@ -195,7 +195,7 @@ async def test_a_question_that_leads_to_a_page(address: Address) -> None:
         on_notification=completed.put_nowait,
     ) as client:
         assert text_of(await client.call_tool("pay")) == "accept"
-        notice = await asyncio.wait_for(completed.get(), 5)
+        notice = await asyncio.wait_for(completed.get(), 30)
     assert notice.method == "notifications/elicitation/complete"
     assert notice.params.elicitation_id == "pay-42"
 
@@ -220,7 +220,7 @@ async def test_notices_on_the_standing_stream(address: Address) -> None:
     ) as client:
         await asyncio.sleep(0.2)  # for the stream to stand
         await client.call_tool("write", {"text": "second"})
-        await asyncio.wait_for(told.wait(), 5)
+        await asyncio.wait_for(told.wait(), 30)
 
 
 async def test_notices_of_a_subscription(address: Address) -> None:
@@ -229,7 +229,7 @@ async def test_notices_of_a_subscription(address: Address) -> None:
         client.listen(resources=[NOTE]) as changes,
     ):
         await client.call_tool("write", {"text": "third"})
-        notice = await asyncio.wait_for(anext(changes), 5)
+        notice = await asyncio.wait_for(anext(changes), 30)
         assert notice.params.uri == NOTE
         await client.call_tool("add", {"a": 1, "b": 1})
 

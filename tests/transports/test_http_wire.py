@@ -175,7 +175,7 @@ async def test_leaving_a_body_unread_closes_the_connection() -> None:
         connection.send("GET", "/", [])
         await connection.answered()
         connection.release()
-        await asyncio.wait_for(peer.requests[0].gone.wait(), 2)
+        await asyncio.wait_for(peer.requests[0].gone.wait(), 30)
         assert not wire._kept
 
 

@@ -91,7 +91,7 @@ async def test_who_leaves_before_leaves_nothing_behind(issuer: Issuer) -> None:
             answer = await caller.post(body, headers)
             await answer.next()
             answer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while app.subscriptions.counts()["tools"]:
                 await asyncio.sleep(0.02)
         (solo,) = app.connections
@@ -110,6 +110,6 @@ async def test_a_websocket_is_closed(issuer: Issuer, monkeypatch: pytest.MonkeyP
             await socket.send(json.dumps(message("tools/list", {"_meta": meta()})))
             assert "result" in json.loads(await socket.recv())
             with pytest.raises(websockets.ConnectionClosed):
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(30):
                     while True:
                         await socket.recv()

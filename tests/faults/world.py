@@ -92,6 +92,10 @@ class ServerProcess:
 
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + PATIENCE
+        while ") T " not in Path(f"/proc/{self.pid}/stat").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -17,7 +17,8 @@ from mcpearl.server.wires import Http
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_wire import HttpWire, tls_context
 from mcpearl.transports.tls import Tls
-from tests.transports.raw_http import free_port, modern, serving
+from tests.ports import free_port
+from tests.transports.raw_http import modern, serving
 
 ERAS = ["2026-07-28", "2025-11-25"]
 

@@ -8,7 +8,8 @@ import mcpearl
 from mcpearl import Client, Http, Server, Tcp, Unix, WebSocket
 from mcpearl.server.wires import named
 from tests.client.peers import eventually
-from tests.transports.raw_http import Raw, free_port
+from tests.ports import free_port
+from tests.transports.raw_http import Raw
 from tests.transports.suite_server import make_app
 from tests.transports.wires import serving
 

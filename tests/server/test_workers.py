@@ -15,7 +15,8 @@ import pytest
 
 from mcpearl import Client, Server
 from mcpearl.types.elicitation import ElicitResult
-from tests.transports.raw_http import HANGS, Raw, free_port
+from tests.ports import free_port
+from tests.transports.raw_http import HANGS, Raw
 
 SERVER = Path(__file__).with_name("worker_server.py")
 WORKERS = 3

@@ -11,6 +11,7 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client import HttpTransport
+from tests.ports import free_port
 
 EVERYTHING = {
     "tools": {"listChanged": True},
@@ -113,6 +114,7 @@ class HttpPeer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int, tls: ssl.SSLContext | None) -> None:
+        port = port or free_port()  # which may be taken again after it was given up
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
 

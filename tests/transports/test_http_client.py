@@ -17,6 +17,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_client import HttpTransport
 from mcpearl.types.tools import Tool
+from tests.ports import free_port
 from tests.transports.http_peer import (
     HttpPeer,
     Listener,
@@ -308,8 +309,8 @@ async def test_a_refusal_says_how_to_get_in_and_when_to_come_back(peer: HttpPeer
 # Connections that fail
 
 
-async def test_nobody_there(unused_tcp_port: int) -> None:
-    transport = HttpTransport(f"http://127.0.0.1:{unused_tcp_port}/mcp", Limits())
+async def test_nobody_there() -> None:
+    transport = HttpTransport(f"http://127.0.0.1:{free_port()}/mcp", Limits())
     with pytest.raises(ConnectionLost, match="cannot connect to http") as caught:
         await transport.open(Listener())
     assert not caught.value.maybe_executed

@@ -544,7 +544,7 @@ async def test_it_stands_under_a_path_of_another_application() -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    from tests.transports.raw_http import free_port
+    from tests.ports import free_port
 
     app = make_app()
     inner = app.asgi(path="/")

@@ -23,9 +23,9 @@ from mcpearl.client.targets import ReachOptions, find_route
 from mcpearl.protocol.framing import ContentLengthFramer
 from mcpearl.transports.ports import bind_port
 from tests.client.peers import eventually
+from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN, meta
 from tests.transports.certificates import Authority
-from tests.transports.raw_http import free_port
 from tests.transports.suite_server import make_app
 from tests.transports.test_suite import Ear
 from tests.transports.wires import serving

@@ -21,8 +21,8 @@ from mcpearl.transports.http_gate import Refused
 from mcpearl.transports.websocket import Beat
 from mcpearl.transports.websocket_client import WebSocketClient
 from tests.client.peers import DISCOVERED, eventually
+from tests.ports import free_port
 from tests.server.wire import HANGS, meta
-from tests.transports.raw_http import free_port
 from tests.transports.suite_server import make_app
 from tests.transports.wires import serving
 

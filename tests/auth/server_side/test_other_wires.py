@@ -16,7 +16,8 @@ from tests.auth.server_side.certificates import Authority
 from tests.auth.server_side.issuer import Issuer, KeyPair
 from tests.auth.server_side.protected import bearer, make_app
 from tests.auth.server_side.test_dpop import bound, protect
-from tests.transports.raw_http import free_port, message, meta, serving
+from tests.ports import free_port
+from tests.transports.raw_http import message, meta, serving
 
 READER = "reader-0123456789abc"
 WRITER = "writer-0123456789abc"

@@ -11,7 +11,8 @@ import pytest
 from tests.auth.server_side.issuer import Issuer, KeyPair
 from tests.auth.server_side.protected import as_bearer, bearer, challenge, structured
 from tests.auth.server_side.test_dpop import bound, call, url_of
-from tests.transports.raw_http import Raw, free_port, modern
+from tests.ports import free_port
+from tests.transports.raw_http import Raw, modern
 
 ROOT = Path(__file__).parents[3]
 

@@ -55,8 +55,8 @@ async def test_a_peer_that_does_not_answer_is_dead() -> None:
 
 async def test_a_peer_that_talks_is_left_alone() -> None:
     peer = Peer(answers=False)
-    watch = Watch(asyncio.get_running_loop(), peer, Keepalive(interval=0.2, patience=0.05))
-    for _ in range(100):
+    watch = Watch(asyncio.get_running_loop(), peer, Keepalive(interval=1.0, patience=0.05))
+    for _ in range(300):
         peer.heard = True
         await asyncio.sleep(0.005)
     watch.stop()

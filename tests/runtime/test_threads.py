@@ -52,12 +52,13 @@ async def test_what_would_end_a_loop_does_not(raised: BaseException, arrives: An
 async def test_never_more_threads_than_allowed() -> None:
     pool = ThreadPool(3)
     names: set[int] = set()
+    all_there = threading.Barrier(3)
 
     def work() -> None:
         names.add(threading.get_ident())
-        time.sleep(0.002)
+        all_there.wait(30)
 
-    await asyncio.gather(*(pool.run(work) for _ in range(100)))
+    await asyncio.gather(*(pool.run(work) for _ in range(99)))
     assert len(names) == 3
 
 
@@ -65,8 +66,8 @@ async def test_threads_are_started_as_needed_only() -> None:
     pool = ThreadPool(10)
     for _ in range(20):
         await pool.run(lambda: None)
-        await asyncio.sleep(0.001)
-    assert pool._threads <= 2
+        await until(lambda: pool._idle == pool._threads)
+    assert pool._threads == 1
 
 
 async def test_a_full_backlog_is_refused() -> None:

@@ -352,7 +352,10 @@ def test_the_hard_limit_is_a_clear_error() -> None:
                 for id in range(8)
             )
         )
-        time.sleep(0.2)
+        for _ in range(8):
+            question = server.next()
+            assert question is not None
+            assert question["method"] == "elicitation/create"
         server.send(
             *(
                 {"jsonrpc": "2.0", "id": f"b{id}", "method": "tools/call", "params": ask}

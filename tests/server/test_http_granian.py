@@ -210,12 +210,13 @@ async def test_streams_end_in_order(marks: Marks, certificate: Path) -> None:
 
 SCRIPT = """
 import asyncio, sys
-from mcpearl import Server
+from mcpearl import Context, Server
 
 app = Server("of a process")
 
 @app.tool
-async def wait(seconds: float) -> str:
+async def wait(seconds: float, ctx: Context) -> str:
+    await ctx.progress(1)
     await asyncio.sleep(seconds)
     return "waited"
 
@@ -235,17 +236,20 @@ async def test_a_signal_lets_calls_finish(tmp_path: Path, certificate: Path, sto
     )
     try:
         mine = client(f"https://127.0.0.1:{port}/mcp", certificate, http2=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await mine.__aenter__()
                     break
                 except ConnectionLost:
                     await asyncio.sleep(0.05)
-        call = asyncio.ensure_future(text(mine, "wait", seconds=0.6))
-        await asyncio.sleep(0.3)
+        begun = asyncio.Event()
+        call = asyncio.ensure_future(
+            mine.call_tool("wait", {"seconds": 0.6}, on_progress=lambda _: begun.set())
+        )
+        await asyncio.wait_for(begun.wait(), 30)
         process.send_signal(stop)
-        assert await asyncio.wait_for(call, 30) == "waited"
+        assert (await asyncio.wait_for(call, 30)).content[0].text == "waited"
         output, _ = await asyncio.to_thread(process.communicate, timeout=30)
         await mine.__aexit__(None, None, None)
         assert process.returncode == 0

@@ -81,8 +81,14 @@ async def pids(crew: Crew, count: int, **options: Any) -> set[int]:
 
 async def test_modern_calls_are_answered_by_any_worker(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
-        answered = await pids(running, 40)
-        assert len(answered) > 1
+        (first,) = await pids(running, 1)
+        os.kill(first, signal.SIGSTOP)  # so that another has to answer
+        try:
+            others = await pids(running, 10)
+        finally:
+            os.kill(first, signal.SIGCONT)
+        assert first not in others
+        answered = others | await pids(running, 10)
         assert answered <= {worker.pid for worker in running.workers}
 
 
@@ -172,8 +178,11 @@ async def test_a_signal_lets_calls_finish_and_leaves_nobody(tmp_path: Path) -> N
     async with crew(tmp_path) as running:
         workers = running.workers
         async with Client(running.url) as client:
-            call = asyncio.create_task(client.call_tool("slow", {"seconds": 1.0}))
-            await asyncio.sleep(0.3)
+            begun = asyncio.Event()
+            call = asyncio.create_task(
+                client.call_tool("slow", {"seconds": 1.0}, on_progress=lambda _: begun.set())
+            )
+            await asyncio.wait_for(begun.wait(), HANGS)
             running.process.terminate()
             assert (await call).content[0].text == "done"
         assert await asyncio.to_thread(running.process.wait, 30) == 0

@@ -1,6 +1,7 @@
 """Finding out what a server speaks, and remembering it."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,22 @@ async def test_initialize_that_is_never_answered_fails_and_is_not_cancelled() ->
     with pytest.raises(TimeoutError, match="initialize"):
         await client.connect()
     assert not peer.asked("notifications/cancelled")  # the specification forbids it
+
+
+async def test_a_server_that_goes_as_the_probe_times_out_is_lost() -> None:
+    """Both in one turn of the loop: there is nobody left to say `initialize` to."""
+    peer = Peer()
+
+    def say_nothing_and_go(message: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.06, target._end)  # the probe has half of the time to connect
+        loop.call_soon(time.sleep, 0.1)
+
+    peer["server/discover"] = say_nothing_and_go
+    target = await peer.target()
+    with pytest.raises(ConnectionLost):
+        await Client(target, connect_timeout=0.1).connect()
+    assert not peer.asked("initialize")
 
 
 async def test_initialize_given_up_by_the_caller_is_not_cancelled_either() -> None:

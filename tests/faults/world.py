@@ -28,7 +28,7 @@ from .proxy import FaultProxy, Place
 HERE = Path(__file__).parent
 QUICK = Reconnect(delays=(0.02, 0.05, 0.1))
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
-PATIENCE = 30.0  # seconds after which a test fails instead of waiting on
+PATIENCE = 60.0  # seconds after which a test fails instead of waiting on
 
 
 class ServerProcess:

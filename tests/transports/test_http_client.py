@@ -17,6 +17,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_client import HttpTransport
 from mcpearl.types.tools import Tool
+from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.transports.http_peer import (
     HttpPeer,
@@ -212,9 +213,8 @@ async def test_a_stream_that_stays_open_after_the_answer_is_closed(peer: HttpPee
     async with wired(peer) as (wire, heard):
         wire.send(modern_request(1, "tools/call", name="x"))
         await heard.answer(1)
-        await asyncio.sleep(0.4)
-        assert closed
-        assert not wire._exchanges
+        await eventually(lambda: closed)
+        await eventually(lambda: not wire._exchanges)
 
 
 async def test_a_batch_is_passed_on_as_it_is(peer: HttpPeer) -> None:
@@ -335,7 +335,7 @@ async def test_a_server_that_went_away_and_came_back() -> None:
             wire.send(modern_request(1, "tools/call", name="x"))
             await heard.answer(1)
             await first.stop()
-            await asyncio.sleep(0.02)
+            await eventually(lambda: not wire._link.wire._kept)
             wire.send(modern_request(2, "tools/call", name="x"))
             failure = await heard.failure(2)
             assert "cannot connect" in str(failure)
@@ -433,7 +433,7 @@ async def test_an_idle_connection_closed_by_the_server_is_not_used(peer: HttpPee
         for id in range(5):
             wire.send(modern_request(id, "tools/call", name="x"))
             await heard.answer(id)
-            await asyncio.sleep(0.02)
+            await eventually(lambda: not wire._exchanges and not wire._link.wire._kept)
     assert peer.connections == 5
 
 
@@ -447,7 +447,7 @@ async def test_a_server_that_speaks_unasked_is_dropped(peer: HttpPeer) -> None:
         for id in (1, 2):
             wire.send(modern_request(id, "tools/call", name="x"))
             assert (await heard.answer(id))["result"] == CALLED
-            await asyncio.sleep(0.02)
+            await eventually(lambda: not wire._exchanges and not wire._link.wire._kept)
     assert peer.connections == 2
 
 
@@ -502,9 +502,12 @@ async def test_an_endless_stream_is_read_only_as_fast_as_it_is_taken(peer: HttpP
         wire.send(modern_request(1, "tools/call", name="x"))
         await heard.until(lambda: len(heard.messages) > 10)
         wire.pause()
-        await asyncio.sleep(0.3)
-        seen, before = len(heard.messages), written
-        await asyncio.sleep(0.2)
+        before = 0
+        async with asyncio.timeout(30):
+            while before != (before := written):
+                await asyncio.sleep(0.2)
+        seen = len(heard.messages)
+        await asyncio.sleep(0.1)
         assert written == before
         assert len(heard.messages) == seen
         wire.resume()
@@ -513,12 +516,16 @@ async def test_an_endless_stream_is_read_only_as_fast_as_it_is_taken(peer: HttpP
 
 async def test_only_so_many_requests_at_once(peer: HttpPeer) -> None:
     running = most = 0
+    all_there = asyncio.Event()
 
     @peer.on("tools/call")
     async def slow(request: Request) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 4:
+            all_there.set()
+        await all_there.wait()
         await asyncio.sleep(0.01)
         running -= 1
         await request.result(CALLED)
@@ -660,9 +667,7 @@ async def test_giving_up_a_request_that_has_not_left(peer: HttpPeer) -> None:
         wire.send(notification("notifications/cancelled", requestId=1))
         gate.set()
         await heard.answer(4)
-        await asyncio.sleep(0.01)
-        assert not wire._exchanges
-        assert not wire._unsent
+        await eventually(lambda: not wire._exchanges and not wire._unsent)
     assert [each.message["id"] for each in peer.asked("tools/call")] == [1, 4]
     assert len(peer.asked("notifications/cancelled")) == 1
 
@@ -1069,8 +1074,7 @@ async def test_giving_up_while_waiting_to_resume(peer: HttpPeer) -> None:
         await asyncio.sleep(0.05)
         wire.send(notification("notifications/cancelled", requestId=1))
         await peer.until_asked("notifications/cancelled")
-        await asyncio.sleep(0.05)
-        assert not wire._exchanges
+        await eventually(lambda: not wire._exchanges)
 
 
 # HTTP+SSE of 2024-11-05
@@ -1147,7 +1151,7 @@ async def test_a_stream_that_names_no_endpoint(peer: HttpPeer) -> None:
         await request.chunk("event: message\ndata: {}\n\n")
         await request.gone.wait()
 
-    transport = HttpTransport(peer.url, Limits(), connect_timeout=0.2)
+    transport = HttpTransport(peer.url, Limits(), connect_timeout=2)
     with pytest.raises(McpError, match="HTTP status 404"):
         await Client(transport).connect()
 

@@ -316,7 +316,7 @@ async def test_a_callback_that_never_answers_is_given_up_and_others_go_on(protoc
     async def never(params: Any) -> None:
         await asyncio.Event().wait()
 
-    client = Client(an_app(), protocol=protocol, sampling=never, callback_timeout=0.3)
+    client = Client(an_app(), protocol=protocol, sampling=never, callback_timeout=2)
     async with client:
         asking = asyncio.ensure_future(client.call_tool("sample"))
         await asyncio.sleep(0.05)

@@ -74,7 +74,7 @@ async def test_any_error_that_is_not_modern_means_legacy(code: int) -> None:
 async def test_silence_means_legacy() -> None:
     peer = legacy_peer()
     peer["server/discover"] = lambda _: None
-    async with await client_of(peer, connect_timeout=0.1) as client:
+    async with await client_of(peer, connect_timeout=1) as client:
         assert client.era == "legacy"
 
 
@@ -165,7 +165,7 @@ async def test_initialize_answered_with_nonsense(result: Any) -> None:
 async def test_initialize_that_is_never_answered_fails_and_is_not_cancelled() -> None:
     peer = legacy_peer()
     peer["initialize"] = lambda _: None
-    client = await client_of(peer, connect_timeout=0.1)
+    client = await client_of(peer, connect_timeout=1)
     with pytest.raises(TimeoutError, match="initialize"):
         await client.connect()
     assert not peer.asked("notifications/cancelled")  # the specification forbids it
@@ -203,7 +203,7 @@ async def test_initialize_given_up_by_the_caller_is_not_cancelled_either() -> No
 async def test_a_modern_server_too_slow_for_the_probe_is_probed_again() -> None:
     peer = modern_peer(initialize=lambda _: Error(-32601, "speak 2026-07-28"))
     peer["server/discover"] = lambda _: DISCOVERED if peer.asked("initialize") else None
-    async with await client_of(peer, connect_timeout=0.1) as client:
+    async with await client_of(peer, connect_timeout=1) as client:
         assert client.era == "modern"
         await client.ping()
 

@@ -58,7 +58,7 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 
 def open_client(target: Any, protocol: str = LEGACY[-1], **options: Any) -> Client:
-    return Client(target, protocol=protocol, timeout=10, **options)
+    return Client(target, protocol=protocol, timeout=30, **options)
 
 
 def text_of(result: Any, index: int = 0) -> str:
@@ -148,8 +148,8 @@ async def test_progress_prolongs_the_timeout(connect: Connect):
     async with connect() as client:
         result = await client.call_tool(
             "trigger-long-running-operation",
-            {"duration": 1.2, "steps": 6},
-            timeout=0.7,
+            {"duration": 4, "steps": 10},
+            timeout=3,
             on_progress=lambda step: None,
         )
         assert not result.is_error

@@ -19,7 +19,7 @@ def verifier_of(issuer: Issuer) -> JWTVerifier:
 
 
 def short(issuer: Issuer, **claims: Any) -> str:
-    return issuer.token(exp=int(time.time()) + 2, **claims)
+    return issuer.token(exp=int(time.time()) + 4, **claims)
 
 
 async def test_a_standing_stream_ends_and_is_resumed(issuer: Issuer) -> None:
@@ -76,7 +76,7 @@ async def test_a_subscription_ends_with_its_result(issuer: Issuer) -> None:
         assert first["method"] == "notifications/subscriptions/acknowledged"
         assert last["id"] == "listen"
         assert "result" in last
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert app.subscriptions.counts()["tools"] == 0
 
 

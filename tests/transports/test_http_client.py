@@ -846,7 +846,7 @@ async def test_a_server_that_will_not_hear_goodbye(peer: HttpPeer) -> None:
         await in_session(wire, heard)
         await peer.until_asked("GET")
         begun = time.monotonic()
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
 
 
 # The standing stream

@@ -1,6 +1,7 @@
 """A small weather server: tools, resources, a prompt.
 
-`python examples/weather_server.py` serves on stdio, `… --http` at http://127.0.0.1:8000/mcp.
+`python examples/weather_server.py` serves on stdio, `… --http` at http://127.0.0.1:8000/mcp, and
+`… --http 9000` at another port.
 """
 
 import sys
@@ -61,13 +62,15 @@ SERVES = "weather 1.0.0 serves 2 tools, 1 resource template and 1 prompt, every 
 
 if __name__ == "__main__":
     if "--http" in sys.argv:
+        port = int(sys.argv[2]) if len(sys.argv) > 2 else 8000
+        url = f"http://127.0.0.1:{port}/mcp"
         print(
-            f"{SERVES},\nat http://127.0.0.1:8000/mcp (Ctrl-C ends it).\n"
-            "Connect a client:  python examples/weather_client.py http://127.0.0.1:8000/mcp\n"
-            'or from code:      async with Client("http://127.0.0.1:8000/mcp") as client: ...',
+            f"{SERVES},\nat {url} (Ctrl-C ends it).\n"
+            f"Connect a client:  python examples/weather_client.py {url}\n"
+            f'or from code:      async with Client("{url}") as client: ...',
             file=sys.stderr,
         )
-        app.run("http", port=8000)
+        app.run("http", port=port)
     else:
         print(
             f"{SERVES},\non stdio: it reads messages, one per line, and ends with Ctrl-D.\n"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).parents[1]
 PAGES = [
     ROOT / "docs" / name
@@ -83,17 +85,19 @@ def test_example(example: str, says: str):
 
 
 def test_the_demo_over_http():
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
     with subprocess.Popen(
-        [sys.executable, "examples/weather_server.py", "--http"],
+        [sys.executable, "examples/weather_server.py", "--http", str(port)],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
     ) as server:
         try:
             said = [server.stderr.readline() for _ in range(4)]
-            assert "http://127.0.0.1:8000/mcp" in said[1]
-            wait_for_port(8000)
-            printed = run("examples/weather_client.py", "http://127.0.0.1:8000/mcp")
+            assert url in said[1]
+            wait_for_port(port)
+            printed = run("examples/weather_client.py", url)
         finally:
             server.terminate()
     assert '{"city":"Lisbon","sky":"sun"}' in printed
@@ -101,7 +105,7 @@ def test_the_demo_over_http():
 
 
 def wait_for_port(port: int) -> None:
-    for _ in range(100):
+    for _ in range(300):
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:

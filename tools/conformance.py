@@ -29,6 +29,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.ports import free_port  # noqa: E402
+
 SUITE = ROOT / "tests/interop/node/node_modules/@modelcontextprotocol/conformance/dist/index.js"
 BASELINE = Path(__file__).with_name("conformance-baseline.txt")
 EXAMPLES = ROOT / "examples/everything"
@@ -140,9 +144,7 @@ def read_checks(outcome: Outcome, path: Path) -> None:
 @contextmanager
 def serving() -> Iterator[str]:
     """Have the everything server running on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(EXAMPLES / "server.py"), "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -159,7 +161,7 @@ def serving() -> Iterator[str]:
 
 def wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
     """Wait until somebody listens."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until and server.poll() is None:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()

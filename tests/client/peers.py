@@ -195,7 +195,7 @@ class Script:
         return [message.get("method", "") for message in self.received()]
 
 
-async def eventually(what: Callable[[], Any], seconds: float = 10.0) -> Any:
+async def eventually(what: Callable[[], Any], seconds: float = 30.0) -> Any:
     """Wait until something is so; the time only guards against waiting for ever."""
     async with asyncio.timeout(seconds):
         while not (value := what()):

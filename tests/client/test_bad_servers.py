@@ -71,7 +71,7 @@ async def test_numbers_no_machine_has(number: str) -> None:
         )
 
     peer["tools/call"] = huge
-    async with await client_of(peer, validate_output=False, timeout=0.2) as client:
+    async with await client_of(peer, validate_output=False, timeout=2) as client:
         try:
             await client.call_tool("t")
         except (InvalidResult, TimeoutError):
@@ -106,7 +106,7 @@ async def test_strings_that_are_no_text() -> None:
         )
 
     peer["tools/call"] = broken
-    async with await client_of(peer, validate_output=False, timeout=0.2) as client:
+    async with await client_of(peer, validate_output=False, timeout=2) as client:
         with pytest.raises((InvalidResult, TimeoutError)):
             await client.call_tool("t")
         await client.ping()
@@ -122,7 +122,7 @@ async def test_an_answer_nested_without_end() -> None:
         )
 
     peer["tools/call"] = deep
-    async with await client_of(peer, validate_output=False, timeout=0.2) as client:
+    async with await client_of(peer, validate_output=False, timeout=2) as client:
         with pytest.raises((InvalidResult, TimeoutError)):
             await client.call_tool("t")
         await client.ping()

@@ -82,9 +82,9 @@ async def test_a_call_with_a_stuck_progress_callback_can_be_given_up() -> None:
         peer.send(method="notifications/progress", params=params)
         await asyncio.sleep(0)
         calling.cancel()
-        done, _ = await asyncio.wait([calling], timeout=10)
+        done, _ = await asyncio.wait([calling], timeout=30)
         assert done
-        await asyncio.wait_for(stopped.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 30)
 
 
 async def test_the_handler_of_a_real_server_is_stopped() -> None:
@@ -104,7 +104,7 @@ async def test_the_handler_of_a_real_server_is_stopped() -> None:
         calling = asyncio.ensure_future(client.call_tool("wait"))
         await started.wait()
         calling.cancel()
-        await asyncio.wait_for(stopped.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 30)
 
 
 async def test_a_process_is_told_too(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_calls_waiting_when_the_client_closes_fail_at_once() -> None:
     await eventually(lambda: peer.asked("tools/call"))
     await client.close()
     with pytest.raises(ConnectionLost, match="closed"):
-        await asyncio.wait_for(calling, 10)
+        await asyncio.wait_for(calling, 30)
 
 
 async def test_a_closed_client_is_forgotten() -> None:

@@ -1,6 +1,7 @@
 """Finding out what a server speaks, and remembering it."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ async def test_any_error_that_is_not_modern_means_legacy(code: int) -> None:
 async def test_silence_means_legacy() -> None:
     peer = legacy_peer()
     peer["server/discover"] = lambda _: None
-    async with await client_of(peer, connect_timeout=0.1) as client:
+    async with await client_of(peer, connect_timeout=1) as client:
         assert client.era == "legacy"
 
 
@@ -164,10 +165,26 @@ async def test_initialize_answered_with_nonsense(result: Any) -> None:
 async def test_initialize_that_is_never_answered_fails_and_is_not_cancelled() -> None:
     peer = legacy_peer()
     peer["initialize"] = lambda _: None
-    client = await client_of(peer, connect_timeout=0.1)
+    client = await client_of(peer, connect_timeout=1)
     with pytest.raises(TimeoutError, match="initialize"):
         await client.connect()
     assert not peer.asked("notifications/cancelled")  # the specification forbids it
+
+
+async def test_a_server_that_goes_as_the_probe_times_out_is_lost() -> None:
+    """Both in one turn of the loop: there is nobody left to say `initialize` to."""
+    peer = Peer()
+
+    def say_nothing_and_go(message: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.06, target._end)  # the probe has half of the time to connect
+        loop.call_soon(time.sleep, 0.1)
+
+    peer["server/discover"] = say_nothing_and_go
+    target = await peer.target()
+    with pytest.raises(ConnectionLost):
+        await Client(target, connect_timeout=0.1).connect()
+    assert not peer.asked("initialize")
 
 
 async def test_initialize_given_up_by_the_caller_is_not_cancelled_either() -> None:
@@ -186,7 +203,7 @@ async def test_initialize_given_up_by_the_caller_is_not_cancelled_either() -> No
 async def test_a_modern_server_too_slow_for_the_probe_is_probed_again() -> None:
     peer = modern_peer(initialize=lambda _: Error(-32601, "speak 2026-07-28"))
     peer["server/discover"] = lambda _: DISCOVERED if peer.asked("initialize") else None
-    async with await client_of(peer, connect_timeout=0.1) as client:
+    async with await client_of(peer, connect_timeout=1) as client:
         assert client.era == "modern"
         await client.ping()
 

@@ -140,9 +140,10 @@ async def test_without_reconnecting_it_is_over() -> None:
 async def test_a_state_callback_that_is_slow_or_raises() -> None:
     ledger = Ledger()
     seen: list[Phase] = []
+    go_on = asyncio.Event()
 
     async def slowly(phase: Phase) -> None:
-        await asyncio.sleep(0.01)
+        await go_on.wait()
         seen.append(phase)
         raise RuntimeError("no")
 
@@ -150,6 +151,7 @@ async def test_a_state_callback_that_is_slow_or_raises() -> None:
         for _ in range(40):
             await ledger.cut()
             await client.ping()
+    go_on.set()
     await eventually(lambda: seen and seen[-1] is Phase.CLOSED)
     assert len(seen) < 163  # some were skipped, the last was not
 
@@ -225,8 +227,8 @@ async def test_what_was_waited_counts() -> None:
     async with Client(ledger.app, reconnect=policy) as client:
         await ledger.cut()
         with pytest.raises(RequestTimeout) as caught:
-            await client.call_tool("charge", timeout=0.4)
-        assert caught.value.seconds < 0.3
+            await client.call_tool("charge", timeout=2)
+        assert caught.value.seconds < 1.9
     assert ledger.ran == ["charge"]
 
 
@@ -269,7 +271,7 @@ async def test_it_is_told_at_once() -> None:
         await eventually(lambda: ledger.ran)
         await ledger.cut()
         with pytest.raises(ConnectionLost):
-            await asyncio.wait_for(calling, 5)
+            await asyncio.wait_for(calling, 30)
 
 
 @BOTH
@@ -294,7 +296,7 @@ async def test_what_may_have_run_before_may_have_run() -> None:
     policy = Reconnect(delays=(30.0,))
     async with Client(ledger.app, reconnect=policy) as client:
         await client.list_tools()
-        calling = asyncio.ensure_future(client.call_tool("put", timeout=0.3))
+        calling = asyncio.ensure_future(client.call_tool("put", timeout=2))
         await eventually(lambda: ledger.ran)
         await ledger.cut()
         with pytest.raises(ConnectionLost) as caught:  # it could be repeated, but nobody came back
@@ -484,6 +486,6 @@ async def test_a_result_that_is_there_does_not_wait_for_another_connection(tmp_p
         "app.run()\n"
     )
     async with Client(str(script), reconnect=Reconnect(delays=(30.0,))) as client:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             result = await client.call_tool("last")
         assert result.content[0].text == "1"

@@ -100,12 +100,12 @@ async def test_a_server_that_forgets_every_session_is_not_pestered(peer: HttpPee
         known.clear()
         await request.respond(404)
 
-    policy = Reconnect(delays=(0.05, 0.2), jitter=0)
+    policy = Reconnect(delays=(0.05, 0.5), jitter=0)
     async with Client(peer.url, reconnect=policy, protocol="2025-11-25") as client:
         await client.list_tools()
         with pytest.raises(ConnectionLost):
-            await client.call_tool("once", timeout=0.6)
-    assert 3 <= len(peer.asked("initialize")) <= 6
+            await client.call_tool("once", timeout=3)
+    assert 3 <= len(peer.asked("initialize")) <= 10
 
 
 @pytest.mark.parametrize(("tool", "asked"), [("once", 1), ("again", 2)])

@@ -200,7 +200,7 @@ async def test_when_one_question_fails_the_others_are_withdrawn() -> None:
     async with await client_of(peer, elicitation=dialog, sampling=broken) as client:
         with pytest.raises(McpError, match="sampling/createMessage"):
             await client.call_tool("t")
-        await asyncio.wait_for(withdrawn.wait(), 10)
+        await asyncio.wait_for(withdrawn.wait(), 30)
 
 
 async def test_a_call_cancelled_between_rounds_withdraws_its_questions() -> None:
@@ -220,7 +220,7 @@ async def test_a_call_cancelled_between_rounds_withdraws_its_questions() -> None
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        await asyncio.wait_for(withdrawn.wait(), 10)
+        await asyncio.wait_for(withdrawn.wait(), 30)
         assert not peer.asked("notifications/cancelled")  # nothing was in flight
 
 
@@ -233,7 +233,7 @@ async def test_questions_of_one_round_are_asked_side_by_side() -> None:
 
     peer = modern_peer(tools_call=in_turn(required({"a": elicit(), "b": elicit()}, "s"), DONE))
     async with await client_of(peer, elicitation=meet, validate_output=False) as client:
-        await asyncio.wait_for(client.call_tool("t"), 10)
+        await asyncio.wait_for(client.call_tool("t"), 30)
 
 
 async def test_answers_belong_to_their_own_call_only() -> None:

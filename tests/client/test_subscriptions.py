@@ -247,10 +247,10 @@ async def test_an_error_instead_of_a_stream() -> None:
 async def test_a_stream_may_last_longer_than_any_timeout() -> None:
     peer = listening_peer()
     async with (
-        await client_of(peer, timeout=0.05, max_timeout=0.05) as client,
+        await client_of(peer, timeout=0.5, max_timeout=0.5) as client,
         client.listen(tools=True) as changes,
     ):
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1)
         notify(peer, peer.asked("subscriptions/listen")[0]["id"], "tools/list_changed")
         assert (await anext(changes)).method == "notifications/tools/list_changed"
 

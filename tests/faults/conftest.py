@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.fixture
 def wary_server(tmp_path: Path) -> Iterator[ServerProcess]:
     """One that soon asks silent clients whether they are there."""
-    yield from _serving(tmp_path, PING_INTERVAL="0.3", PING_PATIENCE="0.3")
+    yield from _serving(tmp_path, PING_INTERVAL="0.3", PING_PATIENCE="2")
 
 
 def _serving(folder: Path, **environment: str) -> Iterator[ServerProcess]:

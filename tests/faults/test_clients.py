@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,32 +72,44 @@ async def test_killed_with_a_server_process_of_its_own(tmp_path: Path) -> None:
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
-def greeted(server: ServerProcess, wire: str) -> socket.socket:
-    """A legacy session by hand, on a byte stream."""
-    if wire == "tcp":
-        peer = socket.create_connection(("127.0.0.1", server.tcp))
-    else:
-        peer = socket.socket(socket.AF_UNIX)
-        peer.connect(str(server.unix))
-    say(
-        peer,
-        {
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": LEGACY,
-                "capabilities": {},
-                "clientInfo": {"name": "by hand", "version": "1"},
-            },
-        },
-    )
-    assert b"protocolVersion" in peer.recv(65536)
-    say(peer, {"method": "notifications/initialized"})
-    return peer
+class Peer:
+    """A client by hand, on a byte stream."""
+
+    def __init__(self, server: ServerProcess, wire: str) -> None:
+        if wire == "tcp":
+            self.socket = socket.create_connection(("127.0.0.1", server.tcp), PATIENCE)
+        else:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(PATIENCE)
+            self.socket.connect(str(server.unix))
+        self._lines = self.socket.makefile("rb")
+
+    def say(self, message: dict[str, Any]) -> None:
+        self.socket.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def hear(self, **members: Any) -> dict[str, Any]:
+        """The next message with these members; the server may ask in between whether we are there."""
+        for line in self._lines:
+            message: dict[str, Any] = json.loads(line)
+            if members.items() <= message.items():
+                return message
+        raise AssertionError(f"the connection ended without {members}")
 
 
-def say(peer: socket.socket, message: dict[str, Any]) -> None:
-    peer.sendall(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+@contextmanager
+def greeted(server: ServerProcess, wire: str) -> Iterator[Peer]:
+    """A legacy session by hand."""
+    peer = Peer(server, wire)
+    with peer.socket, peer._lines:
+        params = {
+            "protocolVersion": LEGACY,
+            "capabilities": {},
+            "clientInfo": {"name": "by hand", "version": "1"},
+        }
+        peer.say({"id": 1, "method": "initialize", "params": params})
+        assert "protocolVersion" in peer.hear(id=1)["result"]
+        peer.say({"method": "notifications/initialized"})
+        yield peer
 
 
 @pytest.mark.parametrize("wire", ["tcp", "unix"])
@@ -104,19 +117,16 @@ async def test_a_silent_client_is_asked_and_let_go(wary_server: ServerProcess, w
     await wary_server.warm_up()
     before = await wary_server.counts()
     with greeted(wary_server, wire) as peer:
-        say(peer, {"id": 2, "method": "resources/subscribe", "params": {"uri": "thing://1"}})
-        assert b"result" in peer.recv(65536)
-        say(
-            peer,
+        peer.say({"id": 2, "method": "resources/subscribe", "params": {"uri": "thing://1"}})
+        assert "result" in peer.hear(id=2)
+        peer.say(
             {
                 "id": 3,
                 "method": "tools/call",
                 "params": {"name": "charge", "arguments": {"key": "silent", "seconds": 600}},
             },
         )
-        peer.settimeout(PATIENCE)
-        asked = json.loads((await asyncio.to_thread(peer.recv, 65536)).splitlines()[0])
-        assert asked["method"] == "ping"
+        await asyncio.to_thread(peer.hear, method="ping")
         after = await until(
             wary_server, lambda now: all(now[k] <= before[k] for k in ("connections", "tasks"))
         )
@@ -126,17 +136,11 @@ async def test_a_silent_client_is_asked_and_let_go(wary_server: ServerProcess, w
 @pytest.mark.parametrize("wire", ["tcp", "unix"])
 async def test_a_client_that_answers_pings_stays(wary_server: ServerProcess, wire: str) -> None:
     with greeted(wary_server, wire) as peer:
-        peer.settimeout(PATIENCE)
         for _ in range(4):
-            asked = json.loads((await asyncio.to_thread(peer.recv, 65536)).splitlines()[0])
-            assert asked["method"] == "ping"
-            say(peer, {"id": asked["id"], "result": {}})
-        say(peer, {"id": 9, "method": "ping"})
-        assert json.loads(peer.recv(65536).splitlines()[0]) == {
-            "jsonrpc": "2.0",
-            "id": 9,
-            "result": {},
-        }
+            asked = await asyncio.to_thread(peer.hear, method="ping")
+            peer.say({"id": asked["id"], "result": {}})
+        peer.say({"id": "ours", "method": "ping"})
+        assert peer.hear(id="ours") == {"jsonrpc": "2.0", "id": "ours", "result": {}}
 
 
 @pytest.mark.parametrize("wire", ["tcp", "unix"])
@@ -147,15 +151,15 @@ async def test_slow_readers_cost_only_themselves(server: ServerProcess, wire: st
     sizes = []
     for _ in range(6):
         with greeted(server, wire) as peer:
-            peer.setblocking(False)
+            peer.socket.setblocking(False)
             for number in range(200):  # of the answers nothing is read
                 try:
-                    say(peer, {"id": number, "method": "tools/call", "params": params})
+                    peer.say({"id": number, "method": "tools/call", "params": params})
                 except BlockingIOError:
                     break
             async with Client(address(server, wire), reconnect=False) as client:
                 for _ in range(20):
-                    result = await client.call_tool("charge", {"key": "beside"}, timeout=10)
+                    result = await client.call_tool("charge", {"key": "beside"}, timeout=30)
                     assert not result.is_error
         await until(server, lambda now: now["connections"] <= before["connections"])
         sizes.append(resident(server.pid))

@@ -119,8 +119,8 @@ async def test_the_first_connection_is_not_waited_for(world: World) -> None:
 
 @pytest.mark.parametrize("wire", ["tcp", "tls", "unix", "stdio", "ws"])
 async def test_half_open_is_noticed_by_a_ping(world: World) -> None:
-    keepalive = Keepalive(interval=0.15, patience=0.15)
-    async with world.client(protocol=LEGACY, keepalive=keepalive, connect_timeout=0.5) as client:
+    keepalive = Keepalive(interval=0.15, patience=1.0)
+    async with world.client(protocol=LEGACY, keepalive=keepalive, connect_timeout=3.0) as client:
         await client.list_tools()
         world.proxy.deaf = True
         await eventually(lambda: client.state is not Phase.READY)
@@ -142,7 +142,7 @@ async def test_half_open_http_costs_the_calls_in_hand(world: World, protocol: st
         world.proxy.deaf = False
         for _ in range(5):  # connections kept from before are dead too, and one call finds each out
             try:
-                assert await client.call_tool("put", {"key": world.mark}, timeout=0.5)
+                assert await client.call_tool("put", {"key": world.mark}, timeout=2.0)
                 break
             except McpearlError:
                 pass

@@ -65,8 +65,8 @@ async def test_frozen_and_continued(fragile: World, protocol: str) -> None:
 
 @pytest.mark.parametrize("wire", ["tcp", "unix", "stdio", "ws"])
 async def test_frozen_for_so_long_that_it_is_given_up(fragile: World) -> None:
-    keepalive = Keepalive(interval=0.15, patience=0.15)
-    async with fragile.client(protocol=LEGACY, keepalive=keepalive, connect_timeout=0.5) as client:
+    keepalive = Keepalive(interval=0.15, patience=1.0)
+    async with fragile.client(protocol=LEGACY, keepalive=keepalive, connect_timeout=3.0) as client:
         fragile.server.freeze()
         await eventually(lambda: client.state is not Phase.READY)
         fragile.server.thaw()
@@ -107,7 +107,7 @@ async def test_a_process_that_is_killed_is_started_again(tmp_path: Path, protoco
 
 async def test_a_process_that_is_frozen_is_replaced(tmp_path: Path) -> None:
     before = held()
-    keepalive = Keepalive(interval=0.15, patience=0.15)
+    keepalive = Keepalive(interval=0.15, patience=1.0)
     async with Client(
         a_process(tmp_path / "journal"), protocol=LEGACY, reconnect=QUICK, keepalive=keepalive
     ) as client:

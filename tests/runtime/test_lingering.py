@@ -3,6 +3,7 @@
 import asyncio
 
 from mcpearl.runtime.lingering import Lingering
+from tests.client.peers import eventually
 
 
 class Work:
@@ -19,19 +20,21 @@ async def test_only_what_lingers_is_told_and_only_once() -> None:
     lingering.add(quick)
     lingering.add(slow)
     lingering.discard(quick)
-    await asyncio.sleep(0.2)
+    await eventually(lambda: slow.told)
+    await asyncio.sleep(0.1)
     assert (quick.told, slow.told) == (0, 1)
     assert len(lingering) == 0
     lingering.discard(slow)
 
 
 async def test_what_is_removed_between_ticks_is_not_told() -> None:
-    lingering = Lingering(0.2)
-    work = Work()
+    lingering = Lingering(0.02)
+    work, last = Work(), Work()
     lingering.add(work)
-    await asyncio.sleep(0.25)  # one tick has passed, the second has not
+    lingering._look()  # one tick has passed, the second has not
     lingering.discard(work)
-    await asyncio.sleep(0.3)
+    lingering.add(last)
+    await eventually(lambda: last.told)  # two more have passed
     assert work.told == 0
 
 
@@ -39,7 +42,7 @@ async def test_it_goes_on_after_a_pause() -> None:
     lingering = Lingering(0.02)
     first, second = Work(), Work()
     lingering.add(first)
-    await asyncio.sleep(0.15)
+    await eventually(lambda: first.told and lingering._timer is None)
     lingering.add(second)
-    await asyncio.sleep(0.15)
+    await eventually(lambda: second.told)
     assert (first.told, second.told) == (1, 1)

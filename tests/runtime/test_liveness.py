@@ -36,7 +36,7 @@ class Peer:
 async def test_a_silent_peer_is_asked_again_and_again() -> None:
     peer = Peer()
     watch = Watch(asyncio.get_running_loop(), peer, TIMES)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while len(peer.pings) < 4:
             await asyncio.sleep(0.01)
     assert not peer.dead.is_set()
@@ -49,14 +49,14 @@ async def test_a_silent_peer_is_asked_again_and_again() -> None:
 async def test_a_peer_that_does_not_answer_is_dead() -> None:
     peer = Peer(answers=False)
     Watch(asyncio.get_running_loop(), peer, TIMES)
-    await asyncio.wait_for(peer.dead.wait(), 10)
+    await asyncio.wait_for(peer.dead.wait(), 30)
     assert len(peer.pings) == 1
 
 
 async def test_a_peer_that_talks_is_left_alone() -> None:
     peer = Peer(answers=False)
-    watch = Watch(asyncio.get_running_loop(), peer, Keepalive(interval=0.2, patience=0.05))
-    for _ in range(100):
+    watch = Watch(asyncio.get_running_loop(), peer, Keepalive(interval=1.0, patience=0.05))
+    for _ in range(300):
         peer.heard = True
         await asyncio.sleep(0.005)
     watch.stop()
@@ -77,7 +77,7 @@ async def test_nobody_is_blamed_for_our_own_sleep() -> None:
     peer = Peer(answers=False)
     times = Keepalive(interval=0.05, patience=0.2)
     watch = Watch(asyncio.get_running_loop(), peer, times)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not peer.pings:
             await asyncio.sleep(0.005)
     time.sleep(0.5)  # the answer arrives meanwhile, and is read only after the timer ran

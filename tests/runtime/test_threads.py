@@ -14,7 +14,7 @@ from mcpearl.runtime.threads import ThreadPool
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -52,12 +52,13 @@ async def test_what_would_end_a_loop_does_not(raised: BaseException, arrives: An
 async def test_never_more_threads_than_allowed() -> None:
     pool = ThreadPool(3)
     names: set[int] = set()
+    all_there = threading.Barrier(3)
 
     def work() -> None:
         names.add(threading.get_ident())
-        time.sleep(0.002)
+        all_there.wait(30)
 
-    await asyncio.gather(*(pool.run(work) for _ in range(100)))
+    await asyncio.gather(*(pool.run(work) for _ in range(99)))
     assert len(names) == 3
 
 
@@ -65,14 +66,14 @@ async def test_threads_are_started_as_needed_only() -> None:
     pool = ThreadPool(10)
     for _ in range(20):
         await pool.run(lambda: None)
-        await asyncio.sleep(0.001)
-    assert pool._threads <= 2
+        await until(lambda: pool._idle == pool._threads)
+    assert pool._threads == 1
 
 
 async def test_a_full_backlog_is_refused() -> None:
     pool = ThreadPool(1, backlog=1)
     let_go = threading.Event()
-    first = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+    first = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
     await until(lambda: pool._jobs.qsize() == 0 and pool._threads == 1)
     second = asyncio.create_task(pool.run(lambda: 2))
     await asyncio.sleep(0)
@@ -86,7 +87,7 @@ async def test_a_full_backlog_is_refused() -> None:
 async def test_a_cancelled_job_that_waits_never_runs() -> None:
     pool = ThreadPool(1)
     let_go, ran = threading.Event(), []
-    first = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+    first = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
     await asyncio.sleep(0.01)
     second = asyncio.create_task(pool.run(lambda: ran.append(1)))
     await asyncio.sleep(0.01)
@@ -127,7 +128,7 @@ async def test_a_closed_pool_lets_its_threads_go_and_still_works() -> None:
     for _ in range(3):
         pool.close()
         assert pool._threads <= 2
-        assert await asyncio.wait_for(pool.run(lambda: "still"), 5) == "still"
+        assert await asyncio.wait_for(pool.run(lambda: "still"), 30) == "still"
         await until(lambda: pool._idle == pool._threads - 1)
     never.set()
     await stuck
@@ -144,7 +145,7 @@ async def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -
             await pool.run(lambda: ran.append(1))
     assert await pool.run(lambda: "now") == "now"
     let_go = threading.Event()
-    busy = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+    busy = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
     await asyncio.sleep(0.01)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
@@ -152,7 +153,7 @@ async def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -
         await asyncio.sleep(0)
     let_go.set()
     await busy
-    assert await asyncio.wait_for(waits, 5) == "later"
+    assert await asyncio.wait_for(waits, 30) == "later"
     assert ran == [], "what was refused is not done later"
 
 
@@ -161,7 +162,7 @@ def test_a_loop_that_is_gone_is_not_missed() -> None:
     let_go = threading.Event()
 
     async def leave() -> None:
-        task = asyncio.create_task(pool.run(lambda: let_go.wait(10)))
+        task = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
         await asyncio.sleep(0.01)
         task.cancel()
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 
 SCRIPT = Path(__file__).with_name("trap_server.py")
-HANGS = 20.0  # seconds after which a test that waits gives up
+HANGS = 30.0  # seconds after which a test that waits gives up
 
 
 class StdioServer:

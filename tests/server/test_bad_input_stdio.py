@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.stdio_driver import StdioServer
+from tests.server.stdio_driver import HANGS, StdioServer
 from tests.server.wire import meta
 
 MIB = 1024 * 1024
@@ -331,7 +331,7 @@ def test_waiting_for_the_client_while_full_is_no_deadlock() -> None:
             question = server.next()
             while question is not None and question.get("method") != "elicitation/create":
                 server._kept.append(question)
-                question = server.lines.get(timeout=10)
+                question = server.lines.get(timeout=HANGS)
             assert question is not None
             server.send({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}})
         for id in range(8):
@@ -352,7 +352,10 @@ def test_the_hard_limit_is_a_clear_error() -> None:
                 for id in range(8)
             )
         )
-        time.sleep(0.2)
+        for _ in range(8):
+            question = server.next()
+            assert question is not None
+            assert question["method"] == "elicitation/create"
         server.send(
             *(
                 {"jsonrpc": "2.0", "id": f"b{id}", "method": "tools/call", "params": ask}
@@ -394,14 +397,16 @@ def test_a_flood_of_progress_leaves_room_for_others() -> None:
             time.sleep(0.01)
         for _ in range(10):
             id = server.start("add", a=1, b=2)
-            while (message := server.lines.get(timeout=10)) is not None:
+            while (message := server.lines.get(timeout=HANGS)) is not None:
                 if message.get("id") == id:
                     break
         server.send(
             {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": flood}}
         )
         ping = server.request("ping")
-        while (message := server.lines.get(timeout=10)) is not None and message.get("id") != ping:
+        while (message := server.lines.get(timeout=HANGS)) is not None and message.get(
+            "id"
+        ) != ping:
             pass
         assert server.lines.empty(), "nothing more after the cancellation"
         server.is_well()

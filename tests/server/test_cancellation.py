@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, RequestTimeout, Server
+from tests.client.peers import eventually
 from tests.server.wire import ERAS, LEGACY, text_of, wire
 
 CALL = {"name": "wait", "arguments": {}}
@@ -15,10 +16,11 @@ CALL = {"name": "wait", "arguments": {}}
 @pytest.mark.parametrize("version", ERAS)
 async def test_an_async_handler_is_cancelled(version: str) -> None:
     app = Server("cancelling")
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def wait() -> str:
+        begun.set()
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -28,9 +30,9 @@ async def test_an_async_handler_is_cancelled(version: str) -> None:
 
     async with wire(app, version) as client:
         id = client.request("tools/call", CALL)
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), 30)
         client.cancel(id)
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
         assert await client.silence() == []
         assert not app.unwinding
 
@@ -54,10 +56,10 @@ async def test_a_plain_handler_can_look(version: str) -> None:
 
     async with wire(app, version) as client:
         id = client.request("tools/call", CALL, token=1)
-        assert await asyncio.to_thread(started.wait, 5)
+        assert await asyncio.to_thread(started.wait, 30)
         await client.next()
         client.cancel(id)
-        assert await asyncio.to_thread(ended.wait, 5)
+        assert await asyncio.to_thread(ended.wait, 30)
         await client.silence()
         assert await client.silence() == []
 
@@ -66,10 +68,11 @@ async def test_a_plain_handler_can_look(version: str) -> None:
 @pytest.mark.parametrize("then", ["returns", "raises", "goes on"])
 async def test_a_handler_that_will_not_be_cancelled_is_not_heard(version: str, then: str) -> None:
     app = Server("cancelling")
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def wait(ctx: Context) -> str:
+        begun.set()
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -84,21 +87,23 @@ async def test_a_handler_that_will_not_be_cancelled_is_not_heard(version: str, t
 
     async with wire(app, version) as client:
         id = client.request("tools/call", CALL, token=1)
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), 30)
         client.cancel(id)
-        await asyncio.wait_for(ended.wait(), 5)
-        await asyncio.sleep(0.02)
+        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.sleep(0.02)  # for what it might say
         assert await client.silence() == []
 
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_an_id_used_again_belongs_to_the_new_call(version: str) -> None:
     app = Server("cancelling")
+    begun = asyncio.Event()
 
     @app.tool
     async def wait(ctx: Context, answer: str = "") -> str:
         if answer:
             return answer
+        begun.set()
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -107,7 +112,7 @@ async def test_an_id_used_again_belongs_to_the_new_call(version: str) -> None:
 
     async with wire(app, version) as client:
         client.request("tools/call", CALL, id="same")
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), 30)
         client.cancel("same")
         second = {"name": "wait", "arguments": {"answer": "of the second call"}}
         assert text_of(await client.ask("tools/call", second, id="same")) == "of the second call"
@@ -136,7 +141,7 @@ async def test_a_call_can_be_cancelled_before_it_began(version: str) -> None:
 
     @app.tool
     def wait() -> str:
-        let_go.wait(10)
+        let_go.wait(60)
         return "done"
 
     @app.tool
@@ -147,7 +152,7 @@ async def test_a_call_can_be_cancelled_before_it_began(version: str) -> None:
     async with wire(app, version) as client:
         first = client.request("tools/call", CALL)
         second = client.request("tools/call", {"name": "mark", "arguments": {}})
-        await asyncio.sleep(0.01)
+        await eventually(lambda: app._pool._jobs.qsize() == 1)
         client.cancel(second)
         await client.silence()
         let_go.set()
@@ -159,10 +164,12 @@ async def test_a_call_can_be_cancelled_before_it_began(version: str) -> None:
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_client_that_goes_takes_its_calls_along(version: str) -> None:
     app = Server("cancelling")
+    begun: list[str] = []
     ended: list[str] = []
 
     @app.tool
     async def wait() -> str:
+        begun.append("begun")
         try:
             await asyncio.sleep(3600)
         finally:
@@ -172,7 +179,7 @@ async def test_a_client_that_goes_takes_its_calls_along(version: str) -> None:
     async with wire(app, version) as client:
         for _ in range(3):
             client.request("tools/call", CALL)
-        await asyncio.sleep(0.01)
+        await eventually(lambda: len(begun) == 3)
     assert ended == ["ended"] * 3
     assert not app.connections
 
@@ -180,10 +187,11 @@ async def test_a_client_that_goes_takes_its_calls_along(version: str) -> None:
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_client_that_gives_up_tells(version: str) -> None:
     app = Server("cancelling")
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def wait() -> str:
+        begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
@@ -193,12 +201,13 @@ async def test_a_client_that_gives_up_tells(version: str) -> None:
     async with Client(app, protocol=version) as client:
         with pytest.raises(RequestTimeout):
             await client.call_tool("wait", timeout=0.05)
-        await asyncio.wait_for(ended.wait(), 5)
-        task: asyncio.Task[Any] = asyncio.create_task(client.call_tool("wait"))
+        await asyncio.wait_for(ended.wait(), 30)
+        begun.clear()
         ended.clear()
-        await asyncio.sleep(0.02)
+        task: asyncio.Task[Any] = asyncio.create_task(client.call_tool("wait"))
+        await asyncio.wait_for(begun.wait(), 30)
         task.cancel()
-        await asyncio.wait_for(ended.wait(), 5)
+        await asyncio.wait_for(ended.wait(), 30)
 
 
 async def test_a_handler_that_cancels_itself_is_a_failure() -> None:

@@ -5,7 +5,6 @@ import decimal
 import socket
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -201,6 +200,7 @@ async def test_a_group_of_one_is_that_one() -> None:
 async def test_more_calls_than_threads_are_all_answered() -> None:
     app = Server("busy", threads=3)
     at_once, most, lock = 0, 0, threading.Lock()
+    all_there = threading.Barrier(3)
 
     @app.tool
     def work(number: int) -> int:
@@ -208,7 +208,7 @@ async def test_more_calls_than_threads_are_all_answered() -> None:
         with lock:
             at_once += 1
             most = max(most, at_once)
-        time.sleep(0.005)
+        all_there.wait(30)
         with lock:
             at_once -= 1
         return number
@@ -216,7 +216,7 @@ async def test_more_calls_than_threads_are_all_answered() -> None:
     async with wire(app) as client:
         ids = [
             client.request("tools/call", {"name": "work", "arguments": {"number": number}})
-            for number in range(50)
+            for number in range(51)
         ]
         for number, id in enumerate(ids):
             assert text_of(await client.answer_to(id)) == str(number)
@@ -226,11 +226,16 @@ async def test_more_calls_than_threads_are_all_answered() -> None:
 async def test_a_backlog_that_is_full_is_a_clear_error() -> None:
     app = Server("busy", threads=1)
     app._pool.backlog = 2
-    let_go = threading.Event()
-    app.add_tool(lambda: let_go.wait(10), name="wait")
+    let_go, begun = threading.Event(), threading.Event()
+
+    @app.tool
+    def wait() -> bool:
+        begun.set()
+        return let_go.wait(60)
+
     async with wire(app) as client:
         ids = [client.request("tools/call", {"name": "wait", "arguments": {}}) for _ in range(2)]
-        await asyncio.sleep(0.05)  # one has a thread now
+        assert await asyncio.to_thread(begun.wait, 30)  # one has the thread now
         ids += [client.request("tools/call", {"name": "wait", "arguments": {}}) for _ in range(2)]
         refused = await client.answer_to(ids[-1])
         assert refused["result"]["isError"]
@@ -243,7 +248,7 @@ async def test_a_backlog_that_is_full_is_a_clear_error() -> None:
 async def test_async_calls_are_never_behind_blocking_ones() -> None:
     app = Server("busy", threads=1)
     let_go = threading.Event()
-    app.add_tool(lambda: let_go.wait(10), name="wait")
+    app.add_tool(lambda: let_go.wait(60), name="wait")
 
     @app.tool
     async def quick(ctx: Context) -> str:

@@ -17,7 +17,8 @@ from mcpearl.server.wires import Http
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_wire import HttpWire, tls_context
 from mcpearl.transports.tls import Tls
-from tests.transports.raw_http import free_port, modern, serving
+from tests.ports import free_port
+from tests.transports.raw_http import modern, serving
 
 ERAS = ["2026-07-28", "2025-11-25"]
 
@@ -82,7 +83,7 @@ async def up(app: Server, certificate: Path) -> AsyncIterator[tuple[str, "asynci
     work = app.serve("http", server="granian", port=port, certificate=str(certificate))
     task = asyncio.create_task(work)
     wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not wire._shared:
             try:
                 await wire.reach()
@@ -132,9 +133,9 @@ async def test_giving_up_cancels_the_handler(
         client(url, certificate, protocol=era, http2=http2) as mine,
     ):
         call = asyncio.ensure_future(mine.call_tool("hang"))
-        await asyncio.wait_for(marks.begun.wait(), 5)
+        await asyncio.wait_for(marks.begun.wait(), 30)
         call.cancel()
-        await asyncio.wait_for(marks.cancelled.wait(), 5)
+        await asyncio.wait_for(marks.cancelled.wait(), 30)
         assert await text(mine, "echo", text="still there") == "still there"
 
 
@@ -143,9 +144,9 @@ async def test_a_client_that_vanishes_cancels_its_calls(marks: Marks, certificat
         headers, message = modern("tools/call", {"name": "hang"})
         wire = HttpWire(url, tls=tls_context(Tls(certificate)))
         stream = await ask(wire, headers, message)
-        await asyncio.wait_for(marks.begun.wait(), 5)
+        await asyncio.wait_for(marks.begun.wait(), 30)
         wire._shared[0].drop()
-        await asyncio.wait_for(marks.cancelled.wait(), 5)
+        await asyncio.wait_for(marks.cancelled.wait(), 30)
         stream.release()
         wire.close()
 
@@ -170,13 +171,13 @@ async def test_a_call_may_finish_when_the_server_ends(
         client(url, certificate, protocol=era) as mine,
     ):
         call = asyncio.ensure_future(text(mine, "hang"))
-        await asyncio.wait_for(marks.begun.wait(), 5)
+        await asyncio.wait_for(marks.begun.wait(), 30)
         task.cancel()
         await asyncio.sleep(0.3)
         assert marks.lifespan == ["up"]
         marks.go.set()
         assert await call == "went on"
-        await asyncio.wait([task], timeout=5)
+        await asyncio.wait([task], timeout=30)
         assert marks.lifespan == ["up", "down"]
 
 
@@ -184,10 +185,10 @@ async def test_a_call_that_does_not_finish_is_cancelled(marks: Marks, certificat
     app = make_app(marks, grace=0.2)
     async with up(app, certificate) as (url, task), client(url, certificate) as mine:
         call = asyncio.ensure_future(mine.call_tool("hang"))
-        await asyncio.wait_for(marks.begun.wait(), 5)
+        await asyncio.wait_for(marks.begun.wait(), 30)
         task.cancel()
-        await asyncio.wait_for(marks.cancelled.wait(), 5)
-        await asyncio.wait([task, call], timeout=5)
+        await asyncio.wait_for(marks.cancelled.wait(), 30)
+        await asyncio.wait([task, call], timeout=30)
         assert task.done()
         assert call.done()
         assert marks.lifespan == ["up", "down"]
@@ -197,24 +198,25 @@ async def test_streams_end_in_order(marks: Marks, certificate: Path) -> None:
     app = make_app(marks)
     async with up(app, certificate) as (url, task), client(url, certificate) as mine:
         changes = mine.listen(tools=True)
-        async with changes, asyncio.timeout(5):
+        async with changes, asyncio.timeout(30):
             app.add_tool(lambda: "late", name="late")
             await anext(aiter(changes))
             task.cancel()
             async for _ in changes:
                 pass
-        await asyncio.wait([task], timeout=5)
+        await asyncio.wait([task], timeout=30)
         assert marks.lifespan == ["up", "down"]
 
 
 SCRIPT = """
 import asyncio, sys
-from mcpearl import Server
+from mcpearl import Context, Server
 
 app = Server("of a process")
 
 @app.tool
-async def wait(seconds: float) -> str:
+async def wait(seconds: float, ctx: Context) -> str:
+    await ctx.progress(1)
     await asyncio.sleep(seconds)
     return "waited"
 
@@ -234,18 +236,21 @@ async def test_a_signal_lets_calls_finish(tmp_path: Path, certificate: Path, sto
     )
     try:
         mine = client(f"https://127.0.0.1:{port}/mcp", certificate, http2=True)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await mine.__aenter__()
                     break
                 except ConnectionLost:
                     await asyncio.sleep(0.05)
-        call = asyncio.ensure_future(text(mine, "wait", seconds=0.6))
-        await asyncio.sleep(0.3)
+        begun = asyncio.Event()
+        call = asyncio.ensure_future(
+            mine.call_tool("wait", {"seconds": 0.6}, on_progress=lambda _: begun.set())
+        )
+        await asyncio.wait_for(begun.wait(), 30)
         process.send_signal(stop)
-        assert await asyncio.wait_for(call, 5) == "waited"
-        output, _ = await asyncio.to_thread(process.communicate, timeout=10)
+        assert (await asyncio.wait_for(call, 30)).content[0].text == "waited"
+        output, _ = await asyncio.to_thread(process.communicate, timeout=30)
         await mine.__aexit__(None, None, None)
         assert process.returncode == 0
         assert output == b""
@@ -317,7 +322,7 @@ async def test_a_head_that_is_too_large(
             wire = HttpWire(url, tls=tls_context(Tls(certificate), http2=http2))
             for given, status in ((large, 431), (headers, 200)):
                 stream = await ask(wire, given, message)
-                await asyncio.wait_for(stream.answered(), 5)
+                await asyncio.wait_for(stream.answered(), 30)
                 assert stream.status == status
                 stream.release()
             wire.close()

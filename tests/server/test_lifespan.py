@@ -136,9 +136,11 @@ async def test_handlers_end_before_the_lifespan_does() -> None:
     database = Database()
     app = server(database)
     open_at_the_end: list[bool] = []
+    begun = asyncio.Event()
 
     @app.tool
     async def wait() -> str:
+        begun.set()
         try:
             await asyncio.sleep(3600)
         finally:
@@ -148,17 +150,18 @@ async def test_handlers_end_before_the_lifespan_does() -> None:
 
     async with wire(app) as client:
         client.request("tools/call", {"name": "wait", "arguments": {}})
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), 30)
     assert open_at_the_end == [True]
 
 
 async def test_a_handler_that_does_not_end_does_not_keep_the_lifespan() -> None:
     database = Database()
     app = server(database)
-    let_go = asyncio.Event()
+    begun, let_go = asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def stubborn() -> str:
+        begun.set()
         while not let_go.is_set():
             try:
                 await let_go.wait()
@@ -168,7 +171,7 @@ async def test_a_handler_that_does_not_end_does_not_keep_the_lifespan() -> None:
 
     async with wire(app) as client:
         client.request("tools/call", {"name": "stubborn", "arguments": {}})
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), 30)
     assert database.trace == ["open for living", "close"]
     let_go.set()
 

@@ -150,15 +150,17 @@ async def test_a_broken_middleware_costs_the_call() -> None:
 async def test_it_sees_cancellation() -> None:
     trace: list[str] = []
     app = traced(["a"], trace)
+    begun = asyncio.Event()
 
     @app.tool
     async def wait() -> str:
+        begun.set()
         await asyncio.sleep(3600)
         return "never"
 
     async with wire(app) as client:
         id = client.request("tools/call", {"name": "wait", "arguments": {}})
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(begun.wait(), 30)
         client.cancel(id)
         await client.silence()
     assert trace == ["a in", "a CancelledError", "a out", *trace[3:]]

@@ -80,7 +80,7 @@ async def test_everything_ends_and_nothing_is_left(
             if chance.random() < 0.3:
                 await asyncio.sleep(0)
             answer_questions(client)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while connection._busy() or connection._held:
                 await asyncio.sleep(0.002)
                 answer_questions(client)

@@ -535,7 +535,7 @@ async def test_a_legacy_request_state_means_nothing() -> None:
 
 
 async def test_a_client_that_refuses_or_fails() -> None:
-    app = Server("asking", ask_timeout=0.1)
+    app = Server("asking", ask_timeout=1)
 
     @app.tool
     async def asks(ctx: Context) -> str:

@@ -223,7 +223,7 @@ async def test_many_open_subscriptions_leave_room_for_calls() -> None:
             await follow(client, "a://1")
         assert "result" in await client.call("tool")
         (connection,) = app.connections
-        await asyncio.wait_for(connection.drain(60.0), 5)
+        await asyncio.wait_for(connection.drain(60.0), 30)
 
 
 class Guarded(Handler):

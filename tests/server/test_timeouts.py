@@ -43,7 +43,7 @@ async def test_a_plain_tool_is_answered_for_and_can_see_it(version: str) -> None
 
     async with wire(app, version) as client:
         assert "did not finish" in text_of(await client.call("slow"))
-        assert await asyncio.to_thread(saw.wait, 5)
+        assert await asyncio.to_thread(saw.wait, 30)
         assert await client.silence() == []
 
 
@@ -52,10 +52,10 @@ async def test_a_timeout_for_all_tools_and_one_of_their_own() -> None:
 
     @app.tool
     async def slow() -> str:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(3600)
         return "done"
 
-    @app.tool(timeout=5)
+    @app.tool(timeout=60)
     async def patient() -> str:
         await asyncio.sleep(0.1)
         return "done"
@@ -68,10 +68,10 @@ async def test_a_timeout_for_all_tools_and_one_of_their_own() -> None:
 async def test_a_timeout_of_the_tools_own_is_its_own() -> None:
     app = Server("slow")
 
-    @app.tool(timeout=5)
+    @app.tool(timeout=60)
     async def impatient() -> str:
         async with asyncio.timeout(0.01):
-            await asyncio.sleep(1)
+            await asyncio.sleep(3600)
         return "never"
 
     async with wire(app) as client:
@@ -81,7 +81,7 @@ async def test_a_timeout_of_the_tools_own_is_its_own() -> None:
 async def test_asking_within_a_timeout() -> None:
     app = Server("slow")
 
-    @app.tool(timeout=5)
+    @app.tool(timeout=60)
     async def asks(ctx: Context) -> str:
         return (await ctx.elicit("?")).action
 

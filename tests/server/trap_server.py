@@ -56,6 +56,7 @@ def block(seconds: float) -> str:
 
 @app.tool
 async def block_loop(seconds: float) -> str:
+    print("blocking", file=sys.stderr, flush=True)
     time.sleep(seconds)  # a mistake in an async function, and a common one
     return "blocked everyone"
 

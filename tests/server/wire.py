@@ -21,7 +21,7 @@ EVERYTHING: dict[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
 }
 PREFIX = "io.modelcontextprotocol/"
-HANGS = 10.0  # seconds after which a test that waits gives up
+HANGS = 30.0  # seconds after which a test that waits gives up
 
 
 def meta(capabilities: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:

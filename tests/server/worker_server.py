@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mcpearl import Context, Server
 
-app = Server("crew", grace=3.0)
+app = Server("crew", grace=10.0)
 if "--broken" in sys.argv:
     app = Server("crew", lifespan=lambda _: 1 / 0)  # type: ignore[arg-type]
 
@@ -33,7 +33,8 @@ async def ask(ctx: Context) -> str:
 
 
 @app.tool
-async def slow(seconds: float) -> str:
+async def slow(seconds: float, ctx: Context) -> str:
+    await ctx.progress(1)
     await asyncio.sleep(seconds)
     return "done"
 

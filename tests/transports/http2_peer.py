@@ -179,7 +179,7 @@ class Http2Peer:
         return register
 
     async def until_asked(self, times: int = 1) -> list[Asked]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.asked) < times:
                 await asyncio.sleep(0.005)
         return self.asked

@@ -11,6 +11,7 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client import HttpTransport
+from tests.ports import free_port
 
 EVERYTHING = {
     "tools": {"listChanged": True},
@@ -113,6 +114,7 @@ class HttpPeer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int, tls: ssl.SSLContext | None) -> None:
+        port = port or free_port()  # which may be taken again after it was given up
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -144,7 +146,7 @@ class HttpPeer:
         return [request for request in self.requests if name in (request.rpc, request.method)]
 
     async def until_asked(self, name: str, times: int = 1) -> list[Request]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.asked(name)) < times:
                 await asyncio.sleep(0.005)
         return self.asked(name)
@@ -259,7 +261,7 @@ class Listener:
     def writable(self, flowing: bool) -> None:
         raise AssertionError("there is nothing to hold back")
 
-    async def until(self, happened: Callable[[], Any], seconds: float = 5) -> None:
+    async def until(self, happened: Callable[[], Any], seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
             while not happened():
                 self._news.clear()

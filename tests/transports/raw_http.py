@@ -3,19 +3,19 @@
 import asyncio
 import base64
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from mcpearl import Server
+from tests.ports import free_port
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 EVERYTHING: dict[str, Any] = {"sampling": {}, "roots": {}, "elicitation": {"form": {}, "url": {}}}
 BOTH = "application/json, text/event-stream"
-HANGS = 10.0  # seconds after which a test that waits gives up
+HANGS = 30.0  # seconds after which a test that waits gives up
 
 Headers = dict[str, str | None]
 
@@ -238,12 +238,6 @@ async def response(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     first, *lines = head.decode("latin-1").strip().split("\r\n")
     headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
     return Response(int(first.split()[1]), headers, reader, writer)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager

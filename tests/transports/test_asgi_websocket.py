@@ -16,8 +16,8 @@ from mcpearl import Client, ConnectionLost, Limits, Server
 from mcpearl.transports.asgi_websocket import AsgiWebSocket, AsgiWebSockets
 from mcpearl.transports.http_origin import LOCAL_HOSTS, Place
 from tests.client.peers import eventually
+from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN
-from tests.transports.raw_http import free_port
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.test_suite import Ear
 from tests.transports.test_websocket import Doorman, answer, call, opened

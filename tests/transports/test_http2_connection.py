@@ -31,6 +31,7 @@ from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_wire import HttpWire, tls_context
 from mcpearl.transports.tls import Tls
+from tests.client.peers import eventually
 from tests.transports.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
 from tests.transports.proxies import proxy
@@ -39,7 +40,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
     "uvloop": uvloop.new_event_loop,
 }
-SECONDS = 5
+SECONDS = 30
 MODULE = "mcpearl.transports.http2_connection"
 
 
@@ -205,7 +206,7 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(certificate: Path) -
 
         @peer.on("GET")
         async def get(request: Request) -> None:
-            await asyncio.sleep(0.05)
+            await peer.until_asked("GET", 4)  # all at once
             await request.respond(200, b"one")
 
         url = f"https://127.0.0.1:{peer.port}"
@@ -267,13 +268,15 @@ async def test_a_slow_reader_holds_up_nobody_and_piles_up_nothing(certificate: P
 
         unread = [await ask(wire, "/endless") for _ in range(8)]
         assert await fetch(wire, "/large") == b"y" * 3_000_000
-        await asyncio.sleep(0.2)
+        before = 0
+        async with asyncio.timeout(SECONDS):
+            while before != (before := sent):
+                await asyncio.sleep(0.2)
         assert sent <= 8 * 256 * 1024
-        before = sent
         for _ in range(4):  # it goes on where it is read
             await unread[0].chunk()
             await asyncio.sleep(0.02)
-        assert sent > before
+        await eventually(lambda: sent > before)
         for each in unread:
             each.release()
         assert await fetch(wire, "/large") == b"y" * 3_000_000
@@ -340,7 +343,7 @@ async def test_two_uploads_take_turns(certificate: Path) -> None:
 
         @peer.on("/take")
         async def take(asked: Asked) -> None:
-            await asyncio.sleep(0.1)
+            await eventually(lambda: sum(len(each.body) for each in peer.asked[1:]) >= 65_535)
             await asked.answer(b"done")
 
         assert await fetch(wire) == b"hello"
@@ -359,6 +362,7 @@ async def test_two_uploads_take_turns(certificate: Path) -> None:
 
 async def test_only_so_many_streams_as_the_server_takes(certificate: Path) -> None:
     at_once = highest = 0
+    all_there = asyncio.Event()
     async with linked(certificate, MAX_CONCURRENT_STREAMS=2) as (peer, wire):
 
         @peer.on("/work")
@@ -366,6 +370,9 @@ async def test_only_so_many_streams_as_the_server_takes(certificate: Path) -> No
             nonlocal at_once, highest
             at_once += 1
             highest = max(highest, at_once)
+            if at_once == 16:
+                all_there.set()
+            await all_there.wait()
             await asyncio.sleep(0.02)
             at_once -= 1
             await asked.answer(b"done")
@@ -373,7 +380,7 @@ async def test_only_so_many_streams_as_the_server_takes(certificate: Path) -> No
         answers = await asyncio.gather(*(fetch(wire, "/work") for _ in range(60)))
         assert answers == [b"done"] * 60
         assert len(peer.connections) == 8
-        assert highest <= 16
+        assert highest == 16
         assert sum(peer.streams) == 60
 
 
@@ -389,7 +396,7 @@ async def test_who_waits_for_a_stream_can_give_up(certificate: Path) -> None:
         assert not any(each.done() for each in waiting)
         waiting[0].cancel()
         taken[0].release()
-        done, _ = await asyncio.wait(waiting[1:], timeout=1, return_when="FIRST_COMPLETED")
+        done, _ = await asyncio.wait(waiting[1:], timeout=SECONDS, return_when="FIRST_COMPLETED")
         assert len(done) == 1
         assert len(peer.connections) == 8
         for each in waiting:
@@ -401,6 +408,7 @@ async def test_who_waits_for_a_stream_can_give_up(certificate: Path) -> None:
 async def test_a_server_that_takes_no_streams_for_now(certificate: Path) -> None:
     async with linked(certificate, MAX_CONCURRENT_STREAMS=0) as (peer, wire):
         work = asyncio.ensure_future(fetch(wire))
+        await eventually(lambda: peer.connections)
         await asyncio.sleep(0.1)
         assert not work.done()
         assert len(peer.connections) == 1
@@ -551,7 +559,7 @@ async def test_a_server_that_leaves_as_it_comes(certificate: Path) -> None:
 
 
 async def test_a_server_that_never_introduces_itself(certificate: Path) -> None:
-    async with linked(certificate, connect_timeout=0.2) as (peer, wire):
+    async with linked(certificate, connect_timeout=2.0) as (peer, wire):
         peer.greets = False
         errors = await asyncio.gather(*(failure(wire.acquire()) for _ in range(5)))
         assert all("no connection within" in error.reason for error in errors)
@@ -584,8 +592,10 @@ async def test_a_connection_left_alone_is_not_trusted(
         await fetch(wire)
         assert peer.streams == [1, 1]
         await asyncio.wait_for(peer.connections[0].gone.wait(), SECONDS)
+        monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 60)
         held = await wire.acquire()  # a stream in use is reason enough to trust it
         held.send("GET", "/never", [])
+        monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 0.05)
         await asyncio.sleep(0.1)
         await fetch(wire)
         assert peer.streams == [1, 3]
@@ -616,7 +626,7 @@ async def test_a_quiet_connection_is_asked_whether_it_lives(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{MODULE}._QUIET", 0.05)
-    monkeypatch.setattr(f"{MODULE}._PONG", 0.2)
+    monkeypatch.setattr(f"{MODULE}._PONG", 2.0)
     async with linked(certificate) as (peer, wire):
         work = asyncio.ensure_future(ask(wire, "/never"))
         await peer.until_asked()

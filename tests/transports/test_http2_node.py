@@ -27,7 +27,7 @@ async def node(certificate: Path, settings: str = "{}") -> AsyncIterator[HttpWir
     )
     assert process.stdout is not None
     assert process.stdin is not None
-    port = int(await asyncio.wait_for(process.stdout.readline(), 20))
+    port = int(await asyncio.wait_for(process.stdout.readline(), 30))
     wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
     try:
         yield wire
@@ -109,7 +109,8 @@ async def test_a_server_that_takes_its_leave(certificate: Path, path: str, said:
 async def test_a_session_destroyed_under_its_streams(certificate: Path) -> None:
     async with node(certificate) as wire:
         beside = asyncio.ensure_future(ask(wire, "/hang"))
-        await asyncio.sleep(0.1)
+        while await fetch(wire, "/cancelled") != b"open":
+            await asyncio.sleep(0.01)
         for error in (await failure(fetch(wire, "/destroyed")), await failure(beside)):
             assert isinstance(error, WireError)
             assert error.sent
@@ -123,5 +124,7 @@ async def test_giving_up_is_told(certificate: Path) -> None:
         while await fetch(wire, "/cancelled") != b"open":
             await asyncio.sleep(0.01)
         stream.release()
-        assert await fetch(wire, "/cancelled") == b"8"  # CANCEL
+        while (code := await fetch(wire, "/cancelled")) == b"open":
+            await asyncio.sleep(0.01)
+        assert code == b"8"  # CANCEL
         assert len(wire._shared) == 1

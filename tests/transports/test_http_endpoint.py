@@ -7,6 +7,7 @@ import resource
 from collections.abc import AsyncIterator
 from typing import Any
 
+import psutil
 import pytest
 
 from mcpearl import Context, Limits, Server
@@ -349,10 +350,10 @@ async def test_a_quiet_stream_shows_signs_of_life() -> None:
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        await asyncio.sleep(0.3)
+        hearing = asyncio.create_task(stream.next())
+        await until(lambda: stream.comments >= 3)
         app.remove_tool("add")
-        assert (await stream.next())["method"] == "notifications/tools/list_changed"
-        assert stream.comments >= 3
+        assert (await hearing)["method"] == "notifications/tools/list_changed"
         stream.close()
 
 
@@ -367,12 +368,12 @@ async def test_listening_ends_with_a_result_when_the_server_stops() -> None:
 
 
 async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
-    app = Server("slow", grace=2.0)
-    started = asyncio.Event()
+    app = Server("slow", grace=20.0)
+    started: list[str] = []
 
     @app.tool
     async def slow() -> str:
-        started.set()
+        started.append("slow")
         await asyncio.sleep(0.5)
         return "done"
 
@@ -380,8 +381,7 @@ async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
         calls = [asyncio.create_task(client.call("slow"))]
         session = await client.initialize()
         calls.append(asyncio.create_task(session.use("slow")))
-        await started.wait()
-        await asyncio.sleep(0.05)
+        await until(lambda: len(started) == 2)
     for call in calls:
         assert (await call).json["result"]["content"][0]["text"] == "done"
 
@@ -659,6 +659,12 @@ async def test_a_client_that_never_reads_loses_its_stream(monkeypatch: pytest.Mo
             writer.transport.abort()
 
 
+def accepted(port: int) -> list[Any]:
+    """The connections this process, as the server at a port, has open."""
+    found = psutil.Process().net_connections("tcp")
+    return [each for each in found if each.laddr.port == port and each.status != "LISTEN"]
+
+
 async def test_an_answer_that_is_never_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcpearl.server.http_patience.STALLED", 0.2)
     app = Server("large", grace=1.0)
@@ -672,9 +678,10 @@ async def test_an_answer_that_is_never_read_is_not_kept(monkeypatch: pytest.Monk
         data = json.dumps(body).encode()
         head: Headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
         reader, writer = await client.connect()
+        await until(lambda: accepted(client.port))
         writer.transport.pause_reading()
         writer.write(client.head("POST", {**head, **headers}) + data)
-        await asyncio.sleep(2.0)
+        await until(lambda: not accepted(client.port))
         writer.transport.resume_reading()
         assert len(await asyncio.wait_for(reader.read(), HANGS)) < 20_000_000
 

@@ -151,7 +151,7 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
         await asyncio.sleep(30)
 
     conversation = Answering(work)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await exchange.serve(conversation, ["call"], status)  # type: ignore[arg-type, list-item]
     exchange.close()
     assert conversation.given_up[0] == "call"
@@ -187,7 +187,7 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
             await asyncio.sleep(0.01)
         exchange.finish(b"answer")
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await exchange.serve(Answering(work), ["call"], status)  # type: ignore[arg-type, list-item]
     exchange.close()
     assert wire.body.endswith(b"data: answer\r\n\r\n")

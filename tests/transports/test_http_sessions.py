@@ -102,6 +102,12 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
+async def until_unread(app: Server) -> None:
+    """Wait until the server knows that nobody reads the first standing stream of its session."""
+    (connection,) = app.connections
+    await until(lambda: not connection.transport.standing().read)
+
+
 def text_of(answer: Any) -> str:
     return str(answer["result"]["content"][0]["text"])
 
@@ -196,11 +202,11 @@ async def test_a_long_silence_before_an_answer_is_filled_with_signs_of_life() ->
     async with serving(make_app(gate), keep_alive=0.05) as client:
         session = await client.initialize()
         streams = [await session.use("wait_quietly"), await client.call("wait_quietly")]
-        await asyncio.sleep(0.2)
+        reading = [asyncio.create_task(stream.rest()) for stream in streams]
+        await until(lambda: all(stream.comments >= 2 for stream in streams))
         gate.opened.set()
-        for stream in streams:
-            assert text_of((await stream.rest())[-1]) == "through"
-            assert stream.comments >= 2
+        for messages in await asyncio.gather(*reading):
+            assert text_of(messages[-1]) == "through"
 
 
 @pytest.mark.parametrize(("version", "primed"), [(LEGACY, True), ("2025-06-18", False)])
@@ -278,7 +284,7 @@ async def test_each_message_goes_on_one_standing_stream_only() -> None:
         assert (await first.next())["method"] == "notifications/tools/list_changed"
         first.close()
         await session.ask("ping")
-        await asyncio.sleep(0.1)
+        await until_unread(app)
         app.notify_resource_updated("config://app")
         assert (await second.next())["method"] == "notifications/resources/updated"
         third = await session.get()
@@ -309,7 +315,7 @@ async def test_a_further_stream_is_resumed_too() -> None:
         begun = await second.event()  # the empty one
         assert begun is not None
         first.close()
-        await asyncio.sleep(0.1)
+        await until_unread(app)
         app.notify_resource_updated("config://app")
         assert (await second.next())["method"] == "notifications/resources/updated"
         second.close()
@@ -480,11 +486,12 @@ async def test_delete_ends_the_calls_of_a_session(tool: str) -> None:
 async def test_an_idle_session_expires_and_a_busy_one_does_not() -> None:
     gate = Gate()
     app = make_app(gate)
-    async with serving(app, idle_timeout=0.4) as client:
+    async with serving(app, idle_timeout=2.0) as client:
         idle, reading, calling = [await client.initialize() for _ in range(3)]
         stream = await reading.get()
         call = asyncio.create_task(calling.use("wait_quietly"))
-        await asyncio.sleep(1.0)
+        await until(lambda: len(app.connections) == 2)
+        await asyncio.sleep(1.0)  # when the others would be over, too
         assert (await idle.ask("ping")).status == 404
         assert (await reading.ask("ping", id=2)).status == 200
         gate.opened.set()
@@ -511,9 +518,7 @@ async def test_a_session_that_ended_leaves_nothing() -> None:
         await session.ask("resources/subscribe", {"uri": "config://app"})
         kept = weakref.ref(next(iter(app.connections)))
         await session.delete()
-        await asyncio.sleep(0.05)
-        gc.collect()
-        assert kept() is None
+        await until(lambda: gc.collect() >= 0 and kept() is None)
         assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
 
 
@@ -544,7 +549,7 @@ async def test_it_stands_under_a_path_of_another_application() -> None:
     from starlette.applications import Starlette
     from starlette.routing import Mount
 
-    from tests.transports.raw_http import free_port
+    from tests.ports import free_port
 
     app = make_app()
     inner = app.asgi(path="/")

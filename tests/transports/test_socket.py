@@ -23,9 +23,9 @@ from mcpearl.client.targets import ReachOptions, find_route
 from mcpearl.protocol.framing import ContentLengthFramer
 from mcpearl.transports.ports import bind_port
 from tests.client.peers import eventually
+from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN, meta
 from tests.transports.certificates import Authority
-from tests.transports.raw_http import free_port
 from tests.transports.suite_server import make_app
 from tests.transports.test_suite import Ear
 from tests.transports.wires import serving
@@ -366,12 +366,12 @@ async def test_a_client_that_is_silent_too_long_is_dropped_but_not_one_that_wait
 async def test_pongs_are_no_talk():
     port = free_port()
     app = make_app()
-    wire = WebSocket(port=port, idle_timeout=0.5, ping_interval=0.1, ping_timeout=5.0)
+    wire = WebSocket(port=port, idle_timeout=1.5, ping_interval=0.1, ping_timeout=5.0)
     url = f"ws://127.0.0.1:{port}"
     async with serving(app, wire), Client(url, reconnect=False) as client:
         await client.ping()
         await eventually(lambda: not app.connections)
-        with pytest.raises(ConnectionLost, match=r"1013 .*Nothing was said for 0\.5 s"):
+        with pytest.raises(ConnectionLost, match=r"1013 .*Nothing was said for 1\.5 s"):
             await client.ping()
 
 
@@ -386,9 +386,9 @@ async def test_a_client_that_never_shakes_hands_is_dropped(folder: Path):
 async def test_a_client_that_keeps_talking_stays():
     port = free_port()
     url = f"tcp://127.0.0.1:{port}"
-    async with serving(make_app(), Tcp(port=port, idle_timeout=0.3)), Client(url) as client:
+    async with serving(make_app(), Tcp(port=port, idle_timeout=1.0)), Client(url) as client:
         for _ in range(10):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             await client.ping()
 
 
@@ -399,9 +399,9 @@ async def test_a_client_that_stops_reading_is_dropped_after_a_while():
         await eventually(lambda: not app.connections)
         slow = await bare(port)
         slow.writer.transport.pause_reading()
+        await eventually(lambda: len(app.connections) == 1)
         for number in range(8):
             slow.say(call("echo", number, text="x" * 4_000_000) + b"\n")
-        await eventually(lambda: len(app.connections) == 1)
         await eventually(lambda: not app.connections)
         async with Client(f"tcp://127.0.0.1:{port}") as client:
             await client.ping()
@@ -535,7 +535,7 @@ sys.path[:0] = {path!r}
 from mcpearl import Tcp, Unix
 from tests.transports.suite_server import make_app
 from tests.transports.test_suite import Ear
-make_app(grace=3.0).run(Tcp(port={port}), Unix(path={unix!r}))
+make_app(grace=30.0).run(Tcp(port={port}), Unix(path={unix!r}))
 """
 
 
@@ -547,6 +547,23 @@ class Process:
 
     async def up(self) -> None:
         await eventually(self.unix.exists)
+
+    async def working(self, client: Client, calls: int) -> None:
+        """Wait until so many calls of `work` have begun."""
+        async with asyncio.timeout(HANGS):
+            while len((await client.call_tool("report")).structured_content["begun"]) < calls:
+                await asyncio.sleep(0.01)
+
+    async def leaving(self) -> None:
+        """Wait until nobody is taken in any more."""
+        async with asyncio.timeout(HANGS):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                except OSError:
+                    return
+                writer.close()
+                await asyncio.sleep(0.01)
 
     async def ended(self) -> int:
         await eventually(lambda: self.popen.poll() is not None)
@@ -564,12 +581,12 @@ async def test_sigterm_drains_every_wire(folder: Path):
     other = Client(f"unix://{process.unix}", **options)
     async with one, other:
         work = [
-            asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 0.5}))
+            asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 1.0}))
             for client in (one, other)
         ]
-        await asyncio.sleep(0.2)
+        await process.working(one, 2)
         process.popen.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.1)
+        await process.leaving()
         with pytest.raises(ConnectionLost):  # nobody is taken in any more
             async with Client(f"tcp://127.0.0.1:{process.port}"):
                 pass
@@ -584,9 +601,9 @@ async def test_a_second_signal_ends_at_once(folder: Path):
     await process.up()
     async with Client(f"unix://{process.unix}", reconnect=False) as client:
         pending = asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 60}))
-        await asyncio.sleep(0.2)
+        await process.working(client, 1)
         process.popen.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.3)
+        await process.leaving()
         assert process.popen.poll() is None
         process.popen.send_signal(signal.SIGTERM)
         assert await process.ended() == -signal.SIGTERM

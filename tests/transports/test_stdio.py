@@ -137,14 +137,20 @@ def test_handlers_that_will_not_end_do_not_keep_the_process() -> None:
         assert server.has_said(b"go on although they were cancelled")
 
 
+def until_leaving(server: StdioServer) -> None:
+    """Wait until a server that was told to end takes no more calls."""
+    while "error" not in server.call("add", a=1, b=2):
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 def test_what_is_asked_on_the_way_out_is_refused(version: str) -> None:
     with StdioServer() as server:
         server.initialize()
-        slow = server.start("sleep", seconds=1)
+        slow = server.start("sleep", seconds=3)
         server.call("add", a=1, b=2)
         server.signal(signal.SIGTERM)
-        time.sleep(0.3)
+        until_leaving(server)
         params: dict[str, Any] = {"name": "add", "arguments": {"a": 1, "b": 2}}
         if version == "2026-07-28":
             params["_meta"] = meta()
@@ -162,7 +168,7 @@ def test_a_second_signal_ends_at_once(number: signal.Signals, loop: str) -> None
         server.start("sleep", seconds=3600)
         server.call("add", a=1, b=2)
         server.signal(number)
-        time.sleep(0.3)
+        until_leaving(server)
         server.signal(number)
         assert server.wait() == -number
 
@@ -171,7 +177,7 @@ def test_a_second_signal_ends_even_a_blocked_loop() -> None:
     with StdioServer() as server:
         server.initialize()
         server.start("block_loop", seconds=3600)
-        time.sleep(0.3)
+        assert server.has_said(b"blocking")
         server.signal(signal.SIGTERM)
         time.sleep(0.3)
         server.signal(signal.SIGTERM)

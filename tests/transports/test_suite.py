@@ -276,8 +276,9 @@ async def test_a_server_that_ends_finishes_what_it_can(at: Place, version: str):
     async with await at.client(protocol=version, validate_output=False, reconnect=False) as client:
         short = asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 0.5}))
         long = asyncio.create_task(client.call_tool("work", {"number": 2, "seconds": 60}))
-        await asyncio.sleep(0.2)
         async with asyncio.timeout(HANGS):
+            while len((await client.call_tool("report")).structured_content["begun"]) < 2:
+                await asyncio.sleep(0.01)
             await at.stop()
             assert structured(await short) == 1
             try:
@@ -445,7 +446,7 @@ async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: st
         await visit()
     await asyncio.gather(*(visit() for _ in range(20)))
     await eventually(lambda: not app.connections)
-    await eventually(lambda: held() == before)
+    await eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 
 @on_every_wire
@@ -468,6 +469,6 @@ def test_a_transport_of_ones_own_is_short():
 async def test_the_bound_on_calls_in_hand_is_the_servers(folder: Path):
     app = make_app(limits=Limits(max_in_flight=2))
     async with place("tcp", folder, app) as at, await at.client() as client:
-        work = (client.call_tool("work", {"number": n, "seconds": 0.01}) for n in range(20))
+        work = (client.call_tool("work", {"number": n, "seconds": 0.05}) for n in range(20))
         await asyncio.gather(*work)
         assert (await client.call_tool("report")).structured_content["most"] == 2

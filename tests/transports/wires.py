@@ -15,9 +15,9 @@ import psutil
 from mcpearl import Client, Http, Limits, Server, Tcp, Tls, Transport, Unix, WebSocket
 from mcpearl.client.targets import ReachOptions, find_route
 from mcpearl.transports.memory import memory_pair
+from tests.ports import free_port
 from tests.transports.certificates import Authority
 from tests.transports.custom_transport import queue_pair
-from tests.transports.raw_http import free_port
 from tests.transports.suite_server import make_app
 
 WIRES = ("memory", "stdio", "http", "tcp", "tls", "unix", "ws", "wss", "mounted", "custom")

@@ -105,6 +105,7 @@ class ClientConnection:
 
     async def initialize(self, timeout: float, version: Any) -> msgspec.Raw:
         """Send `initialize` and wait for the raw answer."""
+        self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
         entry, message = self.end.initialize(future, self.loop.time(), timeout, version)
         return await self._outcome(entry, message, future)

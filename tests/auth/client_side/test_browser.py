@@ -62,7 +62,7 @@ async def openid_provider(resource: str) -> AsyncIterator[Provider]:
     )
     try:
         assert process.stdout is not None
-        issuer = (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
+        issuer = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
         assert issuer.startswith("http://127.0.0.1:"), "the OpenID provider did not start"
         yield Provider(process, issuer)
     finally:
@@ -112,7 +112,7 @@ class Browser:
 
     async def closed(self, times: int) -> None:
         """Wait for it: its page is told only after the client has its token."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(self.shown) < times:
                 await asyncio.sleep(0.05)
 

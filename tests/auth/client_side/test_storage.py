@@ -212,7 +212,7 @@ async def test_a_lock_ends_with_its_process(tmp_path: Path):
         await asyncio.sleep(0.3)
         assert not waiting.done()
         holding.kill()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 30)
 
 
 async def _lock(storage: FileStorage) -> None:

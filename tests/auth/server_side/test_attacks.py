@@ -312,7 +312,7 @@ async def test_ten_thousand_wrong_tokens_while_others_are_served(
     def told() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.name == "mcpearl.auth"]
 
-    async with asyncio.timeout(10):  # the rest is counted at the end of the second they came in
+    async with asyncio.timeout(30):  # the rest is counted at the end of the second they came in
         while not any("more requests within a second" in line for line in told()):
             await asyncio.sleep(0.05)
     assert len(told()) < 2000

@@ -16,7 +16,8 @@ from mcpearl.transports.tls import Tls
 from tests.auth.server_side.certificates import Authority
 from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import challenge, make_app, structured
-from tests.transports.raw_http import Raw, free_port
+from tests.ports import free_port
+from tests.transports.raw_http import Raw
 
 
 class Secure(Raw):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import as_bearer, challenge, structured
-from tests.transports.raw_http import Raw, free_port
+from tests.ports import free_port
+from tests.transports.raw_http import Raw
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "protected_server.py"
 

@@ -19,7 +19,7 @@ def verifier_of(issuer: Issuer) -> JWTVerifier:
 
 
 def short(issuer: Issuer, **claims: Any) -> str:
-    return issuer.token(exp=int(time.time()) + 2, **claims)
+    return issuer.token(exp=int(time.time()) + 4, **claims)
 
 
 async def test_a_standing_stream_ends_and_is_resumed(issuer: Issuer) -> None:
@@ -76,7 +76,7 @@ async def test_a_subscription_ends_with_its_result(issuer: Issuer) -> None:
         assert first["method"] == "notifications/subscriptions/acknowledged"
         assert last["id"] == "listen"
         assert "result" in last
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert app.subscriptions.counts()["tools"] == 0
 
 
@@ -91,7 +91,7 @@ async def test_who_leaves_before_leaves_nothing_behind(issuer: Issuer) -> None:
             answer = await caller.post(body, headers)
             await answer.next()
             answer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while app.subscriptions.counts()["tools"]:
                 await asyncio.sleep(0.02)
         (solo,) = app.connections
@@ -110,6 +110,6 @@ async def test_a_websocket_is_closed(issuer: Issuer, monkeypatch: pytest.MonkeyP
             await socket.send(json.dumps(message("tools/list", {"_meta": meta()})))
             assert "result" in json.loads(await socket.recv())
             with pytest.raises(websockets.ConnectionClosed):
-                async with asyncio.timeout(8):
+                async with asyncio.timeout(30):
                     while True:
                         await socket.recv()

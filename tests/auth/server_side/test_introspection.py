@@ -52,7 +52,7 @@ async def test_a_revoked_token_ends_within_the_setting(issuer: Issuer) -> None:
         issuer.active.clear()
         revoked = time.monotonic()
         while (await caller.call("whoami")).status == 200:
-            assert time.monotonic() - revoked < 2
+            assert time.monotonic() - revoked < 30
             await asyncio.sleep(0.02)
         assert issuer.asked["/introspect"] == 2
 
@@ -99,7 +99,7 @@ async def test_an_issuer_that_does_not_answer(issuer: Issuer) -> None:
 
 async def test_one_question_for_many_who_bring_the_same(issuer: Issuer) -> None:
     activate(issuer)
-    issuer.delay = 0.1
+    issuer.delay = 1
     verifier = verifier_of(issuer)
     impatient = asyncio.ensure_future(verifier.verify(TOKEN))
     await asyncio.sleep(0.02)

@@ -10,6 +10,7 @@ from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnav
 from mcpearl.auth.issuer import well_known
 from tests.auth.server_side.issuer import AUDIENCE, Issuer, KeyPair, b64
 from tests.auth.server_side.protected import as_bearer, make_app, structured
+from tests.client.peers import eventually
 from tests.transports.raw_http import serving
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
@@ -167,20 +168,20 @@ async def test_keys_rotate_during_traffic(issuer: Issuer) -> None:
             issuer.rotate(algorithm)
         assert (await as_bearer(client, old).call("whoami")).status == 200
         del issuer.keys[first]  # as after a theft
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while (await as_bearer(client, old).call("whoami")).status == 200:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.05)
+        await eventually(lambda: len(statuses) > 20)
         done.set()
         await asyncio.gather(*running)
-    assert len(statuses) > 20
     assert set(statuses) == {200}
 
 
 async def test_unknown_keys_cause_few_fetches(issuer: Issuer) -> None:
-    verifier = verifier_of(issuer, keys_pause=0.5)
+    verifier = verifier_of(issuer, keys_pause=3)
     await verifier.verify(issuer.token())
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(3)
     strangers = [KeyPair("ES256", f"stranger-{number}") for number in range(20)]
 
     async def refused(key: KeyPair) -> None:
@@ -191,7 +192,7 @@ async def test_unknown_keys_cause_few_fetches(issuer: Issuer) -> None:
     for key in strangers:
         await refused(key)
     assert issuer.asked["/keys"] == 2
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(3)
     issuer.rotate()
     await verifier.verify(issuer.token())
     assert issuer.asked["/keys"] == 3
@@ -238,7 +239,7 @@ async def test_old_keys_are_good_while_there_are_no_new_ones(
     # A silent issuer holds nobody up either, once it is known to fail.
     issuer.delay = 30
     await asyncio.sleep(0.06)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(10):
         await verifier.verify(issuer.token())
 
 

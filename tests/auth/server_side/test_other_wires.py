@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,8 @@ from tests.auth.server_side.certificates import Authority
 from tests.auth.server_side.issuer import Issuer, KeyPair
 from tests.auth.server_side.protected import bearer, make_app
 from tests.auth.server_side.test_dpop import bound, protect
-from tests.transports.raw_http import free_port, message, meta, serving
+from tests.ports import free_port
+from tests.transports.raw_http import message, meta, serving
 
 READER = "reader-0123456789abc"
 WRITER = "writer-0123456789abc"
@@ -25,11 +27,24 @@ TOKENS = StaticTokens(
 )
 
 
+def _is_open(port: int = 0, path: Path | None = None, **_: Any) -> bool:
+    try:
+        if path is not None:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(path))
+        else:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
 @asynccontextmanager
 async def served(app: Server, wire: str, **options: Any) -> AsyncIterator[None]:
     task = asyncio.create_task(app.serve(wire, **options))
     try:
-        await asyncio.sleep(0.2)
+        while not task.done() and not _is_open(**options):
+            await asyncio.sleep(0.02)
         if task.done():
             await task
         yield

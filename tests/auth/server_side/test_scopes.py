@@ -242,7 +242,7 @@ async def test_a_call_in_flight_stays_with_the_token_that_made_it(issuer: Issuer
     async with serving(app) as client:
         session = await client.initialize(**bearer(issuer.token(scope="few")))  # type: ignore[arg-type]
         waiting = asyncio.create_task(session.use("slow", id="slow"))
-        await asyncio.wait_for(reached.wait(), 10)
+        await asyncio.wait_for(reached.wait(), 30)
         other = Session(client.port)
         other.headers = {**session.headers, **bearer(issuer.token(scope="notes:write many"))}
         assert structured(await other.use("write", id="write")) == {"result": "written"}

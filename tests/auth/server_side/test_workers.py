@@ -18,7 +18,8 @@ from tests.auth.server_side.issuer import Issuer, KeyPair
 from tests.auth.server_side.protected import as_bearer, bearer, challenge, structured
 from tests.auth.server_side.test_client_certificates import Secure, first_session
 from tests.auth.server_side.test_dpop import bound, call, url_of
-from tests.transports.raw_http import LEGACY, Raw, Response, free_port, message, modern
+from tests.ports import free_port
+from tests.transports.raw_http import LEGACY, Raw, Response, message, modern
 
 ROOT = Path(__file__).parents[3]
 

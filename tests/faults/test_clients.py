@@ -15,18 +15,9 @@ import pytest
 
 from mcpearl import Client
 
-from .world import HERE, LEGACY, MODERN, PATIENCE, ServerProcess, eventually
+from .world import HERE, LEGACY, MODERN, PATIENCE, ServerProcess, address, eventually
 
 BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
-
-
-def address(server: ServerProcess, wire: str) -> str:
-    return {
-        "tcp": f"tcp://127.0.0.1:{server.tcp}",
-        "unix": f"unix://{server.unix}",
-        "http": f"http://127.0.0.1:{server.http}/mcp",
-        "ws": f"ws://127.0.0.1:{server.ws}/",
-    }[wire]
 
 
 async def until(server: ServerProcess, so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -137,35 +128,6 @@ async def test_a_client_that_answers_pings_stays(wary_server: ServerProcess, wir
             "id": 9,
             "result": {},
         }
-
-
-@pytest.mark.parametrize("wire", ["tcp", "unix"])
-async def test_slow_readers_cost_only_themselves(server: ServerProcess, wire: str) -> None:
-    await server.warm_up()
-    before = await server.counts()
-    params = {"name": "blob", "arguments": {"size": 200_000}}
-    sizes = []
-    for _ in range(6):
-        with greeted(server, wire) as peer:
-            peer.setblocking(False)
-            for number in range(200):  # of the answers nothing is read
-                try:
-                    say(peer, {"id": number, "method": "tools/call", "params": params})
-                except BlockingIOError:
-                    break
-            async with Client(address(server, wire), reconnect=False) as client:
-                for _ in range(20):
-                    result = await client.call_tool("charge", {"key": "beside"}, timeout=10)
-                    assert not result.is_error
-        await until(server, lambda now: now["connections"] <= before["connections"])
-        sizes.append(resident(server.pid))
-    assert sizes[-1] < sizes[0] + 60  # each of the six was given 80 MB it did not read
-
-
-def resident(pid: int) -> int:
-    """How many megabytes a process has in memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
 
 
 @pytest.mark.parametrize("wire", ["tcp", "unix", "http", "ws"])

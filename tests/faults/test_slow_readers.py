@@ -107,7 +107,7 @@ async def test_answers_that_are_not_read(strict: World, protocol: str) -> None:
 @BOTH
 async def test_stdio_that_is_not_read(tmp_path: Path, protocol: str) -> None:
     port = free_port()
-    command = [sys.executable, HERE / "server.py", tmp_path / "journal", "stdio", f"tcp={port}"]
+    command = [sys.executable, HERE / "server.py", tmp_path / "journal", f"tcp={port}", "stdio"]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -136,10 +136,16 @@ class ServerProcess:
 
     async def counts(self) -> dict[str, Any]:
         """What the server holds, by its own account, without the connection that asks."""
-        async with self.client("tcp", protocol=MODERN, reconnect=False) as client:
-            result = await client.call_tool("counts")
-        assert isinstance(result.structured_content, dict)
-        return result.structured_content
+        return await counts_at(self.tcp)
+
+
+async def counts_at(port: int) -> dict[str, Any]:
+    """What the server at a TCP port holds."""
+    url = address("tcp", port)
+    async with Client(url, protocol=MODERN, reconnect=False) as client:
+        result = await client.call_tool("counts")
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
 
 
 def _answers(port: int) -> bool:

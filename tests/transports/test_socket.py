@@ -506,6 +506,24 @@ async def test_nothing_is_begun_for_a_client_that_does_not_read(bound: int):
         slow.writer.transport.abort()
 
 
+async def test_part_of_a_message_is_a_sign_of_life():
+    port = free_port()
+    app = make_app()
+    async with serving(app, Tcp(port=port)):
+        await eventually(lambda: not app.connections)
+        client = await bare(port)
+        client.say(call("add", 1, a=1, b=1) + b"\n")
+        await client.line()
+        (connection,) = app.connections
+        whole = call("echo", 2, text="x" * 10_000) + b"\n"
+        for start in range(0, len(whole), 4000):
+            before = connection.heard_at
+            client.say(whole[start : start + 4000])
+            await eventually(lambda before=before: connection.heard_at > before)
+        assert (await client.line())["id"] == 2
+        client.writer.close()
+
+
 async def test_a_client_that_is_cut_off_leaves_nothing():
     port = free_port()
     app = make_app()

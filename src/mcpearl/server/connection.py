@@ -94,7 +94,8 @@ class ServerConnection:
         self._receiving = False
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
-        self.heard = False  # something was read since the watch last looked
+        self.heard_at = 0.0  # when something was last read
+        self._now = self.loop.time
         self._watch: Watch | None = None  # of a legacy session, where the wire has none
 
     def _make_end(self, principal: Any) -> ServerEnd:
@@ -105,7 +106,7 @@ class ServerConnection:
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come; each is dealt with, or started, before the next."""
-        self.heard = True
+        self.heard_at = self._now()
         if self._full is not None:
             self._held += frames
             return
@@ -243,6 +244,7 @@ class ServerConnection:
         if reading is not self._reading:
             self._reading = reading
             if reading:
+                self.heard_at = self._now()  # the time it was not read is not its silence
                 self.transport.resume()
             else:
                 self.transport.pause()

@@ -94,9 +94,7 @@ class StreamProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Cut what was read into messages and pass them on."""
-        frames = self.framer.feed(data)
-        if frames:
-            self.receiver.received(frames)
+        self.receiver.received(self.framer.feed(data))
 
     def eof_received(self) -> bool:
         """Keep writing: the peer may still read."""

@@ -11,7 +11,7 @@ from typing import Any
 from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_gate import Scope, busy
-from mcpearl.transports.http_response import Receive, Send, disconnected
+from mcpearl.transports.http_response import EVENTS, Receive, Send, disconnected
 from mcpearl.transports.http_wire import HttpWire
 
 _HOP_BY_HOP = frozenset(
@@ -87,6 +87,9 @@ async def _copy(connection: HttpConnection, send: Send) -> None:
         if name not in _HOP_BY_HOP
     ]
     await send({"type": "http.response.start", "status": connection.status, "headers": headers})
+    if (b"content-type", EVENTS) in headers:
+        # The head leaves with the first part, and there may be nothing to say for long.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
     try:
         while chunk := await connection.chunk():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})

@@ -101,8 +101,8 @@ async def held_at(
     target = " ".join(target) if wire == "stdio" else target
     more = [str(server.authority.ca)] if wire == "tls" else []
     async with holding(target, protocol, count, *more) as holder:
-        now = await server.counts()
-        assert now["subscriptions"] == before["subscriptions"] + count
+        following = before["subscriptions"] + count
+        await until(server, lambda now: now["subscriptions"] == following)
         yield holder
     await until(server, lambda now: all(now[k] <= before[k] for k in before if k != "pid"))
 

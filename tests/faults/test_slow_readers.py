@@ -88,7 +88,7 @@ async def test_answers_that_are_not_read(strict: World, protocol: str) -> None:
         strict.client(protocol=protocol) as client,
         server.client(strict.wire, reconnect=False) as beside,
     ):
-        calls = [client.call_tool("blob", {"key": key, "size": 200_000}) for key in keys]
+        calls = [client.call_tool("blob", {"key": key, "size": 400_000}) for key in keys]
         at_work = (await server.counts())["connections"]
         calling = asyncio.gather(*map(outcomes.of, keys, calls))
         await eventually(lambda: set(keys) <= set(server.ran()))

@@ -22,6 +22,7 @@ class FaultProxy:
         self.delay = 0.0  # seconds before anything is passed on
         self.rate: int | None = None  # bytes per second
         self.deaf = False  # half-open: connections stand, nothing arrives any more
+        self.clogged = False  # connections stand, what the server says is left unread
         self.allowance: Callable[[], int | None] = lambda: None  # bytes until a new one is cut
         self.cuts = 0  # connections that were cut
         self.taken = 0  # connections that were taken
@@ -130,6 +131,8 @@ class _Link:
         while data := await source.read(_PIECE):
             if proxy.delay:
                 await asyncio.sleep(proxy.delay)
+            while proxy.clogged and write == self.client.write and not self._ended:
+                await asyncio.sleep(0.02)
             self._lost = self._lost or proxy.deaf
             if self._lost:
                 continue

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcpearl import Context, Keepalive, Server
+from mcpearl import Context, Keepalive, Limits, Server
+from mcpearl.server import http_patience
 from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
 from mcpearl.types.tools import ToolAnnotations
 
@@ -20,8 +21,12 @@ KEEPALIVE = Keepalive(
     interval=float(os.environ.get("PING_INTERVAL", "30")),
     patience=float(os.environ.get("PING_PATIENCE", "10")),
 )
-app = Server("faulty", grace=0.2, keepalive=KEEPALIVE)
+LIMITS = Limits(max_outgoing=int(os.environ.get("MAX_OUTGOING", Limits().max_outgoing)))
+STALL = {"stall_timeout": float(os.environ.get("STALL_TIMEOUT", "60"))}
+http_patience.STALLED = float(os.environ.get("HTTP_STALLED", "60"))
+app = Server("faulty", grace=0.2, keepalive=KEEPALIVE, limits=LIMITS)
 journal = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+blobs = asyncio.Event()
 
 
 @app.tool
@@ -41,22 +46,33 @@ async def put(key: str, seconds: float = 0) -> str:
 
 
 @app.tool
-async def tick(key: str, times: int, ctx: Context) -> str:
-    """Report progress every twentieth of a second; being stopped leaves a trace."""
+async def tick(key: str, times: int, ctx: Context, pause: float = 0.05, size: int = 0) -> str:
+    """Report progress every twentieth of a second; how it ends leaves a trace."""
     try:
         for number in range(times):
-            await asyncio.sleep(0.05)
-            await ctx.progress(number)
+            await asyncio.sleep(pause)
+            await ctx.progress(number, message=os.urandom(size // 2).hex())
     except asyncio.CancelledError:
         os.write(journal, f"{key}-stopped\n".encode())
         raise
+    os.write(journal, f"{key}-finished\n".encode())
     return key
 
 
 @app.tool
-async def blob(size: int) -> str:
-    """Say much."""
-    return "x" * size
+async def blob(key: str, size: int) -> str:
+    """Say much, as soon as somebody lets it."""
+    os.write(journal, f"{key}\n".encode())
+    await blobs.wait()
+    return key + os.urandom(size // 2).hex()  # which no wire makes smaller than a half
+
+
+@app.tool
+async def release() -> str:
+    """Let all wait no longer that are about to say much."""
+    blobs.set()
+    blobs.clear()
+    return "released"
 
 
 @app.resource("thing://{number}")
@@ -65,10 +81,17 @@ async def thing(number: int) -> str:
     return str(number)
 
 
+@app.resource("wide://{text}")
+async def wide(text: str) -> str:
+    """One that takes long to tell of."""
+    return text
+
+
 @app.tool
-async def touch(uri: str) -> str:
+async def touch(uri: str, times: int = 1) -> str:
     """Tell that a resource changed."""
-    app.notify_resource_updated(uri)
+    for _ in range(times):
+        app.notify_resource_updated(uri)
     return uri
 
 
@@ -88,15 +111,19 @@ def wire(text: str) -> Any:
     name, _, place = text.partition("=")
     match name:
         case "tcp":
-            return Tcp(port=int(place))
+            return Tcp(port=int(place), **STALL)
         case "tls":
             port, certificate, key = place.split(",")
-            return Tcp(port=int(port), certificate=certificate, key=key)
+            return Tcp(port=int(port), certificate=certificate, key=key, **STALL)
         case "ws":
             times = KEEPALIVE.interval, KEEPALIVE.patience
-            return WebSocket(port=int(place), ping_interval=times[0], ping_timeout=times[1])
+            return WebSocket(
+                port=int(place), ping_interval=times[0], ping_timeout=times[1], **STALL
+            )
         case "unix":
-            return Unix(path=place)
+            return Unix(path=place, **STALL)
+        case "stdio":
+            return Stdio()
         case "http":
             return Http(port=int(place), idle_timeout=float(os.environ.get("SESSION_IDLE", "1")))
     raise SystemExit(f"no wire {name!r}")

@@ -1,33 +1,37 @@
-"""Clients that die, fall silent, do not read or talk nonsense: the server releases what they held."""
+"""Clients that die, fall silent or talk nonsense: the server releases what they held."""
 
 import asyncio
 import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcpearl import Client
+from mcpearl import ConnectionLost
 
-from .world import HERE, LEGACY, MODERN, PATIENCE, ServerProcess, eventually
+from ..transports.raw_http import modern
+from .world import (
+    HERE,
+    LEGACY,
+    MODERN,
+    PATIENCE,
+    ServerProcess,
+    address,
+    counts_at,
+    eventually,
+    free_port,
+)
 
 BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
-
-
-def address(server: ServerProcess, wire: str) -> str:
-    return {
-        "tcp": f"tcp://127.0.0.1:{server.tcp}",
-        "unix": f"unix://{server.unix}",
-        "http": f"http://127.0.0.1:{server.http}/mcp",
-        "ws": f"ws://127.0.0.1:{server.ws}/",
-    }[wire]
+GARBAGE = [b"\x00\xff\xfe" * 100 + b"\n", b"{}\n", b"[" * 5000 + b"\n", os.urandom(5000)]
 
 
 async def until(server: ServerProcess, so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -37,51 +41,161 @@ async def until(server: ServerProcess, so: Callable[[dict[str, Any]], bool]) -> 
     return counts
 
 
+class Holder:
+    """A client in a process of its own, that follows resources and can be killed and frozen."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+
+    async def says(self, what: str) -> None:
+        """Read until it says something."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(PATIENCE):
+            line = b"before"
+            while line and line.decode().strip() != what:
+                line = await asyncio.to_thread(self.process.stdout.readline)
+            assert line, "it ended"
+
+    def freeze(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def children(self) -> list[int]:
+        """The processes it has started and that run."""
+        pid = self.process.pid
+        found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return [child for child in found if runs(child)]
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and not only its parent has not looked yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def holding(target: str, protocol: str, count: int, *more: str) -> AsyncIterator[Holder]:
+    """A client that follows as many resources."""
+    command = [sys.executable, str(HERE / "holder.py"), target, protocol, str(count), *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        holder = Holder(process)
+        try:
+            await holder.says("ready")
+            yield holder
+        finally:
+            process.kill()
+
+
+@asynccontextmanager
+async def held_at(
+    server: ServerProcess, wire: str, protocol: str, count: int
+) -> AsyncIterator[Holder]:
+    """A client of a server, of which nothing may be left in the end."""
+    await server.warm_up()
+    before = await server.counts()
+    target = address(wire, server.place(wire))
+    target = " ".join(target) if wire == "stdio" else target
+    more = [str(server.authority.ca)] if wire == "tls" else []
+    async with holding(target, protocol, count, *more) as holder:
+        following = before["subscriptions"] + count
+        await until(server, lambda now: now["subscriptions"] == following)
+        yield holder
+    await until(server, lambda now: all(now[k] <= before[k] for k in before if k != "pid"))
+
+
 @BOTH
-@pytest.mark.parametrize("wire", ["tcp", "unix", "http", "ws"])
 async def test_killed_while_holding_a_thousand_subscriptions(
     wary_server: ServerProcess, wire: str, protocol: str
 ) -> None:
-    await wary_server.warm_up()
-    before = await wary_server.counts()
-    with subprocess.Popen(
-        [sys.executable, HERE / "holder.py", address(wary_server, wire), protocol, "1000"],
-        stdout=subprocess.PIPE,
-    ) as holder:
-        assert holder.stdout is not None
-        assert await asyncio.to_thread(holder.stdout.readline) == b"ready\n"
-        holding = await wary_server.counts()
-        assert holding["subscriptions"] == before["subscriptions"] + 1000
-        holder.kill()
-    after = await until(
-        wary_server, lambda now: all(now[k] <= before[k] for k in before if k != "pid")
-    )
-    assert after["subscriptions"] == before["subscriptions"] == 0
+    async with held_at(wary_server, wire, protocol, 1000) as holder:
+        holder.process.kill()
 
 
-async def test_killed_with_a_server_process_of_its_own(tmp_path: Path) -> None:
+@BOTH
+async def test_killed_with_a_server_process_of_its_own(tmp_path: Path, protocol: str) -> None:
     command = f"{sys.executable} {HERE / 'server.py'} {tmp_path / 'journal'}"
-    with subprocess.Popen(
-        [sys.executable, HERE / "holder.py", command, LEGACY, "1000"], stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert await asyncio.to_thread(holder.stdout.readline) == b"ready\n"
-        children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+    async with holding(command, protocol, 1000) as holder:
+        children = holder.children()
         assert children
-        holder.kill()
-    await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+        holder.process.kill()
+        await eventually(lambda: not any(map(runs, children)))
+
+
+@BOTH
+async def test_frozen_for_a_while_and_continued(
+    lasting_server: ServerProcess, wire: str, protocol: str
+) -> None:
+    async with (
+        held_at(lasting_server, wire, protocol, 10) as holder,
+        lasting_server.client("tcp") as other,
+    ):
+        holder.freeze()
+        for _ in range(20):
+            await other.call_tool("touch", {"uri": "thing://7"})
+        holder.thaw()
+        await holder.says("thing://7")
+
+
+@pytest.mark.parametrize(
+    ("wire", "protocol"),
+    [*((wire, LEGACY) for wire in ("stdio", "tcp", "tls", "unix", "ws")), ("ws", MODERN)],
+)
+async def test_frozen_for_so_long_that_it_is_let_go(
+    wary_server: ServerProcess, wire: str, protocol: str
+) -> None:
+    async with held_at(wary_server, wire, protocol, 10) as holder:
+        holder.freeze()
+        await until(wary_server, lambda now: now["subscriptions"] == 0)
+        holder.thaw()  # it finds its connection gone and comes back
+        await until(wary_server, lambda now: now["subscriptions"] == 10)
+
+
+async def test_frozen_with_a_server_process_of_its_own(tmp_path: Path) -> None:
+    port = free_port()
+    times = "env PING_INTERVAL=0.3 PING_PATIENCE=0.3"
+    command = f"{times} {sys.executable} {HERE / 'server.py'} {tmp_path / 'journal'}"
+    async with holding(f"{command} tcp={port} stdio", LEGACY, 10) as holder:
+        pid = (await counts_at(port))["pid"]
+        holder.freeze()
+        await eventually(lambda: not runs(pid))
+        holder.thaw()  # it finds its server gone and starts another
+        async with asyncio.timeout(PATIENCE):
+            while not await is_followed(port, 10):
+                await asyncio.sleep(0.05)
+
+
+async def is_followed(port: int, count: int) -> bool:
+    """Whether there is a server that has as many subscriptions."""
+    try:
+        return bool((await counts_at(port))["subscriptions"] == count)
+    except ConnectionLost:
+        return False
+
+
+def connected(server: ServerProcess, wire: str) -> socket.socket:
+    """A stream of bytes to the server; inside TLS where the wire is that."""
+    place = server.place(wire)
+    if isinstance(place, Path):
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(str(place))
+        return peer
+    peer = socket.create_connection(("127.0.0.1", place))
+    if wire == "tls":
+        context = ssl.create_default_context(cafile=server.authority.ca)
+        return context.wrap_socket(peer, server_hostname="localhost")
+    return peer
 
 
 class Peer:
     """A client by hand, on a byte stream."""
 
     def __init__(self, server: ServerProcess, wire: str) -> None:
-        if wire == "tcp":
-            self.socket = socket.create_connection(("127.0.0.1", server.tcp), PATIENCE)
-        else:
-            self.socket = socket.socket(socket.AF_UNIX)
-            self.socket.settimeout(PATIENCE)
-            self.socket.connect(str(server.unix))
+        self.socket = connected(server, wire)
+        self.socket.settimeout(PATIENCE)
         self._lines = self.socket.makefile("rb")
 
     def say(self, message: dict[str, Any]) -> None:
@@ -112,7 +226,7 @@ def greeted(server: ServerProcess, wire: str) -> Iterator[Peer]:
         yield peer
 
 
-@pytest.mark.parametrize("wire", ["tcp", "unix"])
+@pytest.mark.parametrize("wire", ["tcp", "tls", "unix"])
 async def test_a_silent_client_is_asked_and_let_go(wary_server: ServerProcess, wire: str) -> None:
     await wary_server.warm_up()
     before = await wary_server.counts()
@@ -133,7 +247,7 @@ async def test_a_silent_client_is_asked_and_let_go(wary_server: ServerProcess, w
     assert after["subscriptions"] == 0
 
 
-@pytest.mark.parametrize("wire", ["tcp", "unix"])
+@pytest.mark.parametrize("wire", ["tcp", "tls", "unix"])
 async def test_a_client_that_answers_pings_stays(wary_server: ServerProcess, wire: str) -> None:
     with greeted(wary_server, wire) as peer:
         for _ in range(4):
@@ -143,67 +257,40 @@ async def test_a_client_that_answers_pings_stays(wary_server: ServerProcess, wir
         assert peer.hear(id="ours") == {"jsonrpc": "2.0", "id": "ours", "result": {}}
 
 
-@pytest.mark.parametrize("wire", ["tcp", "unix"])
-async def test_slow_readers_cost_only_themselves(server: ServerProcess, wire: str) -> None:
-    await server.warm_up()
-    before = await server.counts()
-    params = {"name": "blob", "arguments": {"size": 200_000}}
-    sizes = []
-    for _ in range(6):
-        with greeted(server, wire) as peer:
-            peer.socket.setblocking(False)
-            for number in range(200):  # of the answers nothing is read
-                try:
-                    peer.say({"id": number, "method": "tools/call", "params": params})
-                except BlockingIOError:
-                    break
-            async with Client(address(server, wire), reconnect=False) as client:
-                for _ in range(20):
-                    result = await client.call_tool("charge", {"key": "beside"}, timeout=30)
-                    assert not result.is_error
-        await until(server, lambda now: now["connections"] <= before["connections"])
-        sizes.append(resident(server.pid))
-    assert sizes[-1] < sizes[0] + 60  # each of the six was given 80 MB it did not read
-
-
-def resident(pid: int) -> int:
-    """How many megabytes a process has in memory."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
-
-
-@pytest.mark.parametrize("wire", ["tcp", "unix", "http", "ws"])
+@pytest.mark.parametrize("wire", ["tcp", "tls", "unix", "http", "ws"])
 async def test_garbage_from_a_client(lasting_server: ServerProcess, wire: str) -> None:
     server = lasting_server
     await server.warm_up()
     before = await server.counts()
-    garbage = [b"\x00\xff\xfe" * 100 + b"\n", b"{}\n", b"[" * 5000 + b"\n", os.urandom(5000)]
-    async with Client(address(server, wire), reconnect=False) as client:
-        for data in garbage:
-            if wire == "unix":
-                peer = socket.socket(socket.AF_UNIX)
-                peer.connect(str(server.unix))
-            else:
-                port = getattr(server, wire)
-                peer = socket.create_connection(("127.0.0.1", port))
-            with peer:
+    async with server.client(wire, reconnect=False) as client:
+        for data in GARBAGE:
+            with connected(server, wire) as peer:
                 peer.sendall(data)
                 assert not (await client.call_tool("charge", {"key": "beside"})).is_error
-    await until(server, lambda now: now["connections"] <= before["connections"])
+        if wire == "tls":  # and before its handshake
+            with socket.create_connection(("127.0.0.1", server.tls)) as peer:
+                peer.sendall(GARBAGE[0])
+                assert not (await client.call_tool("charge", {"key": "beside"})).is_error
+    await until(server, lambda now: all(now[k] <= before[k] for k in before if k != "pid"))
 
 
-@pytest.mark.parametrize("wire", ["tcp", "ws"])
-async def test_a_frozen_client_is_let_go(wary_server: ServerProcess, wire: str) -> None:
-    await wary_server.warm_up()
-    before = await wary_server.counts()
+async def test_garbage_from_a_client_on_stdio(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, HERE / "holder.py", address(wary_server, wire), LEGACY, "10"],
+        [sys.executable, HERE / "server.py", tmp_path / "journal"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-    ) as holder:
-        assert holder.stdout is not None
-        assert await asyncio.to_thread(holder.stdout.readline) == b"ready\n"
-        os.kill(holder.pid, signal.SIGSTOP)
-        await until(wary_server, lambda now: now["subscriptions"] == before["subscriptions"])
-        os.kill(holder.pid, signal.SIGCONT)  # it finds its connection gone and comes back
-        await until(wary_server, lambda now: now["subscriptions"] == before["subscriptions"] + 10)
-        holder.kill()
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for number, data in enumerate(GARBAGE):
+                params = {"name": "charge", "arguments": {"key": "after"}}
+                call = json.dumps(modern("tools/call", params, id=number)[1]).encode()
+                process.stdin.write(data + b"\n" + call + b"\n")
+                process.stdin.flush()
+                answer: dict[str, Any] = {}
+                while answer.get("id") != number:  # before it what was wrong with the garbage
+                    answer = json.loads(await asyncio.to_thread(process.stdout.readline))
+                assert not answer["result"].get("isError")
+        finally:
+            process.kill()

@@ -61,13 +61,7 @@ async def told_again(client: Client, heard: list[Any], uri: str) -> None:
     assert uri in heard
 
 
-@pytest.mark.parametrize(
-    ("wire", "protocol"),
-    [
-        *((wire, LEGACY) for wire in ("tcp", "unix", "http", "ws")),
-        *((wire, MODERN) for wire in ("tcp", "tls", "http", "ws", "stdio")),
-    ],
-)
+@BOTH
 async def test_a_hundred_cuts_in_a_row(world: World, protocol: str) -> None:
     outcomes = Outcomes()
     at_once = Reconnect(delays=(0.001,))

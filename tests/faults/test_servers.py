@@ -63,7 +63,7 @@ async def test_frozen_and_continued(fragile: World, protocol: str) -> None:
     outcomes.check(server.ran(), once=True)
 
 
-@pytest.mark.parametrize("wire", ["tcp", "unix", "stdio", "ws"])
+@pytest.mark.parametrize("wire", ["tcp", "tls", "unix", "stdio", "ws"])
 async def test_frozen_for_so_long_that_it_is_given_up(fragile: World) -> None:
     keepalive = Keepalive(interval=0.15, patience=1.0)
     async with fragile.client(protocol=LEGACY, keepalive=keepalive, connect_timeout=3.0) as client:

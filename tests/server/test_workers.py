@@ -1,6 +1,7 @@
 """Several processes behind one port: sessions find their owner, the dead are replaced."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from mcpearl import Client, Server
 from mcpearl.types.elicitation import ElicitResult
 from tests.ports import free_port
-from tests.transports.raw_http import HANGS, Raw
+from tests.transports.raw_http import HANGS, Raw, Response, Session, modern, response
 
 SERVER = Path(__file__).with_name("worker_server.py")
 WORKERS = 3
@@ -64,8 +65,8 @@ def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
 
 
 @asynccontextmanager
-async def crew(tmp_path: Path) -> AsyncIterator[Crew]:
-    with started(tmp_path) as crew:
+async def crew(tmp_path: Path, *more: str) -> AsyncIterator[Crew]:
+    with started(tmp_path, *more) as crew:
         await crew.up()
         yield crew
 
@@ -145,6 +146,70 @@ async def test_an_update_reaches_subscribers_of_every_worker(tmp_path: Path) -> 
                 await asyncio.sleep(0.02)
         for client in clients:
             await client.close()
+
+
+async def owned(crew: Crew) -> tuple[Session, int]:
+    """A session, and the process it lives in."""
+    session = await Raw(crew.port).initialize()
+    return session, int((await session.use("who")).json["result"]["content"][0]["text"])
+
+
+async def stream_at(pid: int, session: Session) -> Response:
+    """Ask a certain process for the standing stream of a session, on a connection it has."""
+    headers, body = modern("tools/call", {"name": "who", "arguments": {}})
+    data = json.dumps(body).encode()
+    kinds = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+    question = Raw(session.port).head("POST", {**headers, **kinds}) + data
+    async with asyncio.timeout(HANGS):
+        while True:
+            reader, writer = await session.connect()
+            writer.write(question)
+            answer = await response(reader, writer)
+            await answer.read()
+            if int(answer.json["result"]["content"][0]["text"]) == pid:
+                break
+            writer.close()  # it has landed elsewhere
+    writer.write(session.head("GET", {"Accept": "text/event-stream"}))
+    return await response(reader, writer)
+
+
+async def test_streams_that_are_passed_on_count_as_streams(tmp_path: Path) -> None:
+    async with crew(tmp_path, "--one-stream") as running:
+        session, owner = await owned(running)
+        async with asyncio.timeout(HANGS):
+            own, other = await owned(running)
+            while other == owner:
+                own, other = await owned(running)
+
+        # The other has its one stream, so it passes none on, though the owner has room.
+        standing = await stream_at(other, own)
+        assert standing.status == 200
+        refused = await stream_at(other, session)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "10")
+        direct = await stream_at(owner, session)
+        assert direct.status == 200
+        for stream in (standing, refused, direct):
+            stream.close()
+
+        # What it passes on is its one stream, and for the owner's sake a stream of the owner's.
+        passed_on = await until_free(other, session)
+        for pid, who in ((other, own), (owner, session)):
+            refused = await stream_at(pid, who)
+            assert refused.status == 503
+            refused.close()
+        passed_on.close()
+        (await until_free(other, own)).close()
+        (await until_free(owner, session)).close()
+
+
+async def until_free(pid: int, session: Session) -> Response:
+    """A stream, once the ones that were hung up on are noticed to be over."""
+    async with asyncio.timeout(HANGS):
+        while (stream := await stream_at(pid, session)).status == 503:
+            stream.close()
+            await asyncio.sleep(0.02)
+    assert stream.status == 200
+    return stream
 
 
 async def test_old_clients_find_their_session_too(tmp_path: Path) -> None:

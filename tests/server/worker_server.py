@@ -52,4 +52,5 @@ async def touch() -> int:
 
 if __name__ == "__main__":
     Path(f"{sys.argv[3]}").write_text(str(os.getpid()))
-    app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True)
+    streams = {"max_streams": 1} if "--one-stream" in sys.argv else {}
+    app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True, **streams)

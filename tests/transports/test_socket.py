@@ -436,6 +436,94 @@ async def test_a_client_that_leaves_too_much_unread_is_dropped_at_the_bound(
         slow.writer.transport.abort()
 
 
+def make_talker(**limits: int) -> tuple[Server, asyncio.Event, list[int]]:
+    """A server that says much, when it is let; and the calls under way that are not to end."""
+    app, gate, waiting = Server("talker", limits=Limits(**limits)), asyncio.Event(), list[int]()
+
+    @app.tool
+    async def say(size: int, at_once: bool = True) -> str:
+        if not at_once:
+            waiting.append(size)
+            await gate.wait()
+        return "x" * size
+
+    @app.tool
+    async def linger(number: int) -> None:
+        waiting.append(number)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            waiting.remove(number)
+
+    return app, gate, waiting
+
+
+async def test_answers_to_a_client_that_does_not_read_count_against_the_bound(
+    caplog: pytest.LogCaptureFixture,
+):
+    port, much = free_port(), 200_000
+    app, gate, waiting = make_talker(max_outgoing=4_000_000)
+    async with serving(app, Tcp(port=port)):
+        await eventually(lambda: not app.connections)
+        slow = await bare(port)
+        for number in range(100):  # all in hand before the first is answered
+            slow.say(call("say", number, size=much, at_once=False) + b"\n")
+        await eventually(lambda: len(waiting) == 100)
+        slow.writer.transport.pause_reading()
+        gate.set()
+        await eventually(lambda: not app.connections)
+        assert "a client was dropped: the peer does not read" in caplog.text
+        async with Client(f"tcp://127.0.0.1:{port}") as client:
+            await client.ping()
+        slow.writer.transport.abort()
+
+
+async def test_a_client_that_reads_may_ask_for_more_than_the_bound_at_once():
+    port, much = free_port(), 100_000
+    app, _, _ = make_talker(max_outgoing=2_000_000)
+    async with serving(app, Tcp(port=port)):
+        client = await bare(port)
+        client.say(b"".join(call("say", n, size=much) + b"\n" for n in range(300)))
+        answers = [await client.line() for _ in range(300)]
+        assert {answer["id"] for answer in answers} == set(range(300))
+        client.writer.close()
+
+
+@pytest.mark.parametrize("bound", [100_000, 3_000_000])
+async def test_nothing_is_begun_for_a_client_that_does_not_read(bound: int):
+    port = free_port()
+    app, _, lingering = make_talker(max_outgoing=bound)
+    async with serving(app, Tcp(port=port, stall_timeout=0.5)):
+        await eventually(lambda: not app.connections)
+        slow = await bare(port)
+        slow.writer.transport.pause_reading()
+        calls = [call("say", number, size=40_000) for number in range(300)]
+        calls += [call("linger", 1000 + number, number=number) for number in range(20)]
+        slow.say(b"".join(one + b"\n" for one in calls))
+        await eventually(lambda: len(app.connections) == 1)
+        await eventually(lambda: not app.connections)
+        assert not lingering
+        slow.writer.transport.abort()
+
+
+async def test_part_of_a_message_is_a_sign_of_life():
+    port = free_port()
+    app = make_app()
+    async with serving(app, Tcp(port=port)):
+        await eventually(lambda: not app.connections)
+        client = await bare(port)
+        client.say(call("add", 1, a=1, b=1) + b"\n")
+        await client.line()
+        (connection,) = app.connections
+        whole = call("echo", 2, text="x" * 10_000) + b"\n"
+        for start in range(0, len(whole), 4000):
+            connection.heard_at = 0.0
+            client.say(whole[start : start + 4000])
+            await eventually(lambda: connection.heard_at)
+        assert (await client.line())["id"] == 2
+        client.writer.close()
+
+
 async def test_a_client_that_is_cut_off_leaves_nothing():
     port = free_port()
     app = make_app()

@@ -58,7 +58,8 @@ class ClientConnection:
         self.end = end
         self.loop = asyncio.get_running_loop()
         self.lost_reason: ConnectionLost | None = None
-        self.heard = False  # something was read since the watch last looked
+        self.heard_at = 0.0  # when something was last read
+        self._now = self.loop.time
         self.opening: asyncio.Timeout | None = None  # the time the transport has to connect
         self._opening_left = 0.0  # seconds of it, while it is held
         self._callbacks = callbacks
@@ -184,7 +185,7 @@ class ClientConnection:
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come."""
-        self.heard = True
+        self.heard_at = self._now()
         for frame in frames:
             if isinstance(frame, bytes):
                 event = self.end.receive(frame)
@@ -248,6 +249,7 @@ class ClientConnection:
         if full and self._full == 1:
             self.transport.pause()
         elif not self._full:
+            self.heard_at = self._now()  # the time it was not read is not its silence
             self.transport.resume()
 
     async def _answer(self, call: Call) -> None:

@@ -96,7 +96,8 @@ class ServerConnection:
         self._receiving = False
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
-        self.heard = False  # something was read since the watch last looked
+        self.heard_at = 0.0  # when something was last read
+        self._now = self.loop.time
         self._watch: Watch | None = None  # of a legacy session, where the wire has none
 
     def _make_end(self, principal: Any) -> ServerEnd:
@@ -107,7 +108,7 @@ class ServerConnection:
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come; each is dealt with, or started, before the next."""
-        self.heard = True
+        self.heard_at = self._now()
         if self._full is not None:
             self._held += frames
             return
@@ -198,17 +199,22 @@ class ServerConnection:
         return len(self.end.in_flight) - len(self._listeners)
 
     def _is_full(self) -> bool:
+        if self._flowing is not None or self.closed.is_set():
+            return True
         # While a handler waits for this client's answer, not reading would be waiting for ever.
         return not self.end.pending and self._busy() >= self._ceiling
 
     def _hold(self) -> None:
         """Read no further until enough calls have ended, or none does for too long."""
+        if self.closed.is_set():  # in the middle of what was read: the answers were too many
+            self._end_calls()
+            return
         self._full = self.loop.call_later(STALL, self._stalled, self._busy())
         self._regulate()
 
     def _stalled(self, busy: int) -> None:
         """Take some more on: what the calls in hand wait for may be a cancellation to be read."""
-        if self._busy() < busy:
+        if self._flowing is not None or self._busy() < busy:
             self._hold()
         else:
             self._ceiling = busy + self._soft_limit
@@ -216,10 +222,13 @@ class ServerConnection:
             self._go_on()
 
     def _lower(self) -> None:
-        self._ceiling = self._soft_limit
+        if self._flowing is None:
+            self._ceiling = self._soft_limit
 
     def _make_room(self) -> None:
-        if self._full is not None and (self.end.pending or self._busy() <= self._soft_limit // 2):
+        if self._full is None or self._flowing is not None:
+            return
+        if self.end.pending or self._busy() <= self._soft_limit // 2:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -237,6 +246,7 @@ class ServerConnection:
         if reading is not self._reading:
             self._reading = reading
             if reading:
+                self.heard_at = self._now()  # the time it was not read is not its silence
                 self.transport.resume()
             else:
                 self.transport.pause()
@@ -303,18 +313,7 @@ class ServerConnection:
             answer = self._asking(call, ctx)
         elif raised is not None:
             answer = self._failed(call, raised)
-        if self._flowing is not None:
-            await self._until_read(call)
         self._answer(call, answer)
-
-    async def _until_read(self, call: Call) -> None:
-        """Keep an answer back while the client does not read, instead of piling it up."""
-        try:
-            await self.drained()
-        except asyncio.CancelledError:
-            if not self.end.is_open(call):
-                self._done()
-                raise
 
     def _failed(self, call: Call, error: BaseException) -> Result | McpError:
         if self._drained is not None and isinstance(error, asyncio.CancelledError):
@@ -464,12 +463,20 @@ class ServerConnection:
             await self._flowing.wait()
 
     def writable(self, flowing: bool) -> None:
-        """Note whether the client reads."""
+        """Note whether the client reads.
+
+        While it does not, nothing new is begun for it. What the calls in hand have to say is the
+        transport's to hold, which counts it, and drops the client at the bound.
+        """
         if not flowing:
             self._flowing = self._flowing or asyncio.Event()
+            self._ceiling = 0
         elif self._flowing is not None:
             self._flowing.set()
             self._flowing = None
+            self._ceiling = self._soft_limit
+            if self._full is not None and not self._is_full():
+                self._go_on()
         self._regulate()
 
     # Whether the client is there
@@ -522,18 +529,23 @@ class ServerConnection:
                     ConnectionLost("the client is gone", maybe_executed=True)
                 )
         self._release()
-        self._held.clear()
+        self._end_calls()
         if self._full is not None:
             self._full.cancel()
             self._full = None
-        for call in list(self.end.in_flight.values()):
-            self.end.drop(call)
-            self._abort(call)
         if self._flowing is not None:
             self._flowing.set()
             self._flowing = None
         self._done()
         self.server.connections.discard(self)
+
+    def _end_calls(self) -> None:
+        """Begin nothing more, and stop what runs: nobody waits for it."""
+        self._ceiling = 0
+        self._held.clear()
+        for call in list(self.end.in_flight.values()):
+            self.end.drop(call)
+            self._abort(call)
 
     def _release(self) -> None:
         self._listeners.clear()

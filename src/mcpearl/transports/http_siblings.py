@@ -18,7 +18,7 @@ from mcpearl.transports.http1_connection import Http1Connection
 from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_gate import Scope, busy
 from mcpearl.transports.http_request import Request, Serving
-from mcpearl.transports.http_response import disconnected
+from mcpearl.transports.http_response import EVENTS, disconnected
 from mcpearl.transports.http_wire import HttpWire
 from mcpearl.transports.tls import tls_extension
 
@@ -108,8 +108,9 @@ async def _copy(connection: HttpConnection, request: Request) -> None:
         if name not in _HOP_BY_HOP
     ]
     await send({"type": "http.response.start", "status": connection.status, "headers": headers})
-    # The head leaves with the first part: of a stream on which nothing is said yet, with an empty one.
-    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    if (b"content-type", EVENTS) in headers:
+        # The head leaves with the first part, and there may be nothing to say for long.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
     try:
         while chunk := await connection.chunk():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})

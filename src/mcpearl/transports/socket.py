@@ -91,7 +91,7 @@ class SocketTransport(StreamProtocol):
         frames = self.framer.feed(data)
         if frames:
             self.has_spoken = True
-            self.receiver.received(frames)
+        self.receiver.received(frames)
         return len(frames)
 
     def connection_lost(self, exc: Exception | None) -> None:

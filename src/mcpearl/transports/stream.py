@@ -22,6 +22,7 @@ class Outbox:
     def __init__(self, framer: Framer, limit: int) -> None:
         self._framer = framer
         self._limit = limit
+        self._much = min(_MUCH, limit // 4)  # a peer is waited for well before it is dropped
         self._messages: list[bytes] = []
         self._size = 0  # of these messages
         self._writer: asyncio.WriteTransport | None = None
@@ -32,14 +33,14 @@ class Outbox:
         """Begin to write."""
         self._writer = writer
         self._call_soon = asyncio.get_running_loop().call_soon
-        writer.set_write_buffer_limits(high=_MUCH)
+        writer.set_write_buffer_limits(high=self._much)
         self.flush()
 
     def put(self, message: bytes) -> None:
         """Take one message."""
         self._messages.append(message)
         self._size += len(message)
-        if self._size > _MUCH:
+        if self._size > self._much:
             self.flush()  # so that what follows in this turn knows whether the peer keeps up
         elif not self._scheduled and self._call_soon is not None:
             self._scheduled = True
@@ -93,9 +94,7 @@ class StreamProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Cut what was read into messages and pass them on."""
-        frames = self.framer.feed(data)
-        if frames:
-            self.receiver.received(frames)
+        self.receiver.received(self.framer.feed(data))
 
     def eof_received(self) -> bool:
         """Keep writing: the peer may still read."""

@@ -18,7 +18,10 @@ class Receiver(Protocol):
     """
 
     def received(self, frames: list[Frame]) -> None:
-        """Take whole messages, and in their place the errors of what was none."""
+        """Take whole messages, and in their place the errors of what was none.
+
+        An empty list is a sign of life: part of a message came.
+        """
         ...
 
     def ended(self) -> None:

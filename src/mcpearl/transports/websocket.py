@@ -208,7 +208,7 @@ class WebSocketStream(SocketTransport):
         silent = self._now() - self.heard_at
         if not self._reading or silent < interval:
             self._pinged_at = 0.0
-            self._beat_in(max(interval - silent, interval / 4), interval)
+            self._beat_in(interval - silent if self._reading else interval, interval)
         elif self._pinged_at > self.heard_at:
             patience = self.beat.timeout
             self.finish(ConnectionLost(f"the peer did not answer a ping within {patience:g} s"))

@@ -27,7 +27,8 @@ from tests.auth.client_side.test_dpop import Binding
 from tests.auth.client_side.test_grants import gives
 from tests.auth.client_side.world import Authority, authority, person, serving, visit
 from tests.client.peers import eventually
-from tests.transports.raw_http import Raw, free_port
+from tests.ports import free_port
+from tests.transports.raw_http import Raw
 from tests.transports.raw_http import serving as serving_http
 
 WIRES = ["own port", "beside", "same path", "asgi", "granian"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from mcpearl import Context, Keepalive, Limits, Server
-from mcpearl.server import http_patience
 from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
 from mcpearl.types.tools import ToolAnnotations
 
@@ -23,7 +22,10 @@ KEEPALIVE = Keepalive(
 )
 LIMITS = Limits(max_outgoing=int(os.environ.get("MAX_OUTGOING", Limits().max_outgoing)))
 STALL = {"stall_timeout": float(os.environ.get("STALL_TIMEOUT", "60"))}
-http_patience.STALLED = float(os.environ.get("HTTP_STALLED", "60"))
+HTTP = {
+    "idle_timeout": float(os.environ.get("SESSION_IDLE", "1")),
+    "stall_timeout": float(os.environ.get("HTTP_STALLED", "60")),
+}
 app = Server("faulty", grace=0.2, keepalive=KEEPALIVE, limits=LIMITS)
 journal = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 blobs = asyncio.Event()
@@ -125,7 +127,7 @@ def wire(text: str) -> Any:
         case "stdio":
             return Stdio()
         case "http":
-            return Http(port=int(place), idle_timeout=float(os.environ.get("SESSION_IDLE", "1")))
+            return Http(port=int(place), **HTTP)
     raise SystemExit(f"no wire {name!r}")
 
 

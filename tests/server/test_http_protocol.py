@@ -3,12 +3,15 @@
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from mcpearl import Context, Server
+from mcpearl import Context, Limits, Server
+from mcpearl.server.http_protocol import HttpProtocol
+from mcpearl.server.http_visit import Visit
 from mcpearl.transports.http_endpoint import Endpoint
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
 
@@ -39,6 +42,10 @@ def make_app() -> Server:
     @app.tool
     async def length(text: str) -> int:
         return len(text)
+
+    @app.tool
+    async def text(size: int) -> str:
+        return "x" * size
 
     return app
 
@@ -273,3 +280,279 @@ async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
         assert await busy.result() == 3
         busy.writer.close()
         idle.writer.close()
+
+
+# What must not get out of order
+
+
+async def test_garbage_behind_a_request_does_not_get_ahead_of_its_answer(
+    client: Raw, line: Line
+) -> None:
+    line.writer.write(line.call("wait") + line.call("add", {"a": 1, "b": 2}) + b"\0garbage")
+    await line.writer.drain()
+    assert (await client.call("release")).status == 200
+    assert [await line.result() for _ in range(2)] == ["waited", 3]
+    assert (await line.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+async def test_garbage_in_a_body_ends_its_request_and_the_connection(line: Line) -> None:
+    head = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
+    line.writer.write(line._client.head("POST", head) + b'5\r\n{"a":\r\n')
+    await line.writer.drain()
+    await asyncio.sleep(0.05)
+    line.writer.write(b"no chunk\r\n")
+    assert (await line.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+async def test_what_follows_a_request_that_closes_is_not_looked_at(client: Raw, line: Line) -> None:
+    line.writer.write(line.call("wait", Connection="close"))
+    line.writer.write(b"x" * 200_000)
+    await line.writer.drain()
+    assert (await client.call("release")).status == 200
+    answer = await line.answer()
+    assert answer.json["result"]["structuredContent"] == {"result": "waited"}
+
+
+async def test_one_connection_too_many_is_told_after_its_answers() -> None:
+    async with serving(make_app(), max_connections=2) as client:
+        connections = [await client.connect() for _ in range(2)]
+        first = Line(client, *connections[0])
+        first.writer.write(first.call("wait"))
+        await asyncio.sleep(0.05)
+        further = await client.connect()  # accepted, but one too many
+        await asyncio.sleep(0.05)
+        first.writer.write(first.call("add", {"a": 1, "b": 2}))
+        await asyncio.sleep(0.05)
+        further[1].close()
+        second = Line(client, *connections[1])
+        for _ in range(100):  # until it was noticed that there is one less
+            second.writer.write(second.call("release"))
+            answer = await second.answer()
+            if answer.status == 200:
+                break
+            second = Line(client, *(await client.connect()))
+        assert await first.result() == "waited"
+        assert (await first.rest()).startswith(b"HTTP/1.1 503 ")
+
+
+async def test_trailers_are_no_headers(client: Raw, line: Line) -> None:
+    session = await client.initialize()
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
+    head = client.head(
+        "POST",
+        {"Content-Type": "application/json", "Accept": BOTH, "Transfer-Encoding": "chunked"},
+    )
+    chunk = b"%x\r\n%b\r\n0\r\n" % (len(body), body)
+    trailer = f"Mcp-Session-Id: {session.id}\r\nOrigin: http://evil.example\r\n\r\n".encode()
+    line.writer.write(head + chunk + trailer)
+    answer = await line.answer()
+    assert answer.status == 400
+    assert "Mcp-Session-Id header is missing" in answer.json["error"]["message"]
+
+
+async def test_a_header_that_is_given_again_and_again(line: Line) -> None:
+    line.writer.write(b"GET /mcp HTTP/1.1\r\n" + b"a: xxxxxxxx\r\n" * 5000 + b"\r\n")
+    assert (await line.rest()).startswith(b"HTTP/1.1 431 ")
+
+
+# Upgrades
+
+
+async def test_connect_is_refused(line: Line) -> None:
+    line.writer.write(b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert (await line.rest()).startswith(b"HTTP/1.1 405 ")
+
+
+async def test_many_declined_upgrades_at_once(line: Line) -> None:
+    call = line.call("add", {"a": 1, "b": 2}, Upgrade="h2c", Connection="Upgrade")
+    line.writer.write(call * 300)
+    for _ in range(300):
+        assert await line.result() == 3
+
+
+async def test_a_declined_upgrade_changes_nothing_else(line: Line) -> None:
+    call = line.call("add", {"a": 1, "b": 2}, Upgrade="h2c", Connection="close, Upgrade")
+    line.writer.write(call)
+    answer = await line.answer()
+    assert answer.headers["connection"] == "close"
+    assert await line.rest() == b""
+
+
+HANDSHAKE: Headers = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Protocol": "mcp",
+}
+PING = b"\x89\x80\0\0\0\0"
+
+
+async def test_what_comes_right_behind_a_handshake_is_not_lost() -> None:
+    async with serving(make_app(), websocket="/ws") as client:
+        reader, writer = await client.connect()
+        writer.write(client.head("GET", HANDSHAKE, "/ws") + PING)
+        async with asyncio.timeout(HANGS):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            assert await reader.readexactly(2) == b"\x8a\x00"
+        writer.close()
+
+
+async def test_a_handshake_is_a_get() -> None:
+    async with serving(make_app(), websocket="/ws") as client:
+        reader, writer = await client.connect()
+        writer.write(client.head("POST", HANDSHAKE, "/ws"))
+        first = await asyncio.wait_for(reader.readline(), HANGS)
+        assert not first.startswith(b"HTTP/1.1 101 ")
+        writer.close()
+
+
+async def test_a_handshake_behind_requests_costs_them_nothing() -> None:
+    async with serving(make_app(), websocket="/ws") as client:
+        line = Line(client, *(await client.connect()))
+        line.writer.write(line.call("wait") + line.call("add", {"a": 1, "b": 2}))
+        line.writer.write(client.head("GET", HANDSHAKE, "/ws"))
+        await line.writer.drain()
+        assert (await client.call("release")).status == 200
+        assert [await line.result() for _ in range(2)] == ["waited", 3]
+        assert (await line.rest()).startswith(b"HTTP/1.1 400 ")
+
+
+# Bounds
+
+
+async def test_what_waits_for_an_answer_is_bounded(
+    client: Raw, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that asks on and on behind a slow call is not read, whoever looks after that call."""
+    seen: list[int] = []
+    queue = HttpProtocol._queue
+
+    def counting(self: HttpProtocol, visit: Visit) -> None:
+        queue(self, visit)
+        assert self._waiting is not None
+        seen.append(len(self._waiting))
+
+    monkeypatch.setattr(HttpProtocol, "_queue", counting)
+    call = line.call("wait")
+    for _ in range(3000):
+        line.writer.write(call)
+        if line.writer.transport.get_write_buffer_size() > 100_000:
+            break
+    async with asyncio.timeout(HANGS):
+        while not seen:
+            await asyncio.sleep(0.01)
+    for _ in range(20):
+        await asyncio.sleep(0.1)
+    assert max(seen) < 1500  # two pieces as they are read, at the most
+    line.writer.transport.abort()
+
+
+async def test_a_head_that_comes_to_no_end_behind_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.server.http_patience.HEAD_TIMEOUT", 0.2)
+    async with serving(make_app()) as client:
+        line = Line(client, *(await client.connect()))
+        line.writer.write(line.call("wait"))
+        await line.writer.drain()
+        await asyncio.sleep(0.1)
+        line.writer.write(b"GET /mcp HT")
+        await asyncio.sleep(0.5)
+        assert (await client.call("release")).status == 200
+        assert await line.result() == "waited"
+        assert await line.rest() == b""
+
+
+async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> None:
+    """Also one that fits into the buffers, so that nobody waits for it to be read."""
+    state = asyncio.get_running_loop().create_future()
+
+    class Seen(HttpProtocol):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if self.transport.get_extra_info("peername") == mine and not state.done():
+                state.set_result(None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mcpearl.server.http_protocol.HttpProtocol", Seen)
+        async with serving(make_app(), stall_timeout=0.3) as client:
+            with socket.socket() as peer:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                await asyncio.to_thread(peer.connect, ("127.0.0.1", client.port))
+                mine = peer.getsockname()
+                line = Line(client, None, None)  # type: ignore[arg-type]
+                peer.sendall(line.call("text", {"size": 5_000_000}, Connection="close"))
+                await asyncio.wait_for(state, HANGS)
+
+
+# Streams
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_client_that_reads_slowly_gets_everything(era: str) -> None:
+    """The handler waits for it; nothing is left out, and the answer comes."""
+    app = Server("talker", grace=1.0, limits=Limits(max_outgoing=2_000_000))
+    count, piece = 1500, "x" * 20_000
+
+    @app.tool
+    async def talk(ctx: Context) -> str:
+        for number in range(count):
+            await ctx.progress(number + 1, message=piece)
+        return "done"
+
+    async with serving(app) as client:
+        if era == "modern":
+            answer = await client.call("talk", progressToken=1)
+        else:
+            answer = await (await client.initialize()).use("talk", token=1)
+        heard = []
+        while (one := await answer.next()) is not None:
+            heard.append(one)
+            if len(heard) % 100 == 0:
+                await asyncio.sleep(0.02)
+        steps = [one["params"]["progress"] for one in heard[:-1]]
+        assert steps == [*range(1, count + 1)]
+        assert heard[-1]["result"]["content"][0]["text"] == "done"
+        answer.close()
+
+
+async def test_a_stream_that_was_sent_away_ends_once(client: Raw) -> None:
+    """Whatever is said while its last part waits to be read belongs to whoever comes back."""
+    app = Server("leaver", grace=1.0)
+    gate = asyncio.Event()
+
+    @app.tool
+    async def leave(ctx: Context) -> str:
+        await ctx.progress(1, message="x" * 3_000_000)
+        ctx.close_stream(1000)
+        await gate.wait()
+        await ctx.progress(2)
+        return "done"
+
+    async with serving(app) as client:
+        session = await client.initialize()
+        data = json.dumps(
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "leave", "arguments": {}, "_meta": {"progressToken": 1}},
+            }
+        ).encode()
+        reader, writer = await client.connect()
+        writer.transport.pause_reading()
+        head = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+        writer.write(session.head("POST", {**head, "Accept": BOTH}) + data)
+        await asyncio.sleep(0.2)
+        gate.set()
+        await asyncio.sleep(0.2)
+        writer.transport.resume_reading()
+        answer = await response(reader, writer)
+        await answer.read()
+        assert b"retry: 1000" in answer.body
+        assert answer.body.count(b"notifications/progress") == 1
+        line = Line(client, reader, writer)
+        writer.write(session.head("DELETE", {}))
+        assert (await line.answer()).status == 204
+        writer.close()

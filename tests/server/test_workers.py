@@ -113,6 +113,35 @@ async def test_a_session_lives_in_one_worker_wherever_its_requests_land(tmp_path
         assert owners <= {str(worker.pid) for worker in running.workers}
 
 
+async def test_a_response_that_is_passed_on_is_as_the_owner_gave_it(tmp_path: Path) -> None:
+    async with crew(tmp_path) as running:
+        origin = {"Origin": f"http://127.0.0.1:{running.port}"}
+        for _ in range(12):  # of which some land at the owner, and others do not
+            session = await Raw(running.port).initialize(**origin)
+            _, seen = await raw_head(session, "POST")
+            assert seen.count(b"access-control-allow-origin") == 1
+            status, _ = await raw_head(session, "HEAD")
+            assert status == 405
+            status, head = await raw_head(session, "DELETE")
+            assert status == 204
+            assert b"transfer-encoding" not in head
+
+
+async def raw_head(session: Session, method: str) -> tuple[int, bytes]:
+    """The status and head of a response, after which nothing comes that does not belong to it."""
+    reader, writer = await session.connect()
+    writer.write(session.head(method, {"Content-Length": "0", "Connection": "close"}))
+    async with asyncio.timeout(HANGS):
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        rest = await reader.read()
+    if method == "POST":
+        assert rest.endswith(b"}")
+    else:
+        assert rest == b""
+    writer.close()
+    return int(head.split()[1]), head
+
+
 async def test_a_client_is_asked_across_workers_in_both_eras(tmp_path: Path) -> None:
     async def accept(_: Any) -> ElicitResult:
         return ElicitResult(action="accept", content={"a": "b"})

@@ -640,10 +640,9 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard), hard))
 
 
-async def test_a_client_that_never_reads_loses_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.http_patience.STALLED", 0.3)
+async def test_a_client_that_never_reads_loses_its_stream() -> None:
     app = make_app(limits=Limits(max_outgoing=1_000_000))
-    async with serving(app) as client:
+    async with serving(app, stall_timeout=0.3) as client:
         headers, body = modern("tools/call", {"name": "flood"}, progressToken=1)
         data = json.dumps(body).encode()
         head: Headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
@@ -665,15 +664,14 @@ def accepted(port: int) -> list[Any]:
     return [each for each in found if each.laddr.port == port and each.status != "LISTEN"]
 
 
-async def test_an_answer_that_is_never_read_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.http_patience.STALLED", 0.2)
+async def test_an_answer_that_is_never_read_is_not_kept() -> None:
     app = Server("large", grace=1.0)
 
     @app.tool
     async def large() -> str:
         return "x" * 20_000_000
 
-    async with serving(app) as client:
+    async with serving(app, stall_timeout=0.2) as client:
         headers, body = modern("tools/call", {"name": "large"})
         data = json.dumps(body).encode()
         head: Headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}

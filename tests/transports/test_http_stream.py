@@ -52,7 +52,7 @@ def test_what_waits_for_a_reader_is_bounded_and_the_newest_is_kept() -> None:
     for _ in range(100):
         stream.put(b"x" * 100)
     assert stream.size <= 1000
-    assert ids(stream.reader(0).take())[-1] == "s.100"
+    assert ids(stream.reader(stream.unread_from()).take())[-1] == "s.100"
     assert not stream.can_resume(1)
     assert stream.can_resume(99) and stream.can_resume(100)
     assert not stream.can_resume(101)
@@ -60,7 +60,7 @@ def test_what_waits_for_a_reader_is_bounded_and_the_newest_is_kept() -> None:
     many = Stream("s", PLENTY)
     for _ in range(MAX_KEPT + 10):
         many.put(b"x")
-    assert len(ids(many.reader(0).take())) == MAX_KEPT
+    assert len(ids(many.reader(many.unread_from()).take())) == MAX_KEPT
 
 
 def test_one_message_as_large_as_the_limit_still_arrives() -> None:
@@ -117,3 +117,47 @@ async def test_a_reader_waits_for_news_or_the_time() -> None:
     await asyncio.sleep(0)
     stream.end()
     assert await waiting is True and reader.finished
+
+
+def test_a_reader_that_fell_behind_what_is_kept_ends() -> None:
+    """Rather than that it goes on as if nothing were missing."""
+    stream = Stream("s", 1000)
+    reader = stream.reader(0)
+    stream.put(b"1")
+    assert ids(reader.take()) == ["s.1"]
+    for _ in range(100):
+        stream.put(b"x" * 100)
+    assert reader.take() == b""
+    assert reader.is_over
+    assert not stream.can_resume(1)
+    late = stream.reader(stream.unread_from())  # who asks for what there is gets that
+    assert ids(late.take())[-1] == "s.101"
+    assert not late.is_over
+
+
+async def test_who_speaks_can_wait_for_who_reads() -> None:
+    stream = Stream("s", 1000)
+    stream.put(b"x" * 900)
+    assert not stream.is_full  # nobody is there to wait for
+    reader = stream.reader(0)
+    assert stream.is_full
+    waiting = asyncio.create_task(stream.until_room())
+    await asyncio.sleep(0)
+    reader.take()
+    await asyncio.wait_for(waiting, 30)
+    stream.put(b"x" * 900)
+    leaving = asyncio.create_task(stream.until_room())
+    await asyncio.sleep(0)
+    assert not leaving.done()
+    reader.close()
+    await asyncio.wait_for(leaving, 30)
+
+
+def test_many_small_events_are_much_too() -> None:
+    stream = Stream("s", PLENTY)
+    reader = stream.reader(0)
+    for _ in range(MAX_KEPT):
+        stream.put(b"")
+    assert stream.is_full
+    reader.take()
+    assert not stream.is_full

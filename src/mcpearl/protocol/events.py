@@ -26,6 +26,10 @@ class Outlet(Protocol):
         """Hand over the answer; `refused` when nobody got to see the request."""
         ...
 
+    async def drained(self) -> None:
+        """Wait while the peer has too much to read; of a connection its transport tells."""
+        ...
+
 
 class Caller:
     """Who is asking: one per legacy session, or one per way a modern client presents itself."""

@@ -452,7 +452,7 @@ class ServerConnection:
         """Fit a notification's params to the caller's version."""
         return narrow(params, caller.version.name)
 
-    async def drained(self) -> None:
+    async def drained(self, outlet: Outlet) -> None:
         """Give others a turn once in a while, and wait while the client does not read."""
         if self._flowing is None:
             now = self.loop.time()
@@ -461,6 +461,8 @@ class ServerConnection:
                 await asyncio.sleep(0)
         while self._flowing is not None:
             await self._flowing.wait()
+        if outlet is not self._outlet:
+            await outlet.drained()  # of HTTP: every response has its own reader
 
     def writable(self, flowing: bool) -> None:
         """Note whether the client reads.

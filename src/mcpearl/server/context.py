@@ -200,7 +200,7 @@ class Context:
             return
         body = encode(self.connection.narrow(params, self._call.caller))
         self._call.outlet.send(codec.encode_notification(method, body))
-        await self.connection.drained()
+        await self.connection.drained(self._call.outlet)
 
     # Asking
 

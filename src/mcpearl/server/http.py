@@ -20,6 +20,7 @@ from mcpearl.transports.http_gate import Gate
 from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.http_mirror import peek
 from mcpearl.transports.http_origin import Place, hosts_of
+from mcpearl.transports.http_response import STALLED
 from mcpearl.transports.nowhere import Nowhere
 from mcpearl.transports.ports import bind_port
 from mcpearl.transports.transport import Transport
@@ -151,8 +152,12 @@ class HttpListener:
 
         from mcpearl.server.http_protocol import HttpProtocol
 
+        class Connection(HttpProtocol):
+            stall_timeout = options.get("stall_timeout", STALLED)
+
         options.setdefault("allowed_hosts", hosts_of(host))
         self._place = host, port, reuse_port
+        self._connection = Connection
         self._listening = listening
         self._siblings = siblings
         gate = make_gate(server, auth, path, websocket)
@@ -170,7 +175,7 @@ class HttpListener:
         self._front = uvicorn.Server(
             uvicorn.Config(
                 self._endpoint,
-                http=HttpProtocol,
+                http=Connection,
                 ws=accept,
                 loop="none",
                 lifespan="on",
@@ -202,14 +207,13 @@ class HttpListener:
 
     async def _open_door(self, siblings: "Siblings") -> None:
         """Take in what lands at other workers but belongs here."""
-        from mcpearl.server.http_protocol import HttpProtocol
         from mcpearl.transports.http_siblings import Door
 
         config, state = self._front.config, self._front.server_state
         door = Door(self._endpoint)
 
-        def connected() -> HttpProtocol:
-            protocol = HttpProtocol(config, state, {})
+        def connected() -> asyncio.Protocol:
+            protocol = self._connection(config, state, {})
             protocol.endpoint = door
             return protocol
 

@@ -6,13 +6,17 @@ a timer for whatever it waits for, and none that is set anew with each request.
 
 import asyncio
 
+from mcpearl.transports.http_response import STALLED
+
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
-STALLED = 60.0  # seconds in which a client that was sent something must take some of it
 
 
 class PatientProtocol(asyncio.Protocol):
     """One connection, that is lost to a client that does not do its part."""
 
+    stall_timeout = (
+        STALLED  # seconds in which a client that was sent something must take some of it
+    )
     transport: asyncio.Transport
     _head_timer: asyncio.TimerHandle | None = None  # there while a head is awaited
     _idle_timer: asyncio.TimerHandle | None = None
@@ -124,7 +128,7 @@ class PatientProtocol(asyncio.Protocol):
 
     def _watch_buffer(self) -> None:
         waiting = self.transport.get_write_buffer_size()
-        self._stall_timer = self.loop.call_later(STALLED, self._check_buffer, waiting)
+        self._stall_timer = self.loop.call_later(self.stall_timeout, self._check_buffer, waiting)
 
     def _check_buffer(self, before: int) -> None:
         if self.transport.get_write_buffer_size() < before:

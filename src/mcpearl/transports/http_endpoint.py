@@ -29,6 +29,7 @@ from mcpearl.transports.http_origin import Place
 from mcpearl.transports.http_request import JSON, AsgiRequest, Receive, Request, Send
 from mcpearl.transports.http_response import (
     EVENTS,
+    STALLED,
     Pace,
     check_accept,
     check_type,
@@ -115,6 +116,7 @@ class Endpoint:
         max_streams: int = 100_000,
         body_timeout: float = 30.0,
         keep_alive: float = 15.0,
+        stall_timeout: float = STALLED,
         http_sse: bool = False,
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
@@ -135,7 +137,7 @@ class Endpoint:
             body_timeout,
             limits.max_outgoing,
             keep_alive,
-            Pace(keep_alive),
+            Pace(keep_alive, stall_timeout),
             Lingering(_WATCH_AFTER),
         )
         self._sse = None

@@ -6,6 +6,7 @@ writer of its own is there only once there is a stream.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +19,7 @@ from mcpearl.transports.http_request import Receive, Request
 from mcpearl.transports.http_response import Pace, disconnected, respond_stream
 from mcpearl.transports.http_stream import Reader, Stream
 
+logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
 
 
@@ -79,6 +81,7 @@ class Exchange:
     _new_stream: Callable[[], Stream] | None = None  # of a session: it can be resumed
     _primes = False  # a stream begins with an empty event, as its client knows
     _writer: "asyncio.Task[None] | None" = None
+    _dropped = False  # the client did not read
 
     def __init__(self, terms: Terms, request: Request) -> None:
         self._terms = terms
@@ -172,7 +175,9 @@ class Exchange:
         assert self._writer is not None
         if self._new_stream is not None:
             self.stream.end()  # also when the call was cancelled, and nothing will be said
-        await self._writer
+        await asyncio.wait((self._writer,))
+        if not self._dropped:
+            self._writer.result()
 
     def close(self) -> None:
         """Let go of everything. What only this client waited for ends."""
@@ -214,6 +219,22 @@ class Exchange:
         if self.open_stream():
             assert self.stream is not None
             self.stream.put(message)
+            if self.stream.overrun and not self._dropped:
+                self._drop()
+
+    async def drained(self) -> None:
+        """Wait until the client has read most of what was said."""
+        if self.stream is not None and self.stream.is_full:
+            await self.stream.until_room()
+
+    def _drop(self) -> None:
+        """Give up a client that has left too much unread: the stream that was lost was all it had."""
+        self._dropped = True
+        logger.warning("a client that does not read its stream was dropped")
+        assert self._writer is not None
+        assert self._conversation is not None
+        self._writer.cancel()
+        self._conversation.give_up(self._calls)
 
     def send_away(self, retry_ms: int) -> None:
         """Let the client hang up and come back for the rest, if it can."""

@@ -14,7 +14,7 @@ from mcpearl.transports.sse import KEEP_ALIVE
 logger = logging.getLogger("mcpearl.http")
 
 EVENTS = b"text/event-stream"
-_STALLED = 60.0  # seconds a client may take nothing of its stream
+STALLED = 60.0  # seconds a client may take nothing of its stream
 _STREAM_HEADERS = (
     (b"content-type", EVENTS),
     (b"cache-control", b"no-cache, no-transform"),
@@ -53,10 +53,10 @@ class Pace:
 
     __slots__ = ("silence", "stalls")
 
-    def __init__(self, keep_alive: float) -> None:
+    def __init__(self, keep_alive: float, stall_timeout: float = STALLED) -> None:
         # Who lingers is told after one to two ticks.
         self.silence = Lingering(keep_alive / 2)
-        self.stalls = Lingering(_STALLED / 2)
+        self.stalls = Lingering(stall_timeout / 2)
 
     def stop(self) -> None:
         """Stop both."""

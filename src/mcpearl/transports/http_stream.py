@@ -2,7 +2,8 @@
 
 Events are numbered and wait in order for whoever reads them. A resumable stream outlives its
 reader: it keeps the last events, and a new reader goes on where the old one stopped. What waits is
-bounded; a reader that falls behind further loses the stream, not the server its memory.
+bounded: who says something can wait until there is room, and where that is not done, a reader that
+falls behind loses the stream, not the server its memory.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.sse import format_event, format_retry
 
 MAX_KEPT = 1000
+MUCH = 1024 * 1024  # bytes that wait, from which on it is better to wait as well
 MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless one event has more
 MAX_HISTORY = 1024 * 1024  # bytes kept of what was read already, for a reader that comes back
 
@@ -27,7 +29,9 @@ class Stream:
         "_next",
         "_reader",
         "_retry",
+        "_room",
         "_taken",
+        "_unread",
         "_wake",
         "ended",
         "id",
@@ -45,6 +49,8 @@ class Stream:
         self._bytes = 0
         self._next = 1
         self._taken = 0  # the newest event any reader took
+        self._unread = 0  # bytes of those that are newer
+        self._room: asyncio.Event | None = None  # there while somebody waits for some
         self._reader = 0  # the newest reader; older ones end
         self._retry: int | None = None  # set to send the reader away for a while
         self._wake: asyncio.Future[None] | None = None
@@ -63,6 +69,7 @@ class Stream:
         """Note that nothing more will come."""
         self.ended = True
         self.wake()
+        self._make_room()
 
     def send_away(self, retry_ms: int) -> None:
         """Let the reader close its connection and come back after a while."""
@@ -75,28 +82,59 @@ class Stream:
         event = format_event(message, "" if self.id is None else f"{self.id}.{number}")
         self._events.append((number, event))
         self._bytes += len(event)
+        self._unread += len(event)
         if self.id is not None:
             while len(self._events) > 1 and self._is_crowded():
                 self._drop()
         elif self._bytes > self._limit and len(self._events) > 1:
             self.overrun = self.ended = True
             self._events.clear()
-            self._bytes = 0
+            self._bytes = self._unread = 0
+            self._make_room()
         self.wake()
 
     def _is_crowded(self) -> bool:
         return self._bytes > self._limit or len(self._events) > MAX_KEPT
 
     def _drop(self) -> None:
-        _, dropped = self._events.popleft()
+        number, dropped = self._events.popleft()
         self._bytes -= len(dropped)
+        if number > self._taken:
+            self._unread -= len(dropped)
 
-    def _note_taken(self, number: int) -> None:
+    def _note_taken(self, number: int, size: int) -> None:
         """Keep of what was read as much as a reader that comes back may want."""
-        self._taken = max(self._taken, number)
+        if number > self._taken:
+            self._taken = number
+            self._unread = max(0, self._unread - size)
+            self._make_room()
         kept = 0 if self.id is None else MAX_HISTORY
         while self._bytes > kept and self._events[0][0] <= self._taken:
             self._drop()
+
+    # Room
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for a reader that is there that no more should be said for now."""
+        if not self.read or self.ended:
+            return False
+        count = self._next - 1 - self._taken
+        return self._unread > min(MUCH, self._limit // 4) or count > MAX_KEPT // 2
+
+    async def until_room(self) -> None:
+        """Wait until the reader has caught up, or left."""
+        while self.is_full:
+            if self._room is None:
+                self._room = asyncio.Event()
+            await self._room.wait()
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self.is_full:
+            self._room.set()
+            self._room = None
+
+    # Reading
 
     def wake(self) -> None:
         """Let whoever waits for news look again."""
@@ -119,7 +157,7 @@ class Stream:
 
     def unread_from(self) -> int:
         """Where a new reader of a standing stream begins: with what nobody has read."""
-        return self._taken
+        return max(self._taken, self._events[0][0] - 1) if self._events else self._taken
 
     def can_resume(self, after: int) -> bool:
         """Whether nothing behind this number is lost already."""
@@ -131,10 +169,11 @@ class Stream:
 class Reader:
     """One response's way through a stream."""
 
-    __slots__ = ("_number", "_position", "stream")
+    __slots__ = ("_number", "_position", "is_left_behind", "stream")
 
     def __init__(self, stream: Stream, number: int, after: int) -> None:
         self.stream = stream
+        self.is_left_behind = False  # something it had not taken yet was dropped
         self._number = number
         self._position = after
 
@@ -150,9 +189,12 @@ class Reader:
             return b""
         events = stream._events
         parts: list[bytes] = []
+        if events and events[0][0] > self._position + 1:
+            self.is_left_behind = True
+            return b""
         if events:
             # Numbers are without gaps, so what was read is a prefix.
-            begin = max(0, self._position + 1 - events[0][0])
+            begin = self._position + 1 - events[0][0]
             size = 0
             for number, event in islice(events, begin, None):
                 parts.append(event)
@@ -160,15 +202,16 @@ class Reader:
                 size += len(event)
                 if size >= MAX_CHUNK:
                     break
-            stream._note_taken(self._position)
+            stream._note_taken(self._position, size)
         if stream._retry is not None:
             parts.append(format_retry(stream._retry))
         return b"".join(parts)
 
     @property
     def finished(self) -> bool:
-        """Whether the response is over: the stream ended, or the reader was sent away."""
-        return self.stream.ended or self.stream._retry is not None or not self.current
+        """Whether the response is over: the stream ended, or the reader was sent or left behind."""
+        stream = self.stream
+        return stream.ended or stream._retry is not None or not self.current or self.is_left_behind
 
     @property
     def is_over(self) -> bool:
@@ -179,12 +222,15 @@ class Reader:
     def has_news(self) -> bool:
         """Whether something waits that this reader has not taken."""
         events = self.stream._events
-        return bool(events) and events[-1][0] > self._position and self.current
+        if self.is_left_behind or not events:
+            return False
+        return events[-1][0] > self._position and self.current
 
     def close(self) -> None:
         """Read no further."""
         if self.current:
             self.stream.read = False
+            self.stream._make_room()
 
     def _awake(self) -> bool:
         return self.has_news or self.finished

@@ -118,8 +118,7 @@ class WebSocketStream(SocketTransport):
         core = self.core
         if core.state is State.CONNECTING:
             if not self.finished:
-                core.receive_data(data)
-                self.shake_hands(core.events_received())
+                self.shake_hands(data)
             return 0
         if core.state is State.CLOSED:
             return 0
@@ -129,7 +128,7 @@ class WebSocketStream(SocketTransport):
         self.take(messages)
         return len(messages)
 
-    def shake_hands(self, events: Sequence[Any]) -> None:
+    def shake_hands(self, data: bytes) -> None:
         """Go on with the handshake; a client's is over before it has the socket."""
         raise NotImplementedError
 

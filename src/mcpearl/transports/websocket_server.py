@@ -28,6 +28,7 @@ from mcpearl.transports.websocket import (
 
 _ASKING = 1.0  # seconds a client that will be refused has to send its request
 _NO_REQUEST = b"This is no HTTP request that opens a WebSocket.\n"
+_END_OF_HEAD = b"\r\n\r\n"
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_NO_REQUEST), _NO_REQUEST)
@@ -47,6 +48,9 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self._gate = gate
         self._admitting: asyncio.Task[None] | None = None
         self._refusal: str | None = None  # why it will not be served, told when it has asked
+        self._seam = b""  # the last bytes of the request so far: its end may be in two pieces
+        self._has_asked = False
+        self._early = b""  # what came behind the request
         self.core = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             extensions=[ServerPerMessageDeflateFactory(**DEFLATE)],
@@ -59,8 +63,21 @@ class WebSocketServer(WebSocketStream, SocketServer):
     def take_in(self) -> None:
         """Wait for the client's request."""
 
-    def shake_hands(self, events: Sequence[Any]) -> None:
-        """Look at the client's request."""
+    def shake_hands(self, data: bytes) -> None:
+        """Take a part of the client's request; what follows it waits until that is answered."""
+        if self._has_asked:
+            self._early += data
+            return
+        seam = self._seam + data
+        end = seam.find(_END_OF_HEAD)
+        self._has_asked = end >= 0
+        cut = end + len(_END_OF_HEAD) - len(self._seam) if self._has_asked else len(data)
+        self._early = data[cut:]
+        self._seam = seam[-3:]
+        self.core.receive_data(data[:cut])
+        self._look_at(self.core.events_received())
+
+    def _look_at(self, events: Sequence[Any]) -> None:
         if events and self._refusal is not None:
             self._turn_away()
         elif events:
@@ -131,7 +148,9 @@ class WebSocketServer(WebSocketStream, SocketServer):
             return
         self.receiver = self.reception.receive(self, principal)
         self.begin_beat()
-        self.take(self.framer.feed(b""))  # what came with the request
+        early, self._early = self._early, b""
+        if early:
+            self.take_bytes(early)
 
     def _show(self, document: bytes) -> None:
         """Answer who does not want a WebSocket, but to know how to get into one."""

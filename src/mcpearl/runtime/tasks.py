@@ -20,7 +20,11 @@ if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
 
 else:
-    from asyncio.tasks import _enter_task, _leave_task
+    from asyncio.tasks import (  # type: ignore[attr-defined]
+        _current_tasks,
+        _enter_task,
+        _leave_task,
+    )
 
     class _Catcher:
         """Stands for `call_soon` while a task is made, and keeps what it would schedule."""
@@ -39,10 +43,10 @@ else:
         except AttributeError:  # a loop that cannot be told; it starts the task in its next turn
             return loop.create_task(work)
         try:
-            task = asyncio.Task(work, loop=loop)
+            task = asyncio.Task(work, loop=loop, name="mcpearl")  # to make one up takes time
         finally:
             del loop.call_soon
-        current = asyncio.current_task(loop)
+        current = _current_tasks.get(loop)
         if current is not None:
             _leave_task(loop, current)
         try:

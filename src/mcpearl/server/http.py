@@ -151,8 +151,10 @@ class HttpListener:
         import uvicorn
 
         from mcpearl.server.http_protocol import HttpProtocol
+        from mcpearl.server.http_round import Round
 
         class Connection(HttpProtocol):
+            round = Round()
             stall_timeout = options.get("stall_timeout", STALLED)
 
         options.setdefault("allowed_hosts", hosts_of(host))

@@ -17,6 +17,7 @@ import httptools
 from mcpearl.runtime.tasks import spawn
 from mcpearl.server.http_lines import place_of, status_line
 from mcpearl.server.http_patience import PatientProtocol
+from mcpearl.server.http_round import Round
 from mcpearl.server.http_visit import Visit
 from mcpearl.transports.http_request import Serving, put
 from mcpearl.transports.tls import tls_extension
@@ -34,8 +35,9 @@ _MAX_VALUE = 8 * 1024  # bytes of a header that is given several times
 
 
 class HttpProtocol(PatientProtocol):
-    """One connection."""
+    """One connection. Those that share a `round` are served together."""
 
+    round = Round()
     # What most connections never need has its value here.
     _head = 0  # bytes received of the head so far
     _tls: dict[str, Any] | None = None  # what the client showed of itself, if it did
@@ -226,7 +228,11 @@ class HttpProtocol(PatientProtocol):
         self._deaf = not visit.keep_alive
         if self._current is None and not (self._served or self._waiting):
             self._served = True  # one at a time, lest others wait for all that come together
-            self._begin(visit)
+            if len(self._server_state.connections) > 1:
+                self._current = visit
+                self.round.add(visit, self.loop)
+            else:
+                self.begin(visit)
         else:
             self._queue(visit)
 
@@ -236,13 +242,14 @@ class HttpProtocol(PatientProtocol):
         assert visit is not None
         if self._current is None and not self._waiting:
             self._coming = None
-            self._begin(visit)
+            self.begin(visit)
         elif visit.unread > _MAX_UNREAD:
             self._pause()
 
     # Answering
 
-    def _begin(self, visit: Visit) -> None:
+    def begin(self, visit: Visit) -> None:
+        """Serve a request, now."""
         self._current = visit
         task = spawn(self.loop, self._serve(visit))
         if not task.done():
@@ -275,7 +282,7 @@ class HttpProtocol(PatientProtocol):
         if self._current is not None or self.transport.is_closing():
             return
         if self._waiting:
-            self._begin(self._waiting.popleft())
+            self.begin(self._waiting.popleft())
         elif self._coming is not None:
             self._begin_early()
 

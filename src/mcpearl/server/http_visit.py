@@ -45,7 +45,7 @@ class Visit:
         headers: dict[bytes, bytes],
         keep_alive: bool,
     ) -> None:
-        self._protocol = protocol
+        self.protocol = protocol
         self.method = method
         self.url = url
         self.path = place_of(url)[0]
@@ -56,7 +56,7 @@ class Visit:
     def scope(self) -> Scope:
         """The request in ASGI's words."""
         if self._scope is None:
-            self._scope = self._protocol.describe(self)
+            self._scope = self.protocol.describe(self)
         return self._scope
 
     @scope.setter
@@ -110,7 +110,7 @@ class Visit:
                 body, self._buffer = bytes(self._buffer), b""
                 self._told = self.is_whole
                 return {"type": "http.request", "body": body, "more_body": not self.is_whole}
-            self._protocol.resume()
+            self.protocol.resume()
             if self._news is None:
                 self._news = asyncio.Event()
             self._news.clear()
@@ -121,11 +121,11 @@ class Visit:
         """Ask for the body, where the client waits for that."""
         expected = self.headers.pop(b"expect").lower() == b"100-continue"
         if expected and self.chunks and not self._buffer:
-            self._protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
         """Give a whole response; a body is JSON."""
-        protocol = self._protocol
+        protocol = self.protocol
         if protocol.is_full:
             await protocol.drain()
         if self.gone or self.complete:
@@ -147,7 +147,7 @@ class Visit:
         if event["type"] == "http.response.start":
             self._held = event
             return
-        protocol = self._protocol
+        protocol = self.protocol
         if protocol.is_full:
             await protocol.drain()
         if self.gone or self.complete:
@@ -197,14 +197,14 @@ class Visit:
         self.complete = True
         if self._news is not None:
             self._news.set()
-        self._protocol.answered(self)
+        self.protocol.answered(self)
 
     async def fail(self, status: int, reason: str) -> None:
         """Answer what went wrong: with an error while that is possible, then by hanging up."""
         if self.complete or self.gone:
             return
-        if self.has_begun or self._protocol.is_full:
-            self._protocol.close()
+        if self.has_begun or self.protocol.is_full:
+            self.protocol.close()
             return
         self.keep_alive = False
         await self.respond(status, codec.encode_error(None, McpError(INTERNAL_ERROR, reason)))

@@ -21,7 +21,7 @@ _read_code = msgspec.json.Decoder(_Code).decode
 def modern_status(exchange: Exchange) -> int:
     """The status of a plain answer: errors of the request itself are the request's errors."""
     answer = exchange.answer or b""
-    if not exchange.refused and b'"error":' not in answer[:256]:
+    if not exchange.refused and answer.find(b'"error":', 0, 256) < 0:
         return 200
     try:
         error = _read_code(answer).error

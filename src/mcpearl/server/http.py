@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol import codec
@@ -70,7 +70,7 @@ class HttpHost:
         """How many seconds a principal is good for; None for ever."""
         return principal.time_left
 
-    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
+    def tool_headers(self, name: str, arguments: Raw | UnsetType) -> list[tuple[str, str | None]]:
         """The headers of a call of this tool with the values they must have; None for no header."""
         definition = self._server.tool_definition(name)
         if definition is None:
@@ -84,7 +84,8 @@ class HttpHost:
         if not headers:
             return []
         try:
-            values = dict(self._headers.of(name, msgspec.json.decode(arguments)))
+            given = {} if arguments is UNSET else msgspec.json.decode(arguments)
+            values = dict(self._headers.of(name, given))
         except codec.UNREADABLE:
             return []
         return [(header, values.get(header)) for header in headers]

@@ -189,19 +189,21 @@ class HttpProtocol(PatientProtocol):
         parser = self._parser
         if self._deaf or parser.should_upgrade():
             return  # of the latter the parser will tell
+        keep_alive = parser.should_keep_alive()
         most = self._config.limit_concurrency
         if most is not None and len(self._server_state.connections) >= most:
             self.refuse(503, "Too many connections.")
             return
         try:
             method = parser.get_method().decode("ascii")
-            visit = Visit(self, method, self._url, self._headers, parser.should_keep_alive())
+            visit = Visit(self, method, self._url, self._headers, keep_alive)
         except ValueError:
             self.refuse(400, "The address of the request cannot be read.")
             return
-        version = parser.get_http_version()
-        if version != "1.1":
-            visit.chunks = visit.keep_alive = False
+        # Who does not say how long connections last leaves them open from HTTP/1.1 on.
+        if not keep_alive or b"connection" in self._headers:
+            visit.chunks = parser.get_http_version() == "1.1"
+            visit.keep_alive = keep_alive and visit.chunks
         self._headers = {}  # a header behind the body is none of the request's
         self._coming = visit
 

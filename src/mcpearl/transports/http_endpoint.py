@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw, UnsetType
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
@@ -83,7 +83,7 @@ class Host(Protocol):
         """Make the server's side of clients that have no session."""
         ...
 
-    def tool_headers(self, name: str, arguments: bytes) -> list[tuple[str, str | None]]:
+    def tool_headers(self, name: str, arguments: Raw | UnsetType) -> list[tuple[str, str | None]]:
         """The headers a call of this tool must have; None for one it must not have."""
         ...
 

@@ -77,7 +77,7 @@ def encode_value(text: str) -> str:
 
 def decode_value(value: str) -> str:
     """Give what a header value stands for; `ValueError` when it is wrapped badly."""
-    if not (value.startswith(_PREFIX) and value.endswith(_SUFFIX)):
+    if not value.startswith(_PREFIX) or not value.endswith(_SUFFIX):
         return value
     try:
         return b64decode(value[len(_PREFIX) : -len(_SUFFIX)], validate=True).decode()

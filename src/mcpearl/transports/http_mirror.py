@@ -20,8 +20,8 @@ from mcpearl.transports.http_headers import NAMED_BY, decode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
 
-ToolHeadersOf = Callable[[str, bytes], list[tuple[str, str | None]]]
-"""The headers a call of a tool must have; None for one it must not have."""
+ToolHeadersOf = Callable[[str, Raw | UnsetType], list[tuple[str, str | None]]]
+"""The headers a call of a tool with these arguments must have; None for one it must not have."""
 
 
 class _Meta(Struct):
@@ -45,6 +45,7 @@ _read_params = msgspec.json.Decoder(_Params).decode
 _NO_PARAMS = _Params()
 _MODERN = frozenset(version.encode() for version in MODERN_VERSIONS)
 _MODERN_ONLY = frozenset({"server/discover", LISTEN})
+_NAMES = {name.encode(): name for name in VERSIONS}
 
 
 def peek(message: Envelope) -> _Params:
@@ -76,7 +77,7 @@ def mismatch_of(
     if version is None:
         return _differs("MCP-Protocol-Version header is missing")
     params = peek(message)
-    text = version.decode("ascii", "replace")
+    text = _NAMES.get(version) or version.decode("ascii", "replace")
     if params.version is not UNSET and params.version != text:
         return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {params.version!r:.64}")
     if text not in VERSIONS:
@@ -110,9 +111,9 @@ def _mirrored(
         return _differs(f"Mcp-Name header: {error}")
     if name != named:
         return _differs(f"Mcp-Name header {name!r:.64} is not {named!r:.64}")
-    if message.method == "tools/call" and isinstance(named, str):
-        raw = b"{}" if params.arguments is UNSET else bytes(params.arguments)
-        return _parameters(tool_headers(named, raw), headers)
+    if message.method == "tools/call":
+        expected = tool_headers(name, params.arguments)
+        return _parameters(expected, headers) if expected else None
     return None
 
 

@@ -313,3 +313,18 @@ async def test_whose_session_an_id_names() -> None:
     assert siblings.owner_of("2.abc") == 2
     for own_or_nobodys in ("1.abc", "3.abc", "abc", "", ".abc", "-1.abc", "٣.abc", "9" * 50 + "."):
         assert siblings.owner_of(own_or_nobodys) is None
+
+
+def test_workers_are_uvicorns() -> None:
+    with pytest.raises(ValueError, match="on uvicorn only"):
+        Server("app").run("http", workers=2, server="granian")
+
+
+def test_a_worker_that_cannot_start_says_why() -> None:
+    """And the others are ended, without anybody else being sent a signal."""
+    code = "from mcpearl import Server; Server('app').run('http', workers=2, port=0, wrong=1)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "unexpected keyword argument 'wrong'" in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("RuntimeError: a worker ended")
+    assert "During handling" not in done.stderr

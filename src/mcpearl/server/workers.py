@@ -40,6 +40,8 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     """Serve one HTTP address with as many processes as it says until a signal comes."""
     if not hasattr(os, "fork") or threading.current_thread() is not threading.main_thread():
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
+    if http.options.get("server", "uvicorn") != "uvicorn":
+        raise ValueError("`workers` share a port on uvicorn only; leave them or `server` out")
     server.sealer()  # now, so that every worker can open what another has sealed
     options = dict(http.options)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
@@ -170,6 +172,7 @@ class Crew:
         status = _reaped(worker)
         if status is None:
             return
+        pid, worker.pid = worker.pid, 0  # the number may be somebody else's from now on
         came_up = self._came_up(worker)
         if not came_up and not worker.early_deaths:
             raise RuntimeError(f"a worker {_how(status)} before it was up; what it said is above")
@@ -179,9 +182,8 @@ class Crew:
         worker.due = time.monotonic() + pause
         logger.error(
             "worker %d (process %d) %s; it is replaced in %g s",
-            *(worker.number, worker.pid, _how(status), pause),
+            *(worker.number, pid, _how(status), pause),
         )
-        worker.pid = 0
         if not pause:
             self._start(worker)
 

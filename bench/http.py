@@ -109,10 +109,10 @@ CASES = (
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure with wrk and with clients; the rounds take turns between the peers."""
-    rounds = 1 if quick else 2
+    rounds = 1 if quick else 4
     if wrk.is_there():
         for case in CASES:
-            measure_case(results, case, rounds, 1 if quick else 3, tries_ways=not quick)
+            measure_case(results, case, rounds, 1 if quick else 2, tries_ways=not quick)
     else:
         say(f"http: no calls with many connections, since {wrk.MISSING}")
         results.missing.append(f"calls over HTTP with many connections: {wrk.MISSING}")

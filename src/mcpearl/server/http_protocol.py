@@ -255,6 +255,7 @@ class HttpProtocol(PatientProtocol):
         self._current = visit
         task = spawn(self.loop, self._serve(visit))
         if not task.done():
+            visit.linger()
             tasks = self._server_state.tasks
             tasks.add(task)
             task.add_done_callback(tasks.discard)

@@ -7,7 +7,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
 from mcpearl.server.http_lines import place_of, status_line
 from mcpearl.transports.http_gate import Headers, Scope
-from mcpearl.transports.http_request import JSON
+from mcpearl.transports.http_request import JSON, Lingerer
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ class Visit:
     # Most requests arrive whole and are answered at once; what others need has its value here.
     body: bytes | None = None
     extra: Headers = ()
+    in_place = True
+    exchange: Lingerer | None = None
     chunks = True  # the client knows bodies that come in chunks
     complete = False  # the response is
     gone = False  # the client is
@@ -88,6 +90,12 @@ class Visit:
             self.body, self._buffer = bytes(self._buffer), b""
             self._told = True
         self._wake()
+
+    def linger(self) -> None:
+        """Note that it could not be answered at once."""
+        self.in_place = False
+        if self.exchange is not None:
+            self.exchange.linger()
 
     def lose(self) -> None:
         """Note that the client has left."""

@@ -82,18 +82,29 @@ class Exchange:
     _primes = False  # a stream begins with an empty event, as its client knows
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
+    _lingers = False
 
     def __init__(self, terms: Terms, request: Request) -> None:
         self._terms = terms
         self._request = request
 
     def __enter__(self) -> "Exchange":
-        self._terms.lingering.add(self)
+        if self._request.in_place:
+            self._request.exchange = self  # whoever serves it will see whether it lingers
+        else:
+            self.linger()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._terms.lingering.discard(self)
+        self._request.exchange = None
+        if self._lingers:
+            self._terms.lingering.discard(self)
         self.close()
+
+    def linger(self) -> None:
+        """Be looked after, when it takes long."""
+        self._lingers = True
+        self._terms.lingering.add(self)
 
     def belong(self, new_stream: Callable[[], Stream], primes: bool) -> None:
         """Belong to a session: a call goes on when its client leaves, and so may its stream."""
@@ -181,12 +192,14 @@ class Exchange:
 
     def close(self) -> None:
         """Let go of everything. What only this client waited for ends."""
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         if self._gone is not None:
             self._gone.cancel()
         if self._writer is not None:
             self._writer.cancel()
-        if self._new_stream is None and self._conversation is not None:
+        waits = self._new_stream is None and self.answer is None
+        if waits and self._conversation is not None:
             self._conversation.give_up(self._calls)
 
     def _stop_timer(self) -> None:

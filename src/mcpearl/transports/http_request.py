@@ -15,6 +15,14 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 JSON = b"application/json"
 
 
+class Lingerer(Protocol):
+    """Something that wants to be looked after when it takes long."""
+
+    def linger(self) -> None:
+        """Note that it was not over at once."""
+        ...
+
+
 class Request(Protocol):
     """A request, and the way its response leaves."""
 
@@ -29,6 +37,10 @@ class Request(Protocol):
     """What every response to it has beside its own headers."""
     scope: Scope
     """The request in ASGI's words."""
+    in_place: bool
+    """Whether it is being served without having waited for anything yet."""
+    exchange: Lingerer | None
+    """Who is told when that ends."""
 
     def receive(self) -> Awaitable[dict[str, Any]]:
         """Wait for more of the body, or for the client to leave: an event of ASGI."""
@@ -54,7 +66,18 @@ class Serving(Protocol):
 class AsgiRequest:
     """A request of an ASGI server."""
 
-    __slots__ = ("_send", "body", "extra", "headers", "method", "path", "receive", "scope")
+    __slots__ = (
+        "_send",
+        "body",
+        "exchange",
+        "extra",
+        "headers",
+        "in_place",
+        "method",
+        "path",
+        "receive",
+        "scope",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -63,6 +86,8 @@ class AsgiRequest:
         self.headers = gathered(scope["headers"])
         self.body: bytes | None = None
         self.extra: Headers = ()
+        self.in_place = False  # nobody could tell when it no longer were
+        self.exchange: Lingerer | None = None
         self.receive = receive
         self._send = send
 

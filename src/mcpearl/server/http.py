@@ -57,7 +57,7 @@ class HttpHost:
 
     def needs(self, message: Envelope, principal: Principal) -> frozenset[str]:
         """The scopes a message needs, when its principal does not have them all."""
-        if message.method is UNSET or message.params is UNSET:
+        if not self._server.is_scoped or message.method is UNSET or message.params is UNSET:
             return frozenset()
         params = peek(message)
         name = params.uri if params.name is UNSET else params.name

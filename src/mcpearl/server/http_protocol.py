@@ -41,7 +41,7 @@ class HttpProtocol(PatientProtocol):
     # What most connections never need has its value here.
     _head = 0  # bytes received of the head so far
     _tls: dict[str, Any] | None = None  # what the client showed of itself, if it did
-    _ends: tuple[str, Any, Any] | None = None  # scheme, server and client, once asked for
+    _common: dict[str, Any] | None = None  # of all descriptions of its requests, once asked for
     _coming: Visit | None = None  # whose head is there, but not all of its body
     _current: Visit | None = None  # that is being answered
     _waiting: deque[Visit] | None = None  # that came before the one in hand was answered
@@ -113,27 +113,34 @@ class HttpProtocol(PatientProtocol):
     def describe(self, visit: Visit) -> dict[str, Any]:
         """Give a request in the words of ASGI."""
         path, raw_path, query = place_of(visit.url)
-        if self._ends is None:
-            self._ends = _ends_of(self.transport)
-        scheme, server, client = self._ends
-        scope: dict[str, Any] = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
+        if self._common is None:
+            self._common = self._describe_ends()
+        return {
+            **self._common,
             "http_version": "1.1" if visit.chunks else "1.0",
-            "server": server,
-            "client": client,
-            "scheme": scheme,
             "method": visit.method,
-            "root_path": "",
             "path": path,
             "raw_path": raw_path,
             "query_string": query,
             "headers": [*visit.headers.items()],
-            "state": self._app_state.copy(),
+        }
+
+    def _describe_ends(self) -> dict[str, Any]:
+        info = self.transport.get_extra_info
+        addresses = info("sockname"), info("peername")
+        server, client = (one[:2] if isinstance(one, tuple) else None for one in addresses)
+        common = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "server": server,
+            "client": client,
+            "scheme": "http" if info("sslcontext") is None else "https",
+            "root_path": "",
+            "state": self._app_state,
         }
         if self._tls is not None:
-            scope["extensions"] = {"tls": self._tls}
-        return scope
+            common["extensions"] = {"tls": self._tls}
+        return common
 
     # Receiving
 
@@ -405,13 +412,6 @@ class HttpProtocol(PatientProtocol):
         if not (self._reading or full):
             self._reading = True
             self.transport.resume_reading()
-
-
-def _ends_of(transport: asyncio.BaseTransport) -> tuple[str, Any, Any]:
-    info = transport.get_extra_info
-    addresses = info("sockname"), info("peername")
-    server, client = (one[:2] if isinstance(one, tuple) else None for one in addresses)
-    return "http" if info("sslcontext") is None else "https", server, client
 
 
 def _shown(connection: ssl.SSLObject) -> dict[str, Any] | None:

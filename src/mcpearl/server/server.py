@@ -454,6 +454,11 @@ class Server:
 
         return make_endpoint(self, **options)
 
+    @property
+    def is_scoped(self) -> bool:
+        """Whether anything in the registry needs scopes."""
+        return self._registry.scoped
+
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
         """Give the scopes it takes to use what a request names, as far as the registry knows."""
         return self._registry.scopes_of(method, name) if self._registry.scoped else _NO_SCOPES

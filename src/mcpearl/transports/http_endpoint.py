@@ -23,7 +23,7 @@ from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports import http_sse as old_transport
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
-from mcpearl.transports.http_gate import Gate, Refused, Scope, busy
+from mcpearl.transports.http_gate import WELL_KNOWN, Gate, Refused, Scope, busy
 from mcpearl.transports.http_mirror import is_modern, mismatch_of
 from mcpearl.transports.http_origin import Place
 from mcpearl.transports.http_request import JSON, AsgiRequest, Receive, Request, Send
@@ -172,7 +172,9 @@ class Endpoint:
         """Answer one HTTP request."""
         self._open += 1
         try:
-            document = None if self._gate is None else self._gate.document(request.scope)
+            document = None
+            if self._gate is not None and request.path.startswith(WELL_KNOWN):
+                document = self._gate.document(request.scope)
             if document is None:
                 await self._respond(request)
             else:

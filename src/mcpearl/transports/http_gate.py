@@ -14,6 +14,8 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
 Scope = dict[str, Any]
 Headers = tuple[tuple[bytes, bytes], ...]
+WELL_KNOWN = "/.well-known/"
+"""Where documents are that everybody may read."""
 
 
 class Refused(Exception):
@@ -59,5 +61,5 @@ class Gate(Protocol):
         ...
 
     def document(self, scope: Scope) -> bytes | None:
-        """Give the JSON document this path has for everybody, such as resource metadata."""
+        """Give the JSON document this well-known path has for everybody, such as resource metadata."""
         ...

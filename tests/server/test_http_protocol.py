@@ -517,7 +517,7 @@ async def test_a_client_that_reads_slowly_gets_everything(era: str) -> None:
         answer.close()
 
 
-async def test_a_stream_that_was_sent_away_ends_once(client: Raw) -> None:
+async def test_a_stream_that_was_sent_away_ends_once() -> None:
     """Whatever is said while its last part waits to be read belongs to whoever comes back."""
     app = Server("leaver", grace=1.0)
     gate = asyncio.Event()

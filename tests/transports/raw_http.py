@@ -247,17 +247,18 @@ async def serving(app: Server, **options: Any) -> AsyncIterator[Raw]:
     task = asyncio.create_task(app.serve("http", port=port, **options))
     client = Raw(port)
     try:
-        await _until_open(client, task)
+        await until_open(port, task)
         yield client
     finally:
         task.cancel()
         await asyncio.wait([task])
 
 
-async def _until_open(client: Raw, task: "asyncio.Task[None]") -> None:
+async def until_open(port: int, task: "asyncio.Task[None]") -> None:
+    """Wait until somebody listens there; whoever should may end first, and says why."""
     while not task.done():
         try:
-            _, writer = await client.connect()
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
         except OSError:
             await asyncio.sleep(0.01)
         else:

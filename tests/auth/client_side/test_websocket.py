@@ -28,7 +28,7 @@ from tests.auth.client_side.test_grants import gives
 from tests.auth.client_side.world import Authority, authority, person, serving, visit
 from tests.client.peers import eventually
 from tests.ports import free_port
-from tests.transports.raw_http import Raw
+from tests.transports.raw_http import Raw, until_open
 from tests.transports.raw_http import serving as serving_http
 
 WIRES = ["own port", "beside", "same path", "asgi", "granian"]
@@ -93,7 +93,7 @@ async def guarded(
         port = free_port()
         task = asyncio.create_task(app.serve("ws", port=port, **secure))
         try:
-            await _until_open(port, task)
+            await until_open(port, task)
             yield Served(f"{scheme}://127.0.0.1:{port}/", app, tokens)
         finally:
             task.cancel()
@@ -118,19 +118,6 @@ async def guarded(
         front = "granian" if wire == "granian" else "uvicorn"
         async with serving_http(app, websocket=path, server=front, **secure) as client:
             yield Served(f"{scheme}://127.0.0.1:{client.port}{path}", app, tokens)
-
-
-async def _until_open(port: int, task: "asyncio.Task[None]") -> None:
-    async with asyncio.timeout(10):
-        while not task.done():
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.01)
-            else:
-                writer.close()
-                return
-    await task
 
 
 async def use(client: Client) -> None:

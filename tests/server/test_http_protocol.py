@@ -164,6 +164,26 @@ async def test_a_body_that_waits_to_be_asked_for(line: Line) -> None:
     assert await line.result() == 3
 
 
+async def test_a_client_of_http_1_0_is_not_asked_for_its_body(line: Line) -> None:
+    call = line.call("add", {"a": 1, "b": 2}, Expect="100-continue")
+    head, _, data = call.replace(b"HTTP/1.1", b"HTTP/1.0").partition(b"\r\n\r\n")
+    line.writer.write(head + b"\r\n\r\n")
+    await line.writer.drain()
+    await asyncio.sleep(0.05)
+    line.writer.write(data)
+    answer = await line.rest()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and b"100 Continue" not in answer
+
+
+async def test_a_declined_upgrade_stays_in_its_version(line: Line) -> None:
+    """A stream of a client of HTTP/1.0 comes without chunks, whatever else it offered."""
+    call = line.call("steps", Upgrade="h2c", Connection="Upgrade")
+    line.writer.write(call.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head, _, body = (await line.rest()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head and b"connection: close" in head
+    assert b'"result":"done"' in body
+
+
 async def test_a_request_that_is_refused_before_its_body_came(line: Line) -> None:
     data = b"x" * 500_000
     head = line._client.head("POST", {"Content-Type": "text/plain", "Content-Length": "500000"})

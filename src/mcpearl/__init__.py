@@ -13,6 +13,7 @@ from mcpearl._version import __version__
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
         CapabilityMissing,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from mcpearl.server.results import Media
     from mcpearl.server.server import Server
     from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
-    from mcpearl.transports.tls import Tls
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
@@ -64,7 +64,7 @@ _HOMES = {
     "Server": "server.server",
     "Stdio": "server.wires",
     "Tcp": "server.wires",
-    "Tls": "transports.tls",
+    "Tls": "net.tls",
     "ToolError": "protocol.errors",
     "Transport": "transports.transport",
     "Unix": "server.wires",

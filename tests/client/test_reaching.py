@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Tls
-from mcpearl.transports.http_wire import HttpWire
+from mcpearl.net.http_client.pool import HttpWire
 from tests.transports.http_peer import HttpPeer, Request, http_peer, modern
 from tests.transports.proxies import proxy
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from mcpearl import Client, ConnectionLost, Reconnect
 from mcpearl.client import handshake
-from mcpearl.transports.tls import Tls
+from mcpearl.net.tls import Tls
 
 from ..ports import free_port
 from ..transports.certificates import Authority

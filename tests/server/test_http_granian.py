@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Server
+from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.tls import Tls
 from mcpearl.server.wires import Http
-from mcpearl.transports.http_connection import HttpConnection, WireError
-from mcpearl.transports.http_wire import HttpWire, tls_context
-from mcpearl.transports.tls import Tls
 from tests.ports import free_port
 from tests.transports.raw_http import modern, serving
 

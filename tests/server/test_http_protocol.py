@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Limits, Server
-from mcpearl.server.http_protocol import HttpProtocol
-from mcpearl.server.http_visit import Visit
+from mcpearl.net.http_server.http1_connection import HttpProtocol
+from mcpearl.net.http_server.http1_request import Visit
 from mcpearl.transports.http_endpoint import Endpoint
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
 
@@ -471,7 +471,7 @@ async def test_what_waits_for_an_answer_is_bounded(
 async def test_a_head_that_comes_to_no_end_behind_an_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mcpearl.server.http_patience.HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("mcpearl.net.http_server.timeouts.HEAD_TIMEOUT", 0.2)
     async with serving(make_app()) as client:
         line = Line(client, *(await client.connect()))
         line.writer.write(line.call("wait"))
@@ -495,7 +495,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
                 state.set_result(None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpearl.server.http_protocol.HttpProtocol", Seen)
+        patch.setattr("mcpearl.net.http_server.http1_connection.HttpProtocol", Seen)
         async with serving(make_app(), stall_timeout=0.3) as client:
             with socket.socket() as peer:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

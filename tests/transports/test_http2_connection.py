@@ -27,10 +27,10 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from mcpearl.transports.http1_connection import Http1Connection
-from mcpearl.transports.http_connection import HttpConnection, WireError
-from mcpearl.transports.http_wire import HttpWire, tls_context
-from mcpearl.transports.tls import Tls
+from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.http1 import Http1Connection
+from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.tls import Tls
 from tests.client.peers import eventually
 from tests.transports.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
@@ -41,7 +41,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 SECONDS = 30
-MODULE = "mcpearl.transports.http2_connection"
+MODULE = "mcpearl.net.http_client.http2"
 
 
 @asynccontextmanager
@@ -585,17 +585,17 @@ async def test_a_cut_connection_fails_everything_on_it(certificate: Path) -> Non
 async def test_a_connection_left_alone_is_not_trusted(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 0.05)
+    monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.05)
     async with linked(certificate) as (peer, wire):
         await fetch(wire)
         await asyncio.sleep(0.1)
         await fetch(wire)
         assert peer.streams == [1, 1]
         await asyncio.wait_for(peer.connections[0].gone.wait(), SECONDS)
-        monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 60)
+        monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 60)
         held = await wire.acquire()  # a stream in use is reason enough to trust it
         held.send("GET", "/never", [])
-        monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 0.05)
+        monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.05)
         await asyncio.sleep(0.1)
         await fetch(wire)
         assert peer.streams == [1, 3]

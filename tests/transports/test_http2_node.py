@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mcpearl.transports.http_connection import WireError
-from mcpearl.transports.http_wire import HttpWire, tls_context
-from mcpearl.transports.tls import Tls
+from mcpearl.net.http_client.exchange import WireError
+from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.tls import Tls
 from tests.transports.test_http2_connection import ask, failure, fetch, whole
 
 SERVER = Path(__file__).parent / "node_http2.mjs"

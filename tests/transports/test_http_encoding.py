@@ -7,8 +7,8 @@ import pytest
 import zstandard
 
 from mcpearl import Context, Server
-from mcpearl.transports import http_encoding
-from mcpearl.transports.http_encoding import MIN_SIZE, chosen
+from mcpearl.net.http_server import compression as http_encoding
+from mcpearl.net.http_server.compression import MIN_SIZE, chosen
 from tests.transports.raw_http import modern, serving
 
 

@@ -572,7 +572,7 @@ async def test_a_head_without_end(client: Raw) -> None:
 
 
 async def test_a_head_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.http_patience.HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("mcpearl.net.http_server.timeouts.HEAD_TIMEOUT", 0.2)
     async with serving(make_app()) as client:
         for begun in (b"", b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: "):
             reader, writer = await client.connect()

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from mcpearl.net.http_server.request import AsgiRequest
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_exchange import Exchange, Terms
 from mcpearl.transports.http_gate import Refused
-from mcpearl.transports.http_request import AsgiRequest
 from mcpearl.transports.http_response import Pace
 from mcpearl.transports.http_stream import Stream
 

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mcpearl.transports.http1_connection import format_head
-from mcpearl.transports.http_connection import WireError
-from mcpearl.transports.http_wire import HttpWire, origin_of, target_of, tls_context
-from mcpearl.transports.tls import Tls
+from mcpearl.net.http_client.exchange import WireError
+from mcpearl.net.http_client.http1 import format_head
+from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of, tls_context
+from mcpearl.net.tls import Tls
 from tests.ports import free_port
 from tests.transports.http_peer import HttpPeer, Request, http_peer
 from tests.transports.proxies import proxy
@@ -133,7 +133,7 @@ async def test_a_connection_is_used_again_and_again() -> None:
 async def test_a_connection_that_waited_long_is_not_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mcpearl.transports.http_wire._MAX_IDLE", 0.01)
+    monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.01)
     async with http_peer() as peer:
         hello(peer)
         wire = HttpWire(peer.url)

@@ -20,8 +20,8 @@ import uvloop
 
 from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, Unix, WebSocket
 from mcpearl.client.targets import ReachOptions, find_route
+from mcpearl.net.ports import bind_port
 from mcpearl.protocol.framing import ContentLengthFramer
-from mcpearl.transports.ports import bind_port
 from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN, meta

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpearl.transports.sse import (
+from mcpearl.net.sse import (
     KEEP_ALIVE,
     EventReader,
     OversizedEvent,

@@ -1,6 +1,6 @@
 """Taking turns: how much of one peer is taken before the others are looked at."""
 
-from mcpearl.transports.turns import LARGEST, PATIENCE, SMALLEST, Turns, Unread
+from mcpearl.net.fairness import LARGEST, PATIENCE, SMALLEST, Turns, Unread
 
 
 def turn(unread: Unread, turns: Turns, who: str) -> bytes:

@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 
 from mcpearl.auth.web import Reach
+from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.http_authorizer import Refusal
-from mcpearl.transports.http_connection import Header
 
 TokenCallable = Callable[[], Awaitable[str | None] | str | None]
 

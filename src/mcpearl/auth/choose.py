@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from mcpearl.auth.bearer import BearerToken
 from mcpearl.auth.web import Reach
+from mcpearl.net.tls import Tls
 from mcpearl.transports.http_authorizer import Authorizer
-from mcpearl.transports.tls import Tls
 
 
 class ClientAuth(Protocol):

@@ -16,8 +16,8 @@ from msgspec import Struct
 from mcpearl.auth.challenge import Demand
 from mcpearl.auth.issuer import well_known
 from mcpearl.auth.web import Web
+from mcpearl.net.http_client.pool import origin_of
 from mcpearl.protocol.errors import AuthorizationFailed, brief
-from mcpearl.transports.http_wire import origin_of
 
 logger = logging.getLogger("mcpearl.auth")
 

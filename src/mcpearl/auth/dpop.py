@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from mcpearl.transports.http_connection import Header
-from mcpearl.transports.http_wire import origin_of
+from mcpearl.net.http_client.exchange import Header
+from mcpearl.net.http_client.pool import origin_of
 
 ALGORITHM = "ES256"
 _NONCE = "dpop-nonce"

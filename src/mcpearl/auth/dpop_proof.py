@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mcpearl.auth import jose
 from mcpearl.auth.proof_memory import ProofMemory
 from mcpearl.auth.verifier import TokenRefused, time_of
-from mcpearl.transports.http_wire import origin_of
+from mcpearl.net.http_client.pool import origin_of
 
 _MAX_ID = 256  # characters
 _NONCE_STEP = 60  # seconds a nonce is given out; it is good for as long again

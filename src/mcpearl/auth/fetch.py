@@ -18,10 +18,10 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 import msgspec
 
 from mcpearl._version import __version__
+from mcpearl.net.http_client.exchange import Header, HttpConnection, WireError
+from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of, tls_context
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import McpearlError
-from mcpearl.transports.http_connection import Header, HttpConnection, WireError
-from mcpearl.transports.http_wire import HttpWire, origin_of, target_of, tls_context
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 3

@@ -17,8 +17,8 @@ from mcpearl.auth.storage import MemoryStorage, Storage
 from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import post_form, request_token
 from mcpearl.auth.web import Reach, Web
+from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.tls import Tls, client_context
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"

@@ -9,8 +9,8 @@ from urllib.parse import quote_plus
 from msgspec import Struct
 
 from mcpearl.auth.discovery import ServerMetadata
+from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.http_connection import Header
 
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 60  # seconds

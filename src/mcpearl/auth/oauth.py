@@ -30,8 +30,8 @@ from mcpearl.auth.storage import FileStorage, Key, Storage
 from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import GrantRefused, plain, request_token
 from mcpearl.auth.web import Reach, Web
+from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.tls import Tls, client_context
 
 logger = logging.getLogger("mcpearl.auth")
 

@@ -27,9 +27,9 @@ from mcpearl.auth.storage import Key, Storage
 from mcpearl.auth.token import Token
 from mcpearl.auth.token_endpoint import GrantRefused
 from mcpearl.auth.web import Web, bare
+from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
 from mcpearl.transports.http_authorizer import Refusal
-from mcpearl.transports.http_connection import Header
 
 logger = logging.getLogger("mcpearl.auth")
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
+from mcpearl.net.http_client.exchange import Header
+from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.tls import Tls, client_context, trusting_context
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.http_connection import Header
-from mcpearl.transports.http_wire import origin_of
-from mcpearl.transports.tls import Tls, client_context, trusting_context
 
 logger = logging.getLogger("mcpearl.auth")
 

@@ -76,7 +76,7 @@ from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListTools
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from mcpearl.transports.tls import Tls
+    from mcpearl.net.tls import Tls
 
 logger = logging.getLogger("mcpearl.client")
 P = TypeVar("P", bound=PaginatedResult)

@@ -15,9 +15,9 @@ from mcpearl.transports.transport import Transport
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from mcpearl.net.tls import Tls
     from mcpearl.server.server import Server
     from mcpearl.transports.http_authorizer import Authorizer
-    from mcpearl.transports.tls import Tls
 
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
@@ -139,9 +139,9 @@ def _tcp(url: str, options: ReachOptions) -> Route:
     host, port = _place(url)
 
     def start(limits: Limits) -> Transport:
-        from mcpearl.transports.addresses import TcpAddress
+        from mcpearl.net.addresses import TcpAddress
+        from mcpearl.net.tls import client_context
         from mcpearl.transports.socket import SocketClient
-        from mcpearl.transports.tls import client_context
 
         context = client_context(options.tls) if url.startswith("tls:") else None
         return SocketClient(TcpAddress(host, port, context), limits, options.framing)
@@ -171,7 +171,7 @@ def _unix(url: str, options: ReachOptions) -> Route:
         )
 
     def start(limits: Limits) -> Transport:
-        from mcpearl.transports.addresses import UnixAddress
+        from mcpearl.net.addresses import UnixAddress
         from mcpearl.transports.socket import SocketClient
 
         return SocketClient(UnixAddress(path), limits, options.framing)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
+from mcpearl.net.ports import bind_port
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.server.clients import Clients
@@ -22,7 +23,6 @@ from mcpearl.transports.http_mirror import peek
 from mcpearl.transports.http_origin import Place, hosts_of
 from mcpearl.transports.http_response import STALLED
 from mcpearl.transports.nowhere import Nowhere
-from mcpearl.transports.ports import bind_port
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool
 
@@ -151,8 +151,8 @@ class HttpListener:
     ) -> None:
         import uvicorn
 
-        from mcpearl.server.http_protocol import HttpProtocol
-        from mcpearl.server.http_round import Round
+        from mcpearl.net.http_server.batching import Round
+        from mcpearl.net.http_server.http1_connection import HttpProtocol
 
         class Connection(HttpProtocol):
             round = Round()

@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mcpearl.auth.principal import ANONYMOUS
+from mcpearl.net.ports import MakeProtocol, TcpPort, UnixPort
+from mcpearl.net.tls import server_context
 from mcpearl.protocol.framing import framer_named
 from mcpearl.server.clients import Clients
 from mcpearl.server.wires import Tcp, Unix, WebSocket
-from mcpearl.transports.ports import MakeProtocol, TcpPort, UnixPort
 from mcpearl.transports.socket import SocketServer
-from mcpearl.transports.tls import server_context
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from mcpearl.net.fairness import Turns
 from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
@@ -24,7 +25,6 @@ from mcpearl.server.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
 from mcpearl.server.tools import ToolEntry
 from mcpearl.transports.transport import Transport
-from mcpearl.transports.turns import Turns
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
 from mcpearl.types.resources import ReadResourceResult
 from mcpearl.types.tools import Tool, ToolAnnotations

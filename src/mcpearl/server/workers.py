@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mcpearl.net.ports import bind_port
 from mcpearl.server.relay import Relay
 from mcpearl.server.wires import Http
 from mcpearl.transports.http_siblings import Siblings
-from mcpearl.transports.ports import bind_port
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

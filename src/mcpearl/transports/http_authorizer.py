@@ -8,7 +8,7 @@ side of `http_gate`.
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from mcpearl.transports.http_connection import Header
+from mcpearl.net.http_client.exchange import Header
 
 _UNAUTHORIZED = (401, 403)
 T = TypeVar("T")

@@ -14,6 +14,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.sse import EventReader
+from mcpearl.net.tls import Tls
 from mcpearl.protocol.errors import (
     AuthorizationFailed,
     ConnectionLost,
@@ -27,7 +31,6 @@ from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.tasks import spawn
 from mcpearl.transports.http_authorizer import Authorizer
-from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_events import EventStreams
 from mcpearl.transports.http_headers import SESSION_ID, ToolHeaders
 from mcpearl.transports.http_link import (
@@ -49,9 +52,6 @@ from mcpearl.transports.http_messages import (
     read_outgoing,
     shown,
 )
-from mcpearl.transports.http_wire import HttpWire, tls_context
-from mcpearl.transports.sse import EventReader
-from mcpearl.transports.tls import Tls
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool

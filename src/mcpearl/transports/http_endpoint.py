@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
+from mcpearl.net.http_server.request import JSON, AsgiRequest, Receive, Request, Send
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
@@ -26,7 +27,6 @@ from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
 from mcpearl.transports.http_gate import WELL_KNOWN, Gate, Refused, Scope, busy
 from mcpearl.transports.http_mirror import is_modern, mismatch_of
 from mcpearl.transports.http_origin import Place
-from mcpearl.transports.http_request import JSON, AsgiRequest, Receive, Request, Send
 from mcpearl.transports.http_response import (
     EVENTS,
     STALLED,

@@ -10,11 +10,11 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.sse import EventReader, OversizedEvent
 from mcpearl.protocol.framing import Frame, FrameError
-from mcpearl.transports.http_connection import HttpConnection, WireError
 from mcpearl.transports.http_link import HttpLink, Oversized, SessionEnded, is_stream
 from mcpearl.transports.http_messages import answers
-from mcpearl.transports.sse import EventReader, OversizedEvent
 from mcpearl.types.base import RequestId
 
 logger = logging.getLogger("mcpearl.http")

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from mcpearl.net.http_server.compression import MIN_SIZE, encoded
+from mcpearl.net.http_server.request import Receive, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.lingering import Lingering
-from mcpearl.transports.http_encoding import MIN_SIZE, encoded
 from mcpearl.transports.http_gate import Headers, Refused
-from mcpearl.transports.http_request import Receive, Request
 from mcpearl.transports.http_response import Pace, disconnected, respond_stream
 from mcpearl.transports.http_stream import Reader, Stream
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
-from mcpearl.transports.http1_connection import format_head
+from mcpearl.net.http_client.exchange import Header, HttpConnection, WireError
+from mcpearl.net.http_client.http1 import format_head
+from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of
 from mcpearl.transports.http_authorizer import Authorizer, check_given, let_in
-from mcpearl.transports.http_connection import Header, HttpConnection, WireError
 from mcpearl.transports.http_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
-from mcpearl.transports.http_wire import HttpWire, origin_of, target_of
 
 JSON = "application/json"
 EVENTS = "text/event-stream"

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.codec import UNREADABLE, encode_error
 from mcpearl.protocol.errors import (
     AuthorizationFailed,
@@ -17,7 +18,6 @@ from mcpearl.protocol.errors import (
     McpError,
     brief,
 )
-from mcpearl.transports.http_connection import Header
 from mcpearl.transports.http_headers import METHOD, NAME, NAMED_BY, ToolHeaders, encode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST

@@ -5,11 +5,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from mcpearl.net.http_server.request import JSON, Receive, Request, Send
+from mcpearl.net.sse import KEEP_ALIVE
 from mcpearl.runtime.lingering import Lingering
 from mcpearl.transports.http_gate import Headers, Refused
-from mcpearl.transports.http_request import JSON, Receive, Request, Send
 from mcpearl.transports.http_stream import Reader
-from mcpearl.transports.sse import KEEP_ALIVE
 
 logger = logging.getLogger("mcpearl.http")
 

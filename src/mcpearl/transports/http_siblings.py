@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mcpearl.transports.http1_connection import Http1Connection
-from mcpearl.transports.http_connection import HttpConnection, WireError
+from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.http1 import Http1Connection
+from mcpearl.net.http_client.pool import HttpWire
+from mcpearl.net.http_server.request import Request, Serving
+from mcpearl.net.tls import tls_extension
 from mcpearl.transports.http_gate import Scope, busy
-from mcpearl.transports.http_request import Request, Serving
 from mcpearl.transports.http_response import EVENTS, disconnected
-from mcpearl.transports.http_wire import HttpWire
-from mcpearl.transports.tls import tls_extension
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host"}

@@ -7,10 +7,11 @@ the stream. When the stream ends, so does the session.
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
+from mcpearl.net.http_server.request import Request
+from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_exchange import Exchange, Terms
 from mcpearl.transports.http_gate import Refused, Scope, busy
-from mcpearl.transports.http_request import Request
 from mcpearl.transports.http_response import (
     EVENTS,
     check_accept,
@@ -20,7 +21,6 @@ from mcpearl.transports.http_response import (
 )
 from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_stream import Stream
-from mcpearl.transports.sse import format_event
 
 STREAM = "/sse"
 MESSAGES = "/messages"

@@ -8,15 +8,15 @@ reception's.
 import asyncio
 from typing import Any, Protocol, cast
 
+from mcpearl.net.addresses import Address
+from mcpearl.net.fairness import AT_ONCE, Turns, Unread
+from mcpearl.net.tls import subject_of
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.framing import Frame, Framer, framer_named
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.addresses import Address
 from mcpearl.transports.stream import StreamProtocol
-from mcpearl.transports.tls import subject_of
 from mcpearl.transports.transport import Receiver
-from mcpearl.transports.turns import AT_ONCE, Turns, Unread
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _LINGER = 1.0  # seconds a peer has to read the last of what it was sent, and close its side

@@ -7,13 +7,13 @@ from websockets.client import ClientProtocol
 from websockets.frames import CloseCode
 from websockets.uri import parse_uri
 
+from mcpearl.net.addresses import TcpAddress
+from mcpearl.net.http_client.exchange import Header
+from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.addresses import TcpAddress
 from mcpearl.transports.http_authorizer import Authorizer, check_given, let_in
-from mcpearl.transports.http_connection import Header
 from mcpearl.transports.socket import SocketClient
-from mcpearl.transports.tls import Tls, client_context
 from mcpearl.transports.transport import Receiver
 from mcpearl.transports.websocket import Beat, MessageFramer, WebSocketStream
 from mcpearl.transports.websocket_handshake import Handshake

@@ -14,9 +14,9 @@ from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFact
 from websockets.http11 import Response
 from websockets.uri import WebSocketURI
 
+from mcpearl.net.addresses import CONNECT_TIMEOUT, Address
+from mcpearl.net.http_client.exchange import Header, note
 from mcpearl.protocol.errors import ConnectionLost
-from mcpearl.transports.addresses import CONNECT_TIMEOUT, Address
-from mcpearl.transports.http_connection import Header, note
 from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, logger
 
 

@@ -12,11 +12,11 @@ from websockets.http11 import Request, Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from mcpearl.net.http_server.request import gathered
+from mcpearl.net.tls import extensions_of, subject_of
 from mcpearl.transports.http_gate import Gate, Refused
 from mcpearl.transports.http_origin import Place
-from mcpearl.transports.http_request import gathered
 from mcpearl.transports.socket import Reception, SocketServer
-from mcpearl.transports.tls import extensions_of, subject_of
 from mcpearl.transports.websocket import (
     DEFLATE,
     SUBPROTOCOL,

@@ -12,7 +12,7 @@ import pytest
 
 from mcpearl import AuthorizationFailed, Client, ConnectionLost, Reconnect
 from mcpearl.auth import FileStorage, MemoryStorage, OAuth
-from mcpearl.transports.tls import Tls
+from mcpearl.net.tls import Tls
 from tests.auth.client_side.world import (
     Authority,
     Guarded,

@@ -13,7 +13,7 @@ import pytest
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import ClientCredentials, FetchPolicy, MemoryStorage
 from mcpearl.auth.fetch import FetchFailed, FetchRefused, fetch_json
-from mcpearl.transports.tls import Tls, client_context, trusting_context
+from mcpearl.net.tls import Tls, client_context, trusting_context
 from tests.auth.client_side.test_grants import gives
 from tests.auth.client_side.world import (
     Authority,

@@ -21,8 +21,8 @@ from mcpearl.auth import (
 )
 from mcpearl.auth.storage import Key
 from mcpearl.client.reconnect import Reconnect
+from mcpearl.net.tls import Tls
 from mcpearl.protocol.lifecycle import Phase
-from mcpearl.transports.tls import Tls
 from tests.auth.client_side.test_dpop import Binding
 from tests.auth.client_side.test_grants import gives
 from tests.auth.client_side.world import Authority, authority, person, serving, visit

@@ -12,7 +12,7 @@ import pytest
 from mcpearl import Client
 from mcpearl.auth import ClientCertificates, JWTVerifier
 from mcpearl.auth.tls import thumbprint
-from mcpearl.transports.tls import Tls
+from mcpearl.net.tls import Tls
 from tests.auth.server_side.certificates import Authority
 from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import challenge, make_app, structured

@@ -146,7 +146,7 @@ async def test_tcp_knows_nobody_or_a_certificate(tmp_path: Path) -> None:
         assert "write" not in {tool.name async for tool in client.tools()}
     certificate, key = authority.issue("localhost", "localhost", "127.0.0.1")
     mine, my_key = authority.issue("worker")
-    from mcpearl.transports.tls import Tls
+    from mcpearl.net.tls import Tls
 
     tls = Tls(ca=authority.ca, certificate=mine, key=my_key)
     options = {"certificate": certificate, "key": key, "client_ca": str(authority.ca)}

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
+from mcpearl.net.http_server.batching import Round
+from mcpearl.net.http_server.http1_request import Visit
+from mcpearl.net.http_server.lines import place_of, status_line
+from mcpearl.net.http_server.request import Serving, put
+from mcpearl.net.http_server.timeouts import PatientProtocol
+from mcpearl.net.tls import tls_extension
 from mcpearl.runtime.tasks import spawn
-from mcpearl.server.http_lines import place_of, status_line
-from mcpearl.server.http_patience import PatientProtocol
-from mcpearl.server.http_round import Round
-from mcpearl.server.http_visit import Visit
-from mcpearl.transports.http_request import Serving, put
-from mcpearl.transports.tls import tls_extension
 
 if TYPE_CHECKING:
     from uvicorn import Config

@@ -3,15 +3,15 @@
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.net.http_server.lines import place_of, status_line
+from mcpearl.net.http_server.request import JSON, Lingerer
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
-from mcpearl.server.http_lines import place_of, status_line
 from mcpearl.transports.http_gate import Headers, Scope
-from mcpearl.transports.http_request import JSON, Lingerer
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
-    from mcpearl.server.http_protocol import HttpProtocol
+    from mcpearl.net.http_server.http1_connection import HttpProtocol
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 _GONE: dict[str, Any] = {"type": "http.disconnect"}

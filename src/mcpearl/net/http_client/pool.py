@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from mcpearl.transports.http1_connection import Http1Connection, format_head
-from mcpearl.transports.http_connection import MAX_HEAD, Header, HttpConnection, WireError
-from mcpearl.transports.tls import Tls, client_context
+from mcpearl.net.http_client.exchange import MAX_HEAD, Header, HttpConnection, WireError
+from mcpearl.net.http_client.http1 import Http1Connection, format_head
+from mcpearl.net.tls import Tls, client_context
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http2_connection import Http2Connection
+    from mcpearl.net.http_client.http2 import Http2Connection
 
 _MAX_IDLE = 4.0  # seconds; servers commonly close after 5, and a request must not meet that
 _MAX_KEPT = 32  # connections kept for later
@@ -206,7 +206,7 @@ class HttpWire:
                 connection = Http1Connection(self, self._authority)
                 negotiation.hand_over(transport, connection)
                 return connection
-            from mcpearl.transports.http2_connection import Http2Connection
+            from mcpearl.net.http_client.http2 import Http2Connection
 
             shared = Http2Connection(self, self._authority)
             negotiation.hand_over(transport, shared)

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mcpearl.server.http_visit import Visit
+    from mcpearl.net.http_server.http1_request import Visit
 
 _AT_ONCE = 64  # requests, before the loop looks at what else there is
 

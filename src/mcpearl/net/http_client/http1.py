@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from mcpearl.transports.addresses import tune
-from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError, note
+from mcpearl.net.addresses import tune
+from mcpearl.net.http_client.exchange import MAX_HEAD, Header, WireError, note
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http_wire import HttpWire
+    from mcpearl.net.http_client.pool import HttpWire
 
 _HIGH = 256 * 1024  # bytes of a body held for a reader that is behind; then the peer waits
 

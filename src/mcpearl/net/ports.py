@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mcpearl.transports.addresses import TcpAddress, UnixAddress, tune
+from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
 
 _BACKLOG = 4096
 _LONGEST_PATH = 107  # bytes; the system's bound for the name of a Unix socket

@@ -28,11 +28,11 @@ from h2.settings import SettingCodes, Settings
 from hpack.struct import HeaderTuple, NeverIndexedHeaderTuple
 from hyperframe.frame import Frame
 
-from mcpearl.transports.addresses import tune
-from mcpearl.transports.http_connection import MAX_HEAD, Header, WireError, note
+from mcpearl.net.addresses import tune
+from mcpearl.net.http_client.exchange import MAX_HEAD, Header, WireError, note
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http_wire import HttpWire
+    from mcpearl.net.http_client.pool import HttpWire
 
 _STREAM_WINDOW = 256 * 1024  # bytes of a body held for a reader that is behind; then the peer waits
 _WINDOW = 1024 * 1024  # bytes on their way for all streams together, whoever is behind

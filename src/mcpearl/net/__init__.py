@@ -1,0 +1,1 @@
+"""Sockets, TLS, HTTP and server-sent events. Nothing in here knows MCP."""

@@ -10,7 +10,7 @@ from typing import Any
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_client import HttpTransport
+from mcpearl.transports.http_client.transport import HttpTransport
 from tests.ports import free_port
 
 EVERYTHING = {

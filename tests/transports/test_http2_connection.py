@@ -243,7 +243,7 @@ async def test_through_a_proxy(certificate: Path) -> None:
 
 
 def test_h2_is_loaded_only_when_it_is_spoken() -> None:
-    code = "import sys, mcpearl.transports.http_client; print('h2' in sys.modules)"
+    code = "import sys, mcpearl.transports.http_client.transport; print('h2' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
 
 

@@ -9,8 +9,8 @@ from mcpearl import Client
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_authorizer import Refusal
-from mcpearl.transports.http_client import HttpTransport
+from mcpearl.transports.http_client.authorizer import Refusal
+from mcpearl.transports.http_client.transport import HttpTransport
 from tests.transports.http_peer import HttpPeer, Request, http_peer
 from tests.transports.test_http_client import call, modern_request, old, wired
 

@@ -15,7 +15,7 @@ from mcpearl.auth.bearer import BearerToken
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_client import HttpTransport
+from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.types.tools import Tool
 from tests.client.peers import eventually
 from tests.ports import free_port

@@ -12,7 +12,7 @@ import pytest
 from mcpearl import Client
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_client import HttpTransport
+from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.types import (
     CreateMessageRequestParams,
     CreateMessageResult,

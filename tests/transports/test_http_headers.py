@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpearl.transports.http_headers import ToolHeaders, annotated, decode_value, encode_value
+from mcpearl.transports.mirrored_headers import ToolHeaders, annotated, decode_value, encode_value
 from mcpearl.types.tools import Tool
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from mcpearl.auth.web import Reach
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
-from mcpearl.transports.http_authorizer import Refusal
+from mcpearl.transports.http_client.authorizer import Refusal
 
 TokenCallable = Callable[[], Awaitable[str | None] | str | None]
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from mcpearl.auth.bearer import BearerToken
 from mcpearl.auth.web import Reach
 from mcpearl.net.tls import Tls
-from mcpearl.transports.http_authorizer import Authorizer
+from mcpearl.transports.http_client.authorizer import Authorizer
 
 
 class ClientAuth(Protocol):

@@ -29,7 +29,7 @@ from mcpearl.auth.token_endpoint import GrantRefused
 from mcpearl.auth.web import Web, bare
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
-from mcpearl.transports.http_authorizer import Refusal
+from mcpearl.transports.http_client.authorizer import Refusal
 
 logger = logging.getLogger("mcpearl.auth")
 

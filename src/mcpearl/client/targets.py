@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mcpearl.net.tls import Tls
     from mcpearl.server.server import Server
-    from mcpearl.transports.http_authorizer import Authorizer
+    from mcpearl.transports.http_client.authorizer import Authorizer
 
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
 _numbers = count(1)
@@ -120,7 +120,7 @@ def _http(url: str, options: ReachOptions) -> Route:
     authorizer = _authorizer(url, options)
 
     def start(limits: Limits) -> Transport:
-        from mcpearl.transports.http_client import HttpTransport
+        from mcpearl.transports.http_client.transport import HttpTransport
 
         return HttpTransport(
             url,

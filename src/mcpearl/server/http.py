@@ -18,10 +18,10 @@ from mcpearl.server.wires import Bounds
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_endpoint import Endpoint
 from mcpearl.transports.http_gate import Gate
-from mcpearl.transports.http_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.http_mirror import peek
 from mcpearl.transports.http_origin import Place, hosts_of
 from mcpearl.transports.http_response import STALLED
+from mcpearl.transports.mirrored_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.nowhere import Nowhere
 from mcpearl.transports.transport import Transport
 from mcpearl.types.tools import Tool

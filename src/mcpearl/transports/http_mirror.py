@@ -16,7 +16,7 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS, unsupported
-from mcpearl.transports.http_headers import NAMED_BY, decode_value
+from mcpearl.transports.mirrored_headers import NAMED_BY, decode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
 

@@ -12,7 +12,7 @@ from mcpearl.net.http_client.exchange import Header
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_authorizer import Authorizer, check_given, let_in
+from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
 from mcpearl.transports.socket import SocketClient
 from mcpearl.transports.transport import Receiver
 from mcpearl.transports.websocket import Beat, MessageFramer, WebSocketStream

@@ -18,7 +18,7 @@ from mcpearl.protocol.errors import (
     McpError,
     brief,
 )
-from mcpearl.transports.http_headers import METHOD, NAME, NAMED_BY, ToolHeaders, encode_value
+from mcpearl.transports.mirrored_headers import METHOD, NAME, NAMED_BY, ToolHeaders, encode_value
 from mcpearl.types.base import PROTOCOL_VERSION_KEY, RequestId
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 

@@ -30,10 +30,8 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.tasks import spawn
-from mcpearl.transports.http_authorizer import Authorizer
-from mcpearl.transports.http_events import EventStreams
-from mcpearl.transports.http_headers import SESSION_ID, ToolHeaders
-from mcpearl.transports.http_link import (
+from mcpearl.transports.http_client.authorizer import Authorizer
+from mcpearl.transports.http_client.endpoint import (
     JSON,
     REDIRECTS,
     HttpLink,
@@ -42,7 +40,8 @@ from mcpearl.transports.http_link import (
     is_stream,
     kind_of,
 )
-from mcpearl.transports.http_messages import (
+from mcpearl.transports.http_client.event_streams import EventStreams
+from mcpearl.transports.http_client.messages import (
     Outgoing,
     agreed_version,
     answers,
@@ -52,6 +51,7 @@ from mcpearl.transports.http_messages import (
     read_outgoing,
     shown,
 )
+from mcpearl.transports.mirrored_headers import SESSION_ID, ToolHeaders
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from mcpearl.net.http_client.exchange import HttpConnection, WireError
 from mcpearl.net.sse import EventReader, OversizedEvent
 from mcpearl.protocol.framing import Frame, FrameError
-from mcpearl.transports.http_link import HttpLink, Oversized, SessionEnded, is_stream
-from mcpearl.transports.http_messages import answers
+from mcpearl.transports.http_client.endpoint import HttpLink, Oversized, SessionEnded, is_stream
+from mcpearl.transports.http_client.messages import answers
 from mcpearl.types.base import RequestId
 
 logger = logging.getLogger("mcpearl.http")

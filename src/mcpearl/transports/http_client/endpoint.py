@@ -10,8 +10,8 @@ from mcpearl._version import __version__
 from mcpearl.net.http_client.exchange import Header, HttpConnection, WireError
 from mcpearl.net.http_client.http1 import format_head
 from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of
-from mcpearl.transports.http_authorizer import Authorizer, check_given, let_in
-from mcpearl.transports.http_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
+from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
+from mcpearl.transports.mirrored_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
 
 JSON = "application/json"
 EVENTS = "text/event-stream"

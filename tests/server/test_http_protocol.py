@@ -12,7 +12,7 @@ import pytest
 from mcpearl import Context, Limits, Server
 from mcpearl.net.http_server.http1_connection import HttpProtocol
 from mcpearl.net.http_server.http1_request import Visit
-from mcpearl.transports.http_endpoint import Endpoint
+from mcpearl.transports.http_server.endpoint import Endpoint
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
 
 

@@ -306,7 +306,7 @@ async def test_workers_are_for_run_and_http_alone() -> None:
 
 
 async def test_whose_session_an_id_names() -> None:
-    from mcpearl.transports.http_siblings import Siblings
+    from mcpearl.transports.http_server.siblings import Siblings
 
     siblings = Siblings(1, [Path("0"), Path("1"), Path("2")])
     assert siblings.owner_of("0.abc") == 0

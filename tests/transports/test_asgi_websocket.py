@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 
 from mcpearl import Client, ConnectionLost, Limits, Server
 from mcpearl.transports.asgi_websocket import AsgiWebSocket, AsgiWebSockets
-from mcpearl.transports.http_origin import LOCAL_HOSTS, Place
+from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Place
 from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN

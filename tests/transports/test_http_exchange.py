@@ -7,10 +7,10 @@ import pytest
 
 from mcpearl.net.http_server.request import AsgiRequest
 from mcpearl.runtime.lingering import Lingering
-from mcpearl.transports.http_exchange import Exchange, Terms
-from mcpearl.transports.http_gate import Refused
-from mcpearl.transports.http_response import Pace
-from mcpearl.transports.http_stream import Stream
+from mcpearl.transports.http_server.event_stream import Stream
+from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.post import Exchange, Terms
+from mcpearl.transports.http_server.responses import Pace
 
 
 def terms() -> Terms:

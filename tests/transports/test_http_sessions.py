@@ -11,7 +11,7 @@ import pytest
 
 from mcpearl import Context, Server
 from mcpearl.auth import Principal
-from mcpearl.transports.http_session import MAX_BESIDE, MAX_STREAMS
+from mcpearl.transports.http_server.sessions import MAX_BESIDE, MAX_STREAMS
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,

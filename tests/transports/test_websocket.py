@@ -17,7 +17,7 @@ from websockets.frames import Frame, Opcode
 
 from mcpearl import Client, ConnectionLost, Http, Limits, WebSocket
 from mcpearl.auth.principal import Principal
-from mcpearl.transports.http_gate import Refused
+from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.websocket import Beat
 from mcpearl.transports.websocket_client import WebSocketClient
 from tests.client.peers import DISCOVERED, eventually

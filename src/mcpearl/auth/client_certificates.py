@@ -9,7 +9,7 @@ from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
 from mcpearl.auth.refusal_log import RefusalLog
 from mcpearl.auth.tls import client_certificate, thumbprint
-from mcpearl.transports.http_gate import Refused, Scope
+from mcpearl.transports.http_server.gate import Refused, Scope
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

@@ -21,8 +21,8 @@ from mcpearl.auth.resource_server import WELL_KNOWN, ResourceServer
 from mcpearl.auth.tls import certificate_digest
 from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.www_authenticate import Challenge, unavailable
-from mcpearl.transports.http_gate import Refused, Scope
-from mcpearl.transports.http_siblings import was_passed_on
+from mcpearl.transports.http_server.gate import Refused, Scope
+from mcpearl.transports.http_server.siblings import was_passed_on
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again

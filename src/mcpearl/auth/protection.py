@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mcpearl.auth.gate import TokenGate
 from mcpearl.auth.resource_server import ResourceServer
 from mcpearl.auth.verifier import Verifier
-from mcpearl.transports.http_gate import Gate
+from mcpearl.transports.http_server.gate import Gate
 
 Auth = Verifier | Sequence[Verifier] | ResourceServer | Gate
 """A verifier of tokens, several, one with settings around it, or a gate of one's own."""

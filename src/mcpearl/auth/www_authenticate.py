@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from mcpearl.auth.jose import ALGORITHMS
-from mcpearl.transports.http_gate import Headers, Refused
+from mcpearl.transports.http_server.gate import Headers, Refused
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _QUOTABLE = re.compile(r'[^\x20-\x7e]|["\\]')

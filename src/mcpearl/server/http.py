@@ -16,11 +16,11 @@ from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.wires import Bounds
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
-from mcpearl.transports.http_endpoint import Endpoint
-from mcpearl.transports.http_gate import Gate
-from mcpearl.transports.http_mirror import peek
-from mcpearl.transports.http_origin import Place, hosts_of
-from mcpearl.transports.http_response import STALLED
+from mcpearl.transports.http_server.endpoint import Endpoint
+from mcpearl.transports.http_server.gate import Gate
+from mcpearl.transports.http_server.header_check import peek
+from mcpearl.transports.http_server.origin import Place, hosts_of
+from mcpearl.transports.http_server.responses import STALLED
 from mcpearl.transports.mirrored_headers import PARAM, ToolHeaders, annotated
 from mcpearl.transports.nowhere import Nowhere
 from mcpearl.transports.transport import Transport
@@ -29,7 +29,7 @@ from mcpearl.types.tools import Tool
 if TYPE_CHECKING:
     from mcpearl.auth.protection import Auth
     from mcpearl.server.server import Server
-    from mcpearl.transports.http_siblings import Siblings
+    from mcpearl.transports.http_server.siblings import Siblings
 
 
 class HttpHost:
@@ -210,7 +210,7 @@ class HttpListener:
 
     async def _open_door(self, siblings: "Siblings") -> None:
         """Take in what lands at other workers but belongs here."""
-        from mcpearl.transports.http_siblings import Door
+        from mcpearl.transports.http_server.siblings import Door
 
         config, state = self._front.config, self._front.server_state
         door = Door(self._endpoint)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.net.http_server.request import Receive, Send
 from mcpearl.net.ports import bind_port
 from mcpearl.server.http import make_endpoint
-from mcpearl.transports.http_endpoint import Endpoint
-from mcpearl.transports.http_gate import Scope
-from mcpearl.transports.http_origin import hosts_of
+from mcpearl.transports.http_server.endpoint import Endpoint
+from mcpearl.transports.http_server.gate import Scope
+from mcpearl.transports.http_server.origin import hosts_of
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

@@ -65,7 +65,7 @@ def unix_listener(server: "Server", wire: Unix) -> SocketListener:
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     """Serve WebSocket on a port of its own."""
     from mcpearl.server.http import make_gate
-    from mcpearl.transports.http_origin import Place, hosts_of
+    from mcpearl.transports.http_server.origin import Place, hosts_of
     from mcpearl.transports.websocket import Beat
     from mcpearl.transports.websocket_server import acceptor
 

@@ -5,7 +5,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from mcpearl.transports.http_siblings import Siblings
+from mcpearl.transports.http_server.siblings import Siblings
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

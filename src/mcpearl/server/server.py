@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mcpearl.auth.protection import Auth
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.wires import Wire
-    from mcpearl.transports.http_endpoint import Endpoint
+    from mcpearl.transports.http_server.endpoint import Endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NO_SCOPES: frozenset[str] = frozenset()

@@ -23,7 +23,7 @@ from msgspec import Struct
 from mcpearl.net.ports import bind_port
 from mcpearl.server.relay import Relay
 from mcpearl.server.wires import Http
-from mcpearl.transports.http_siblings import Siblings
+from mcpearl.transports.http_server.siblings import Siblings
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server

@@ -13,8 +13,8 @@ from mcpearl.net.http_server.request import gathered
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_gate import Gate, Refused, Scope
-from mcpearl.transports.http_origin import Place
+from mcpearl.transports.http_server.gate import Gate, Refused, Scope
+from mcpearl.transports.http_server.origin import Place
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]

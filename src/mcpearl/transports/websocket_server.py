@@ -14,8 +14,8 @@ from websockets.server import ServerProtocol
 
 from mcpearl.net.http_server.request import gathered
 from mcpearl.net.tls import extensions_of, subject_of
-from mcpearl.transports.http_gate import Gate, Refused
-from mcpearl.transports.http_origin import Place
+from mcpearl.transports.http_server.gate import Gate, Refused
+from mcpearl.transports.http_server.origin import Place
 from mcpearl.transports.socket import Reception, SocketServer
 from mcpearl.transports.websocket import (
     DEFLATE,

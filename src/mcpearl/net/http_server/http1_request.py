@@ -7,7 +7,7 @@ from mcpearl.net.http_server.lines import place_of, status_line
 from mcpearl.net.http_server.request import JSON, Lingerer
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
-from mcpearl.transports.http_gate import Headers, Scope
+from mcpearl.transports.http_server.gate import Headers, Scope
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:

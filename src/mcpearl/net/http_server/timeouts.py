@@ -6,7 +6,7 @@ a timer for whatever it waits for, and none that is set anew with each request.
 
 import asyncio
 
-from mcpearl.transports.http_response import STALLED
+from mcpearl.transports.http_server.responses import STALLED
 
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
 

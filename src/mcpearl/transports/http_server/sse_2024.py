@@ -10,17 +10,17 @@ from urllib.parse import parse_qs
 from mcpearl.net.http_server.request import Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_exchange import Exchange, Terms
-from mcpearl.transports.http_gate import Refused, Scope, busy
-from mcpearl.transports.http_response import (
+from mcpearl.transports.http_server.event_stream import Stream
+from mcpearl.transports.http_server.gate import Refused, Scope, busy
+from mcpearl.transports.http_server.post import Exchange, Terms
+from mcpearl.transports.http_server.responses import (
     EVENTS,
     check_accept,
     check_type,
     respond_stream,
     watched,
 )
-from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
-from mcpearl.transports.http_stream import Stream
+from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
 
 STREAM = "/sse"
 MESSAGES = "/messages"

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_gate import busy
-from mcpearl.transports.http_stream import Stream
+from mcpearl.transports.http_server.event_stream import Stream
+from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.transport import Receiver
 
 STANDING = "s"

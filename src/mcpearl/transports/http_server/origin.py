@@ -6,7 +6,7 @@ host must be one that is served here, and an origin one that is welcome. HTTP an
 
 from collections.abc import Mapping
 
-from mcpearl.transports.http_gate import Refused
+from mcpearl.transports.http_server.gate import Refused
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mcpearl.transports.http_exchange import Exchange
+from mcpearl.transports.http_server.post import Exchange
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 

@@ -15,9 +15,9 @@ from mcpearl.net.http_server.request import Receive, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.lingering import Lingering
-from mcpearl.transports.http_gate import Headers, Refused
-from mcpearl.transports.http_response import Pace, disconnected, respond_stream
-from mcpearl.transports.http_stream import Reader, Stream
+from mcpearl.transports.http_server.event_stream import Reader, Stream
+from mcpearl.transports.http_server.gate import Headers, Refused
+from mcpearl.transports.http_server.responses import Pace, disconnected, respond_stream
 
 logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)

@@ -21,13 +21,13 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
-from mcpearl.transports import http_sse as old_transport
 from mcpearl.transports.asgi_websocket import AsgiWebSockets
-from mcpearl.transports.http_exchange import Conversation, Exchange, Terms
-from mcpearl.transports.http_gate import WELL_KNOWN, Gate, Refused, Scope, busy
-from mcpearl.transports.http_mirror import is_modern, mismatch_of
-from mcpearl.transports.http_origin import Place
-from mcpearl.transports.http_response import (
+from mcpearl.transports.http_server import sse_2024 as old_transport
+from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, Scope, busy
+from mcpearl.transports.http_server.header_check import is_modern, mismatch_of
+from mcpearl.transports.http_server.origin import Place
+from mcpearl.transports.http_server.post import Conversation, Exchange, Terms
+from mcpearl.transports.http_server.responses import (
     EVENTS,
     STALLED,
     Pace,
@@ -38,14 +38,14 @@ from mcpearl.transports.http_response import (
     respond_stream,
     watched,
 )
-from mcpearl.transports.http_session import HttpSession, Sessions, SessionsFull
-from mcpearl.transports.http_sse import HttpSse
-from mcpearl.transports.http_status import legacy_status, modern_status
+from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
+from mcpearl.transports.http_server.sse_2024 import HttpSse
+from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.nowhere import Nowhere
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http_siblings import Siblings
+    from mcpearl.transports.http_server.siblings import Siblings
 
 _WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end

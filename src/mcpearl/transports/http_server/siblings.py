@@ -19,8 +19,8 @@ from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import HttpWire
 from mcpearl.net.http_server.request import Request, Serving
 from mcpearl.net.tls import tls_extension
-from mcpearl.transports.http_gate import Scope, busy
-from mcpearl.transports.http_response import EVENTS, disconnected
+from mcpearl.transports.http_server.gate import Scope, busy
+from mcpearl.transports.http_server.responses import EVENTS, disconnected
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host"}

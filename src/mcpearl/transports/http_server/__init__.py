@@ -1,0 +1,1 @@
+"""Streamable HTTP as a server speaks it, and HTTP+SSE of 2024-11-05."""

@@ -13,8 +13,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from mcpearl import Client, ConnectionLost, Limits, Server
-from mcpearl.transports.asgi_websocket import AsgiWebSocket, AsgiWebSockets
 from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Place
+from mcpearl.transports.websocket.asgi import AsgiWebSocket, AsgiWebSockets
 from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN

@@ -18,8 +18,8 @@ from websockets.frames import Frame, Opcode
 from mcpearl import Client, ConnectionLost, Http, Limits, WebSocket
 from mcpearl.auth.principal import Principal
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.websocket import Beat
-from mcpearl.transports.websocket_client import WebSocketClient
+from mcpearl.transports.websocket.client import WebSocketClient
+from mcpearl.transports.websocket.frames import Beat
 from tests.client.peers import DISCOVERED, eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, meta

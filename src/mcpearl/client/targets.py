@@ -186,8 +186,8 @@ def _websocket(url: str, options: ReachOptions) -> Route:
     authorizer = _authorizer(url.replace("ws", "http", 1), options)
 
     def start(limits: Limits) -> Transport:
-        from mcpearl.transports.websocket import Beat
-        from mcpearl.transports.websocket_client import WebSocketClient
+        from mcpearl.transports.websocket.client import WebSocketClient
+        from mcpearl.transports.websocket.frames import Beat
 
         times = options.keepalive
         beat = Beat(None) if times is None else Beat(times.interval, times.patience)

@@ -15,15 +15,15 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.wires import Bounds
-from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.header_check import peek
 from mcpearl.transports.http_server.origin import Place, hosts_of
 from mcpearl.transports.http_server.responses import STALLED
 from mcpearl.transports.mirrored_headers import PARAM, ToolHeaders, annotated
-from mcpearl.transports.nowhere import Nowhere
+from mcpearl.transports.null import Nowhere
 from mcpearl.transports.transport import Transport
+from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ class HttpListener:
         self._clients = Clients(server, Bounds(), ANONYMOUS)  # on WebSockets
         accept: Any = "none"
         if websocket is not None:
-            from mcpearl.transports.websocket import Beat
-            from mcpearl.transports.websocket_server import acceptor
+            from mcpearl.transports.websocket.frames import Beat
+            from mcpearl.transports.websocket.server import acceptor
 
             place = _place(websocket, options)
             accept = acceptor(self._clients, place, gate, Beat())

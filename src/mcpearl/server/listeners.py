@@ -66,8 +66,8 @@ def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     """Serve WebSocket on a port of its own."""
     from mcpearl.server.http import make_gate
     from mcpearl.transports.http_server.origin import Place, hosts_of
-    from mcpearl.transports.websocket import Beat
-    from mcpearl.transports.websocket_server import acceptor
+    from mcpearl.transports.websocket.frames import Beat
+    from mcpearl.transports.websocket.server import acceptor
 
     clients = Clients(server, wire, ANONYMOUS)
     gate = make_gate(server, wire.auth, wire.path)

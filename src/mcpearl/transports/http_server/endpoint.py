@@ -21,7 +21,6 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.lingering import Lingering
-from mcpearl.transports.asgi_websocket import AsgiWebSockets
 from mcpearl.transports.http_server import sse_2024 as old_transport
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, Scope, busy
 from mcpearl.transports.http_server.header_check import is_modern, mismatch_of
@@ -41,7 +40,8 @@ from mcpearl.transports.http_server.responses import (
 from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_server.sse_2024 import HttpSse
 from mcpearl.transports.http_server.status import legacy_status, modern_status
-from mcpearl.transports.nowhere import Nowhere
+from mcpearl.transports.null import Nowhere
+from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from mcpearl.net.tls import extensions_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Place
 from mcpearl.transports.socket import Reception, SocketServer
-from mcpearl.transports.websocket import (
+from mcpearl.transports.websocket.frames import (
     DEFLATE,
     SUBPROTOCOL,
     Beat,

@@ -15,8 +15,8 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
 from mcpearl.transports.socket import SocketClient
 from mcpearl.transports.transport import Receiver
-from mcpearl.transports.websocket import Beat, MessageFramer, WebSocketStream
-from mcpearl.transports.websocket_handshake import Handshake
+from mcpearl.transports.websocket.frames import Beat, MessageFramer, WebSocketStream
+from mcpearl.transports.websocket.handshake import Handshake
 
 
 class WebSocketClient(WebSocketStream, SocketClient):

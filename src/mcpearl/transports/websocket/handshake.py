@@ -17,7 +17,7 @@ from websockets.uri import WebSocketURI
 from mcpearl.net.addresses import CONNECT_TIMEOUT, Address
 from mcpearl.net.http_client.exchange import Header, note
 from mcpearl.protocol.errors import ConnectionLost
-from mcpearl.transports.websocket import DEFLATE, SUBPROTOCOL, logger
+from mcpearl.transports.websocket.frames import DEFLATE, SUBPROTOCOL, logger
 
 
 class Handshake(asyncio.Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 from tests.client.peers import eventually
 
 

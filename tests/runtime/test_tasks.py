@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mcpearl.runtime.tasks import spawn
+from mcpearl.runtime.eager import spawn
 
 
 async def test_work_is_begun_and_finished() -> None:

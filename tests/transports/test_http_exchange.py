@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcpearl.net.http_server.request import AsgiRequest
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 from mcpearl.transports.http_server.event_stream import Stream
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.post import Exchange, Terms

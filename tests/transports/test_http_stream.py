@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 from mcpearl.transports.http_server.event_stream import MAX_CHUNK, MAX_HISTORY, MAX_KEPT, Stream
 
 PLENTY = 64 * 1024 * 1024

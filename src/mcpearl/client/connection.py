@@ -25,9 +25,9 @@ from mcpearl.protocol.events import Answer, Call, Cancel, Event, Ignored, Many, 
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Step
 from mcpearl.protocol.pending import Entry
+from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
 from mcpearl.runtime.ordered import OrderedCalls
-from mcpearl.runtime.tasks import spawn
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestParams, Result

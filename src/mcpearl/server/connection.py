@@ -40,8 +40,8 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import LISTEN, subscription_meta
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
+from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Watch
-from mcpearl.runtime.tasks import spawn
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import LEVELS, Context

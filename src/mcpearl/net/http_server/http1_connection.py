@@ -20,7 +20,7 @@ from mcpearl.net.http_server.lines import place_of, status_line
 from mcpearl.net.http_server.request import Serving, put
 from mcpearl.net.http_server.timeouts import PatientProtocol
 from mcpearl.net.tls import tls_extension
-from mcpearl.runtime.tasks import spawn
+from mcpearl.runtime.eager import spawn
 
 if TYPE_CHECKING:
     from uvicorn import Config

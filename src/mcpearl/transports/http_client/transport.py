@@ -29,7 +29,7 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import VERSIONS
-from mcpearl.runtime.tasks import spawn
+from mcpearl.runtime.eager import spawn
 from mcpearl.transports.http_client.authorizer import Authorizer
 from mcpearl.transports.http_client.endpoint import (
     JSON,

@@ -20,7 +20,7 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 from mcpearl.transports.http_server import sse_2024 as old_transport
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, Scope, busy
 from mcpearl.transports.http_server.header_check import is_modern, mismatch_of

@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 
 from mcpearl.net.sse import format_event, format_retry
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 
 MAX_KEPT = 1000
 MUCH = 1024 * 1024  # bytes that wait, from which on it is better to wait as well

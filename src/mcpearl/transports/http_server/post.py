@@ -14,7 +14,7 @@ from mcpearl.net.http_server.compression import MIN_SIZE, encoded
 from mcpearl.net.http_server.request import Receive, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 from mcpearl.transports.http_server.event_stream import Reader, Stream
 from mcpearl.transports.http_server.gate import Headers, Refused
 from mcpearl.transports.http_server.responses import Pace, disconnected, respond_stream

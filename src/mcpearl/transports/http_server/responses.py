@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from mcpearl.net.http_server.request import JSON, Receive, Request, Send
 from mcpearl.net.sse import KEEP_ALIVE
-from mcpearl.runtime.lingering import Lingering
+from mcpearl.runtime.late import Lingering
 from mcpearl.transports.http_server.event_stream import Reader
 from mcpearl.transports.http_server.gate import Headers, Refused
 

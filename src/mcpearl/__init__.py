@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from mcpearl.protocol.limits import Limits
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.server.context import Context
-    from mcpearl.server.forms import Elicited
     from mcpearl.server.handler import Handler
-    from mcpearl.server.results import Media
+    from mcpearl.server.registry.forms import Elicited
+    from mcpearl.server.registry.results import Media
     from mcpearl.server.server import Server
     from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.transports.transport import Receiver, Transport
@@ -45,7 +45,7 @@ _HOMES = {
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
-    "Elicited": "server.forms",
+    "Elicited": "server.registry.forms",
     "Handler": "server.handler",
     "Http": "server.wires",
     "InvalidResult": "protocol.errors",
@@ -54,7 +54,7 @@ _HOMES = {
     "Limits": "protocol.limits",
     "McpError": "protocol.errors",
     "McpearlError": "protocol.errors",
-    "Media": "server.results",
+    "Media": "server.registry.results",
     "MissingClientCapability": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Receiver": "transports.transport",

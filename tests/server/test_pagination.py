@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcpearl import McpError, Server
-from mcpearl.server.pagination import Listing
+from mcpearl.server.registry.pagination import Listing
 from tests.server.wire import ERAS, wire
 
 LISTS = {

@@ -17,7 +17,7 @@ import msgspec
 from mcpearl.protocol import codec
 from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call, Caller
-from mcpearl.server.forms import Elicited, Form
+from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import RequestId, Result, encode
 from mcpearl.types.elicitation import ElicitRequest, ElicitRequestParams, ElicitResult
 from mcpearl.types.input_required import InputRequest

@@ -19,11 +19,11 @@ from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.connection import UNWINDING, ServerConnection
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler, perform
-from mcpearl.server.prompts import Completer, PromptEntry
-from mcpearl.server.registry import Registry
-from mcpearl.server.resources import ResourceEntry, TemplateEntry
+from mcpearl.server.registry.prompts import Completer, PromptEntry
+from mcpearl.server.registry.registry import Registry
+from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
+from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
-from mcpearl.server.tools import ToolEntry
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
 from mcpearl.types.resources import ReadResourceResult

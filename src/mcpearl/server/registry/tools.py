@@ -13,8 +13,8 @@ from mcpearl.protocol.errors import McpError, ToolError
 from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
-from mcpearl.server.functions import HandlerFunction, compile_handler, scopes_of
-from mcpearl.server.results import is_content, to_json, tool_result
+from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
+from mcpearl.server.registry.results import is_content, to_json, tool_result
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
 from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, TypeVar
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
-from mcpearl.server.pagination import Listing
-from mcpearl.server.prompts import (
+from mcpearl.server.registry.pagination import Listing
+from mcpearl.server.registry.prompts import (
     Completer,
     PromptEntry,
     run_completer,
     unknown_prompt,
 )
-from mcpearl.server.resources import ResourceEntry, TemplateEntry
-from mcpearl.server.tools import ToolEntry, unknown_tool
+from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
+from mcpearl.server.registry.tools import ToolEntry, unknown_tool
 from mcpearl.types.base import PaginatedResult, Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.protocol.errors import ResourceNotFound
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
-from mcpearl.server.functions import HandlerFunction, compile_handler, scopes_of
-from mcpearl.server.results import read_result
+from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
+from mcpearl.server.registry.results import read_result
 from mcpearl.types.base import Annotations, CacheScope, Icon, Result
 from mcpearl.types.resources import ReadResourceResult, Resource, ResourceTemplate
 
@@ -120,7 +120,9 @@ class TemplateEntry(_Reader):
         scopes: Iterable[str] = (),
     ) -> None:
         signature = compile_handler(function, "resource", name)
-        from mcpearl.server.uri_template import UriTemplate  # its patterns take time to compile
+        from mcpearl.server.registry.uri_template import (
+            UriTemplate,  # its patterns take time to compile
+        )
 
         self.template = UriTemplate(uri_template)
         self._check_variables(uri_template, signature.input_schema)

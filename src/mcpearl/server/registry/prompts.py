@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import McpError
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
-from mcpearl.server.functions import HandlerFunction, compile_handler, scopes_of
-from mcpearl.server.results import prompt_result
+from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
+from mcpearl.server.registry.results import prompt_result
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.completion import CompleteRequestParams, CompleteResult, Completion
 from mcpearl.types.jsonrpc import INVALID_PARAMS

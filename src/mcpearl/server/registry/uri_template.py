@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from mcpearl.server.uri_expression import (
+from mcpearl.server.registry.uri_expression import (
     BARE_PERCENT,
     Expression,
     Operator,

@@ -1,0 +1,1 @@
+"""What a server offers: tools, resources, prompts and templates, and how they are called."""

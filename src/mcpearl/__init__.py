@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.results import Media
     from mcpearl.server.server import Server
-    from mcpearl.server.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
@@ -47,7 +47,7 @@ _HOMES = {
     "Context": "server.context",
     "Elicited": "server.registry.forms",
     "Handler": "server.handler",
-    "Http": "server.wires",
+    "Http": "server.serving.wires",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
@@ -62,14 +62,14 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
-    "Stdio": "server.wires",
-    "Tcp": "server.wires",
+    "Stdio": "server.serving.wires",
+    "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
     "Transport": "transports.transport",
-    "Unix": "server.wires",
+    "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
-    "WebSocket": "server.wires",
+    "WebSocket": "server.serving.wires",
 }
 
 __all__ = [

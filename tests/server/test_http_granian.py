@@ -16,7 +16,7 @@ from mcpearl import Client, ConnectionLost, Context, Server
 from mcpearl.net.http_client.exchange import HttpConnection, WireError
 from mcpearl.net.http_client.pool import HttpWire, tls_context
 from mcpearl.net.tls import Tls
-from mcpearl.server.wires import Http
+from mcpearl.server.serving.wires import Http
 from tests.ports import free_port
 from tests.transports.raw_http import modern, serving
 

@@ -6,7 +6,7 @@ import pytest
 
 import mcpearl
 from mcpearl import Client, Http, Server, Tcp, Unix, WebSocket
-from mcpearl.server.wires import named
+from mcpearl.server.serving.wires import named
 from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.transports.raw_http import HANGS, Raw

@@ -46,7 +46,7 @@ from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import LEVELS, Context
 from mcpearl.server.failures import answer_to
-from mcpearl.server.listen import Listeners
+from mcpearl.server.listen_streams import Listeners
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode

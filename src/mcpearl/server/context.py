@@ -38,7 +38,7 @@ from mcpearl.types.tools import Tool
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.server.connection import ServerConnection
-    from mcpearl.server.rounds import Rounds
+    from mcpearl.server.input_rounds import Rounds
     from mcpearl.server.server import Server
 
 T = TypeVar("T")
@@ -306,7 +306,7 @@ class Context:
 
     def _open_rounds(self) -> "Rounds":
         if self.rounds is None:
-            from mcpearl.server.rounds import Rounds
+            from mcpearl.server.input_rounds import Rounds
 
             self.rounds = Rounds(self._call, self.server.sealer, time.time())
         return self.rounds

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.protection import Auth
     from mcpearl.protocol.seal import Sealer
-    from mcpearl.server.wires import Wire
+    from mcpearl.server.serving.wires import Wire
     from mcpearl.transports.http_server.endpoint import Endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -450,7 +450,7 @@ class Server:
 
         Serve it with any ASGI server, or mount it in Starlette or FastAPI; see `Endpoint`.
         """
-        from mcpearl.server.http import make_endpoint
+        from mcpearl.server.serving.http import make_endpoint
 
         return make_endpoint(self, **options)
 
@@ -479,12 +479,12 @@ class Server:
         >>> app.run("http", port=8000)                       # one wire, with its options
         >>> app.run(Http(port=8000), Unix(path="app.sock"))  # several at once
         """
-        from mcpearl.server.run import run
+        from mcpearl.server.serving.run import run
 
         run(self, *wires, **options)
 
     async def serve(self, *wires: "str | Wire", **options: Any) -> None:
         """Serve until the end, from async code; takes what `run` takes."""
-        from mcpearl.server.run import serve
+        from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)

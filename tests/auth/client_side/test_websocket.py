@@ -250,7 +250,7 @@ async def test_each_connection_brings_the_token_of_its_time(
     issuer: Authority, monkeypatch: pytest.MonkeyPatch
 ):
     """The server ends the WebSocket with its token; the client renews it and comes back."""
-    monkeypatch.setattr("mcpearl.server.clients._LOOKS", 100)
+    monkeypatch.setattr("mcpearl.server.serving.clients._LOOKS", 100)
     issuer.lifetime = 3
     async with guarded(issuer) as server:
         phases: list[Phase] = []

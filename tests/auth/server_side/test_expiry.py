@@ -99,7 +99,7 @@ async def test_who_leaves_before_leaves_nothing_behind(issuer: Issuer) -> None:
 
 
 async def test_a_websocket_is_closed(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.server.clients._LOOKS", 100)
+    monkeypatch.setattr("mcpearl.server.serving.clients._LOOKS", 100)
     async with serving(make_app(auth=verifier_of(issuer)), websocket="/ws") as client:
         url = f"ws://127.0.0.1:{client.port}/ws"
         headers = {"Authorization": f"Bearer {short(issuer)}"}

@@ -12,9 +12,9 @@ from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.net.ports import bind_port
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
-from mcpearl.server.clients import Clients
 from mcpearl.server.connection import ServerConnection, SoloConnection
-from mcpearl.server.wires import Bounds
+from mcpearl.server.serving.clients import Clients
+from mcpearl.server.serving.wires import Bounds
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.header_check import peek

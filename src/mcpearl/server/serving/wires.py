@@ -69,11 +69,11 @@ class Http:
             raise ValueError("`workers` are processes: serve with `app.run`, and on HTTP alone")
         match options.pop("server", "uvicorn"):
             case "uvicorn":
-                from mcpearl.server.http import HttpListener
+                from mcpearl.server.serving.http import HttpListener
 
                 return HttpListener(server, **options)
             case "granian":
-                from mcpearl.server.http_granian import GranianListener
+                from mcpearl.server.serving.granian import GranianListener
 
                 return GranianListener(server, **options)
             case other:
@@ -112,7 +112,7 @@ class Tcp(Bounds, frozen=True, kw_only=True):
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
-        from mcpearl.server.listeners import tcp_listener
+        from mcpearl.server.serving.sockets import tcp_listener
 
         return tcp_listener(server, self)
 
@@ -129,7 +129,7 @@ class Unix(Bounds, frozen=True, kw_only=True):
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
-        from mcpearl.server.listeners import unix_listener
+        from mcpearl.server.serving.sockets import unix_listener
 
         return unix_listener(server, self)
 
@@ -162,7 +162,7 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire."""
-        from mcpearl.server.listeners import websocket_listener
+        from mcpearl.server.serving.sockets import websocket_listener
 
         return websocket_listener(server, self)
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.server.connection import UNWINDING
-from mcpearl.server.wires import Http, Listener, Wire, named
+from mcpearl.server.serving.wires import Http, Listener, Wire, named
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -20,7 +20,7 @@ def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     chosen = named(wires or ("stdio",), options)
     first = chosen[0]
     if len(chosen) == 1 and isinstance(first, Http) and first.options.get("workers", 1) > 1:
-        from mcpearl.server.workers import run_workers
+        from mcpearl.server.serving.workers import run_workers
 
         run_workers(server, first, run)
     else:

@@ -9,8 +9,8 @@ from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.net.ports import MakeProtocol, TcpPort, UnixPort
 from mcpearl.net.tls import server_context
 from mcpearl.protocol.framing import framer_named
-from mcpearl.server.clients import Clients
-from mcpearl.server.wires import Tcp, Unix, WebSocket
+from mcpearl.server.serving.clients import Clients
+from mcpearl.server.serving.wires import Tcp, Unix, WebSocket
 from mcpearl.transports.socket import SocketServer
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def unix_listener(server: "Server", wire: Unix) -> SocketListener:
 
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     """Serve WebSocket on a port of its own."""
-    from mcpearl.server.http import make_gate
+    from mcpearl.server.serving.http import make_gate
     from mcpearl.transports.http_server.origin import Place, hosts_of
     from mcpearl.transports.websocket.frames import Beat
     from mcpearl.transports.websocket.server import acceptor

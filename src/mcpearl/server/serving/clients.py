@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mcpearl.auth.principal import Principal
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.server.connection import ServerConnection
-from mcpearl.server.wires import Bounds
+from mcpearl.server.serving.wires import Bounds
 from mcpearl.transports.socket import SocketServer
 
 if TYPE_CHECKING:

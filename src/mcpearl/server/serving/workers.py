@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mcpearl.net.ports import bind_port
-from mcpearl.server.relay import Relay
-from mcpearl.server.wires import Http
+from mcpearl.server.serving.relay import Relay
+from mcpearl.server.serving.wires import Http
 from mcpearl.transports.http_server.siblings import Siblings
 
 if TYPE_CHECKING:

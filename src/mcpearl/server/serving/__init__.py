@@ -1,0 +1,1 @@
+"""Serving on wires: ports, clients, workers, shutdown."""

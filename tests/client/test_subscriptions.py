@@ -16,7 +16,7 @@ from mcpearl import (
     RequestTimeout,
     Server,
 )
-from mcpearl.client import subscriptions as subscriptions_module
+from mcpearl.client import subscription as subscriptions_module
 from mcpearl.types import ReadResourceResult
 
 from .peers import Error, Message, Peer, client_of, eventually, legacy_peer, modern_peer

@@ -12,7 +12,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from mcpearl._version import __version__
-from mcpearl.client.asking import Asking
 from mcpearl.client.cache import ResponseCache
 from mcpearl.client.callbacks import (
     Callbacks,
@@ -21,13 +20,14 @@ from mcpearl.client.callbacks import (
     SamplingCallback,
 )
 from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
-from mcpearl.client.following import Following
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
 from mcpearl.client.pages import Kept, get_page, walk
 from mcpearl.client.reconnect import Reconnect
-from mcpearl.client.subscriptions import Subscription, not_modern
+from mcpearl.client.requests import Asking
+from mcpearl.client.subscription import Subscription, not_modern
+from mcpearl.client.subscriptions import Following
 from mcpearl.client.targets import ReachOptions, Route, find_route
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, ToolError

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar, cast
 
-from mcpearl.client.asking import Asking
 from mcpearl.client.cache import ResponseCache
+from mcpearl.client.requests import Asking
 from mcpearl.protocol.errors import InvalidResult, McpError
 from mcpearl.types.base import CacheableResult, PaginatedRequestParams, PaginatedResult
 

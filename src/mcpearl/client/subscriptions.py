@@ -1,228 +1,121 @@
-"""Following changes on a modern server: one `subscriptions/listen` request, read as a stream.
+"""What a client follows: resources by URI, the same in both eras, and the streams it reads.
 
-The stream outlives its connection. When that is lost the link opens it on the next one; when only
-the stream breaks, as over HTTP, it comes back by itself.
+It owns what has to be there again after a reconnect. Each connection is told anew, in the way of
+the era the server turns out to be of.
 """
 
 import asyncio
-from collections import deque
-from functools import partial
-from math import inf
-from types import TracebackType
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from mcpearl.protocol.errors import (
-    ConnectionLost,
-    LimitReached,
-    McpearlError,
-    McpError,
-    RequestTimeout,
-)
-from mcpearl.protocol.events import Notice
-from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.pending import Entry
-from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
+from mcpearl.client.subscription import Subscription
+from mcpearl.protocol.errors import ConnectionLost, McpearlError
+from mcpearl.types.base import EmptyResult
+from mcpearl.types.resources import SubscribeRequestParams
+from mcpearl.types.subscriptions import SubscriptionFilter
 
 if TYPE_CHECKING:
     from mcpearl.client.connection import ClientConnection
     from mcpearl.client.link import Link
 
-MAX_UNREAD = 10_000
-_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+logger = logging.getLogger("mcpearl.client")
+_AT_ONCE = 100  # subscriptions being restored at the same time
 
 
-class Subscription:
-    """A stream of notifications. It ends when the server ends it; leaving the block ends it here.
+class Following:
+    """All subscriptions of one client."""
 
-    >>> async with client.listen(tools=True, resources=["weather://oslo/now"]) as changes:
-    ...     async for notice in changes:
-    ...         print(notice.method)
-    """
-
-    def __init__(
-        self,
-        link: "Link",
-        streams: "set[Subscription]",
-        wanted: SubscriptionFilter,
-        timeout: float,
-        *,
-        kept: bool = True,
-    ) -> None:
+    def __init__(self, link: "Link", timeout: float) -> None:
         self._link = link
-        self._streams = streams  # all that are open, to be opened again with the connection
-        self._wanted = wanted
         self._timeout = timeout
-        self._kept = kept  # whether somebody reads the stream; `on_notification` hears it anyway
-        self._connection: ClientConnection | None = None  # the one it is open on
-        self._entry: Entry | None = None
-        self._acknowledged: asyncio.Future[None] | None = None
-        self._unread: deque[Notice] = deque()
-        self._news = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._returning: asyncio.Task[None] | None = None
-        self.ended = False
-        """Whether nothing more will come."""
-        self.granted: SubscriptionFilter | None = None
-        """What the server agreed to."""
+        self._streams: set[Subscription] = set()
+        self._uris: dict[str, Subscription | None] = {}  # each with its stream, in the modern era
 
-    # Opening
+    def __len__(self) -> int:
+        return len(self._uris)
 
-    async def open(self) -> None:
-        """Subscribe, and wait for the server to acknowledge it."""
-        loop = asyncio.get_running_loop()
-        connection = await self._link.ready(loop.time() + self._timeout)
-        self._streams.add(self)
-        try:
-            await self.open_on(connection)
-        except BaseException as error:
-            self.fail(error)
-            raise
+    def stream(self, wanted: SubscriptionFilter, *, kept: bool = True) -> Subscription:
+        """Give a stream of changes, not open yet."""
+        return Subscription(self._link, self._streams, wanted, self._timeout, kept=kept)
 
-    async def open_on(self, connection: "ClientConnection") -> None:
-        """Subscribe on this connection, unless that is done."""
-        if self._entry is not None and self._connection is connection:
+    # By URI
+
+    def add(self, uri: str) -> None:
+        """Note that a legacy session follows a resource."""
+        self._uris[uri] = None
+
+    async def follow(self, uri: str) -> None:
+        """Follow a resource of a modern server."""
+        before = self._uris.get(uri)
+        if before is not None and not before.ended:
             return
-        if not connection.end.version.modern:
-            raise not_modern(connection.end.version.name)
-        self._acknowledged = connection.loop.create_future()
-        params = SubscriptionsListenRequestParams(notifications=self._wanted)
-        self._entry, end = connection.listen(params, self._noticed)
-        self._connection = connection
-        end.add_done_callback(partial(self._broke, connection, self._entry))
+        self._uris[uri] = stream = self._stream_of(uri)
         try:
-            await asyncio.wait(
-                (self._acknowledged, end),
-                timeout=self._timeout,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await stream.open()
         except BaseException:
-            self._leave()
+            if self._uris.get(uri) is stream:
+                del self._uris[uri]
             raise
-        if self._acknowledged.done():
-            return
-        in_time = end.done()
-        self._leave()
-        if not in_time:
-            raise RequestTimeout(LISTEN, self._timeout)
-        if not end.cancelled():
-            end.result()  # raises what the server answered instead
-        self.fail(None)
 
-    def _noticed(self, notice: Notice) -> None:
-        if notice.method == _ACKNOWLEDGED:
-            self.granted = notice.params.notifications
-            if self._acknowledged is not None and not self._acknowledged.done():
-                self._acknowledged.set_result(None)
-        elif not self._kept:
-            return
-        elif len(self._unread) >= MAX_UNREAD:
-            self.fail(
-                LimitReached(
-                    f"{MAX_UNREAD} notifications were not read; the subscription is closed"
-                )
-            )
+    def remove(self, uri: str) -> None:
+        """No longer follow a resource."""
+        stream = self._uris.pop(uri, None)
+        if stream is not None:
+            stream.close()
+
+    def _stream_of(self, uri: str) -> Subscription:
+        return self.stream(SubscriptionFilter(resource_subscriptions=[uri]), kept=False)
+
+    # After a reconnect
+
+    async def restore(self, connection: "ClientConnection") -> None:
+        """Follow on this connection what was followed before. What is refused is let go, and logged."""
+        if connection.end.version.modern:
+            for uri, stream in self._uris.items():
+                if stream is None or stream.ended:
+                    self._uris[uri] = stream = self._stream_of(uri)
+                    self._streams.add(stream)
         else:
-            self._unread.append(notice)
-            self._news.set()
+            await self._all(list(self._uris), lambda uri: self._subscribe_on(connection, uri))
+        await self._all(list(self._streams), lambda stream: self._open_on(connection, stream))
 
-    # Breaking, and coming back
+    async def _all(self, items: list[Any], restore: Callable[[Any], Awaitable[None]]) -> None:
+        for start in range(0, len(items), _AT_ONCE):
+            work = (restore(item) for item in items[start : start + _AT_ONCE])
+            for outcome in await asyncio.gather(*work, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
 
-    def _broke(
-        self, connection: "ClientConnection", entry: Entry, end: "asyncio.Future[msgspec.Raw]"
-    ) -> None:
-        """Take the end of the request: of the stream, or only of this opening of it."""
-        failure = None if end.cancelled() else end.exception()
-        assert self._acknowledged is not None
-        if self._entry is not entry or not self._acknowledged.done():
-            return  # an earlier one, or one that never began, of which its opener hears
-        self._leave()
-        if not self._comes_back(failure):
-            self.fail(failure)
-        elif connection.lost_reason is None and self._returning is None:
-            self._returning = connection.loop.create_task(self._come_back())
-
-    def _comes_back(self, failure: BaseException | None) -> bool:
-        if self._link.reconnect is None:
-            return False
-        # A stream that is read ends where the server ends it. What is only followed goes on.
-        return isinstance(failure, ConnectionLost) or (failure is None and not self._kept)
-
-    async def _come_back(self) -> None:
-        """Open the stream again on a connection that stands."""
-        attempt = 0
+    async def _subscribe_on(self, connection: "ClientConnection", uri: str) -> None:
+        stream = self._uris[uri]
+        if stream is not None:  # the server was a modern one before
+            stream.close()
+            self._uris[uri] = None
         try:
-            while not self.ended and self._link.reconnect is not None:
-                await asyncio.sleep(self._link.reconnect.delay(attempt))
-                attempt += 1
-                connection = await self._link.ready(inf)
-                try:
-                    await self.open_on(connection)
-                    return
-                except ConnectionLost as lost:
-                    if not lost.maybe_executed and connection.lost_reason is None:
-                        self._link.doubt(connection, lost)
+            await connection.request(
+                "resources/subscribe",
+                SubscribeRequestParams(uri=uri),
+                EmptyResult,
+                timeout=self._timeout,
+            )
+        except ConnectionLost:
+            raise
         except McpearlError as error:
-            self.fail(error)
-        finally:
-            self._returning = None
+            logger.warning("%s is no longer followed: %s", uri, error)
+            self._uris.pop(uri, None)
 
-    # Ending
+    async def _open_on(self, connection: "ClientConnection", stream: Subscription) -> None:
+        try:
+            await stream.open_on(connection)
+        except ConnectionLost:
+            raise
+        except McpearlError as error:
+            logger.warning("a subscription ended with its connection: %s", error)
+            stream.fail(error)
 
-    def fail(self, failure: BaseException | None) -> None:
-        """End the stream for good; its reader gets what has come, then the failure."""
-        if self.ended:
-            return
-        self.ended = True
-        self._failure = failure
-        self._streams.discard(self)
-        self._leave()
-        if self._returning is not None and self._returning is not asyncio.current_task():
-            self._returning.cancel()
-        self._news.set()
-
-    def _leave(self) -> None:
-        entry, self._entry = self._entry, None
-        if entry is not None and self._connection is not None:
-            self._connection.unlisten(entry)
-
-    def close(self) -> None:
-        """End the subscription."""
-        self.fail(None)
-
-    # Reading
-
-    def __aiter__(self) -> "Subscription":
-        return self
-
-    async def __anext__(self) -> Notice:
-        while not self._unread:
-            if self.ended:
-                if self._failure is not None:
-                    raise self._failure
-                raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
-        return self._unread.popleft()
-
-    async def __aenter__(self) -> "Subscription":
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def not_modern(version: str) -> McpError:
-    """Make the error of listening on a server that has no such streams."""
-    return McpError(
-        -32601,
-        f"`subscriptions/listen` is not part of protocol version {version}; "
-        "use `subscribe` and `on_notification`",
-    )
+    def end(self, lost: ConnectionLost) -> None:
+        """End everything: there will be no connection any more."""
+        self._uris.clear()
+        for stream in list(self._streams):
+            stream.fail(lost)

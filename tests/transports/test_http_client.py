@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from mcpearl import Client
-from mcpearl.auth.bearer import BearerToken
+from mcpearl.auth.client.bearer import BearerToken
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
 from mcpearl.protocol.limits import Limits

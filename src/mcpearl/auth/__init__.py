@@ -8,41 +8,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mcpearl.auth.any_of import AnyOf
-    from mcpearl.auth.bearer import BearerToken
-    from mcpearl.auth.client_certificates import ClientCertificates
+    from mcpearl.auth.client.bearer import BearerToken
+    from mcpearl.auth.client.grants import ClientCredentials, EnterpriseManaged, WorkloadIdentity
+    from mcpearl.auth.client.oauth import OAuth
+    from mcpearl.auth.client.storage import FileStorage, KeyringStorage, MemoryStorage, Storage
     from mcpearl.auth.fetch import FetchPolicy
-    from mcpearl.auth.grants import ClientCredentials, EnterpriseManaged, WorkloadIdentity
-    from mcpearl.auth.introspection import IntrospectionVerifier
-    from mcpearl.auth.jwt import JWTVerifier
-    from mcpearl.auth.oauth import OAuth
     from mcpearl.auth.principal import Principal
-    from mcpearl.auth.resource_server import ResourceServer
-    from mcpearl.auth.static import StaticTokens
-    from mcpearl.auth.storage import FileStorage, KeyringStorage, MemoryStorage, Storage
-    from mcpearl.auth.verifier import TokenRefused, Verifier, VerifierUnavailable
+    from mcpearl.auth.server.any_of import AnyOf
+    from mcpearl.auth.server.client_certificates import ClientCertificates
+    from mcpearl.auth.server.introspection import IntrospectionVerifier
+    from mcpearl.auth.server.jwt import JWTVerifier
+    from mcpearl.auth.server.resource_server import ResourceServer
+    from mcpearl.auth.server.static import StaticTokens
+    from mcpearl.auth.server.verifier import TokenRefused, Verifier, VerifierUnavailable
 
 _HOMES = {
-    "AnyOf": "any_of",
-    "BearerToken": "bearer",
-    "ClientCertificates": "client_certificates",
-    "ClientCredentials": "grants",
-    "EnterpriseManaged": "grants",
+    "AnyOf": "server.any_of",
+    "BearerToken": "client.bearer",
+    "ClientCertificates": "server.client_certificates",
+    "ClientCredentials": "client.grants",
+    "EnterpriseManaged": "client.grants",
     "FetchPolicy": "fetch",
-    "FileStorage": "storage",
-    "IntrospectionVerifier": "introspection",
-    "JWTVerifier": "jwt",
-    "KeyringStorage": "storage",
-    "MemoryStorage": "storage",
-    "OAuth": "oauth",
+    "FileStorage": "client.storage",
+    "IntrospectionVerifier": "server.introspection",
+    "JWTVerifier": "server.jwt",
+    "KeyringStorage": "client.storage",
+    "MemoryStorage": "client.storage",
+    "OAuth": "client.oauth",
     "Principal": "principal",
-    "ResourceServer": "resource_server",
-    "StaticTokens": "static",
-    "Storage": "storage",
-    "TokenRefused": "verifier",
-    "Verifier": "verifier",
-    "VerifierUnavailable": "verifier",
-    "WorkloadIdentity": "grants",
+    "ResourceServer": "server.resource_server",
+    "StaticTokens": "server.static",
+    "Storage": "client.storage",
+    "TokenRefused": "server.verifier",
+    "Verifier": "server.verifier",
+    "VerifierUnavailable": "server.verifier",
+    "WorkloadIdentity": "client.grants",
 }
 
 __all__ = [

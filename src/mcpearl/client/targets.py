@@ -111,7 +111,7 @@ def _authorizer(url: str, options: ReachOptions) -> "Authorizer | None":
     """Give what authorizes requests to an http:// or https:// address."""
     if options.auth is None:
         return None
-    from mcpearl.auth.choose import authorizer_for
+    from mcpearl.auth.client.choose import authorizer_for
 
     return authorizer_for(options.auth, url, options.tls, options.proxy)
 

@@ -32,7 +32,7 @@ from mcpearl.types.tools import Tool, ToolAnnotations
 logger = logging.getLogger("mcpearl.server")
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
-    from mcpearl.auth.protection import Auth
+    from mcpearl.auth.server.protection import Auth
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.serving.wires import Wire
     from mcpearl.transports.http_server.endpoint import Endpoint

@@ -16,9 +16,9 @@ from starlette.routing import Route
 
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import ClientCredentials
-from mcpearl.auth.challenge import Demand
-from mcpearl.auth.discovery import find_place
-from mcpearl.auth.web import Reach, Web
+from mcpearl.auth.client.challenge import Demand
+from mcpearl.auth.client.discovery import find_place
+from mcpearl.auth.client.web import Reach, Web
 from tests.auth.client_side.world import Authority, Guarded, authority, person, serving, visit
 from tests.client.peers import eventually
 
@@ -369,7 +369,7 @@ async def test_metadata_without_end(issuer: Authority, server: Guarded):
 async def test_metadata_that_never_comes(
     issuer: Authority, server: Guarded, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("mcpearl.auth.web.MAX_TIME", 0.3)
+    monkeypatch.setattr("mcpearl.auth.client.web.MAX_TIME", 0.3)
 
     async def silent(request: Request) -> Response:
         await asyncio.sleep(5)

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcpearl.auth.challenge import Challenge, Demand, parse_challenges, read_demand, scopes_in
+from mcpearl.auth.client.challenge import (
+    Challenge,
+    Demand,
+    parse_challenges,
+    read_demand,
+    scopes_in,
+)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import FileStorage
-from mcpearl.auth.dpop import ProofKey
+from mcpearl.auth.client.dpop import ProofKey
 from tests.auth.client_side.world import Authority, Guarded, person, serving
 
 

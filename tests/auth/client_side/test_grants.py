@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import BearerToken, ClientCredentials, EnterpriseManaged, WorkloadIdentity
-from mcpearl.auth.web import Reach
+from mcpearl.auth.client.web import Reach
 from tests.auth.client_side.world import Authority, Guarded, authority, basic
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"

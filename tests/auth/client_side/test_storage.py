@@ -12,7 +12,7 @@ import pytest
 
 from mcpearl import Client
 from mcpearl.auth import FileStorage, KeyringStorage, MemoryStorage, Storage
-from mcpearl.auth.storage import Key
+from mcpearl.auth.client.storage import Key
 from tests.auth.client_side.world import Authority, Guarded, person
 
 KEY = Key("https://issuer.example", "https://mcp.example/mcp")
@@ -98,7 +98,7 @@ async def test_a_file_is_replaced_as_a_whole(tmp_path: Path):
     code = (
         "import asyncio, sys\n"
         "from mcpearl.auth import FileStorage\n"
-        "from mcpearl.auth.storage import Key\n"
+        "from mcpearl.auth.client.storage import Key\n"
         "async def main():\n"
         "    storage = FileStorage(sys.argv[1])\n"
         "    while True:\n"
@@ -195,7 +195,7 @@ async def test_a_lock_ends_with_its_process(tmp_path: Path):
     code = (
         "import asyncio, sys\n"
         "from mcpearl.auth import FileStorage\n"
-        "from mcpearl.auth.storage import Key\n"
+        "from mcpearl.auth.client.storage import Key\n"
         "async def main():\n"
         f"    async with FileStorage(sys.argv[1]).lock(Key(*{tuple(KEY)!r})):\n"
         "        print('held', flush=True)\n"

@@ -19,7 +19,7 @@ from mcpearl.auth import (
     Principal,
     ResourceServer,
 )
-from mcpearl.auth.storage import Key
+from mcpearl.auth.client.storage import Key
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.lifecycle import Phase

@@ -11,7 +11,7 @@ import pytest
 
 from mcpearl import Client
 from mcpearl.auth import ClientCertificates, JWTVerifier
-from mcpearl.auth.tls import thumbprint
+from mcpearl.auth.server.tls import thumbprint
 from mcpearl.net.tls import Tls
 from tests.auth.server_side.certificates import Authority
 from tests.auth.server_side.issuer import AUDIENCE, Issuer

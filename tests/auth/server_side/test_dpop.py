@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnavailable
-from mcpearl.auth.dpop_proof import ProofChecker, same_place
-from mcpearl.auth.proof_memory import OwnProofs
+from mcpearl.auth.server.dpop_proof import ProofChecker, same_place
+from mcpearl.auth.server.proof_memory import OwnProofs
 from tests.auth.server_side.issuer import AUDIENCE, Issuer, KeyPair, unsigned
 from tests.auth.server_side.protected import as_bearer, challenge, make_app, structured
 from tests.transports.raw_http import Raw, Response, serving

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from mcpearl.auth import JWTVerifier, Principal, ResourceServer, StaticTokens, TokenRefused
-from mcpearl.auth.known import KnownTokens
+from mcpearl.auth.server.known import KnownTokens
 from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import as_bearer, challenge, make_app, structured
 from tests.transports.raw_http import Raw, serving

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnavailable, jose
+from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnavailable
 from mcpearl.auth.issuer import well_known
+from mcpearl.auth.server import jose
 from tests.auth.server_side.issuer import AUDIENCE, Issuer, KeyPair, b64
 from tests.auth.server_side.protected import as_bearer, make_app, structured
 from tests.client.peers import eventually

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mcpearl.auth import TokenRefused, VerifierUnavailable
-from mcpearl.auth.shared_proofs import SharedProofs
+from mcpearl.auth.server.shared_proofs import SharedProofs
 
 
 def forked(work: Callable[[], int]) -> int:

@@ -90,7 +90,7 @@ class GranianListener:
 def _knows_by_certificate(auth: Any) -> bool:
     if auth is None:
         return False
-    from mcpearl.auth.client_certificates import ClientCertificates
+    from mcpearl.auth.server.client_certificates import ClientCertificates
 
     return isinstance(auth, ClientCertificates)
 

@@ -27,7 +27,7 @@ from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
-    from mcpearl.auth.protection import Auth
+    from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
     from mcpearl.transports.http_server.siblings import Siblings
 
@@ -115,7 +115,7 @@ def make_gate(
     auth = server.auth if auth is None else auth
     if auth is None:
         return None
-    from mcpearl.auth.protection import gate_of
+    from mcpearl.auth.server.protection import gate_of
 
     return gate_of(auth, path, server.all_scopes, () if websocket is None else (websocket,))
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mcpearl.auth.protection import Auth
+    from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
 
 

@@ -48,7 +48,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     count = options.pop("workers")
     auth = server.auth if options.get("auth") is None else options["auth"]
     if auth is not None:
-        from mcpearl.auth.protection import for_workers
+        from mcpearl.auth.server.protection import for_workers
 
         options["auth"] = for_workers(auth)
     with tempfile.TemporaryDirectory(prefix="mcpearl-") as directory, bind_port(host, port) as sock:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.auth.fetch import FetchError, FetchFailed, FetchPolicy, fetch_json
 from mcpearl.auth.issuer import issuer_metadata
-from mcpearl.auth.jose import fits, public_key
-from mcpearl.auth.verifier import VerifierUnavailable
+from mcpearl.auth.server.jose import fits, public_key
+from mcpearl.auth.server.verifier import VerifierUnavailable
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key

@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 from mcpearl.auth.fetch import FetchError, FetchPolicy, fetch_json
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.verifier import (
+from mcpearl.auth.server.verifier import (
     TokenRefused,
     VerifierUnavailable,
     audiences,

@@ -20,16 +20,16 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from mcpearl.auth.discovery import Place
-from mcpearl.auth.dpop import ProofKey
-from mcpearl.auth.identity import Identity
-from mcpearl.auth.loopback import Arrival, Loopback
-from mcpearl.auth.registration import Registration, register
-from mcpearl.auth.session import Session
-from mcpearl.auth.storage import FileStorage, Key, Storage
-from mcpearl.auth.token import Token
-from mcpearl.auth.token_endpoint import GrantRefused, plain, request_token
-from mcpearl.auth.web import Reach, Web
+from mcpearl.auth.client.discovery import Place
+from mcpearl.auth.client.dpop import ProofKey
+from mcpearl.auth.client.identity import Identity
+from mcpearl.auth.client.loopback import Arrival, Loopback
+from mcpearl.auth.client.registration import Registration, register
+from mcpearl.auth.client.session import Session
+from mcpearl.auth.client.storage import FileStorage, Key, Storage
+from mcpearl.auth.client.token import Token
+from mcpearl.auth.client.token_endpoint import GrantRefused, plain, request_token
+from mcpearl.auth.client.web import Reach, Web
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
 

@@ -2,11 +2,17 @@
 
 from collections.abc import Sequence
 
-from mcpearl.auth import jose
-from mcpearl.auth.introspection import IntrospectionVerifier
-from mcpearl.auth.jwt import JWTVerifier
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.verifier import TokenRefused, Verifier, VerifierUnavailable, checked, issuers_of
+from mcpearl.auth.server import jose
+from mcpearl.auth.server.introspection import IntrospectionVerifier
+from mcpearl.auth.server.jwt import JWTVerifier
+from mcpearl.auth.server.verifier import (
+    TokenRefused,
+    Verifier,
+    VerifierUnavailable,
+    checked,
+    issuers_of,
+)
 
 
 class AnyOf:

@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from ssl import SSLContext
 from typing import Any
 
-from mcpearl.auth.discovery import Place, ServerMetadata, find_server
-from mcpearl.auth.dpop import ProofKey
-from mcpearl.auth.identity import Identity
-from mcpearl.auth.session import Session
-from mcpearl.auth.storage import MemoryStorage, Storage
-from mcpearl.auth.token import Token
-from mcpearl.auth.token_endpoint import post_form, request_token
-from mcpearl.auth.web import Reach, Web
+from mcpearl.auth.client.discovery import Place, ServerMetadata, find_server
+from mcpearl.auth.client.dpop import ProofKey
+from mcpearl.auth.client.identity import Identity
+from mcpearl.auth.client.session import Session
+from mcpearl.auth.client.storage import MemoryStorage, Storage
+from mcpearl.auth.client.token import Token
+from mcpearl.auth.client.token_endpoint import post_form, request_token
+from mcpearl.auth.client.web import Reach, Web
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
 

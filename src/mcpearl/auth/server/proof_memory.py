@@ -9,7 +9,7 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Protocol
 
-from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
 
 
 class ProofMemory(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from mcpearl.auth.verifier import TokenRefused
+from mcpearl.auth.server.verifier import TokenRefused
 from mcpearl.protocol.codec import UNREADABLE
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 
-from mcpearl.auth.web import Reach
+from mcpearl.auth.client.web import Reach
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.http_client.authorizer import Refusal

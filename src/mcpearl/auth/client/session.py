@@ -20,13 +20,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from mcpearl.auth.challenge import Demand, read_demand
-from mcpearl.auth.discovery import Place, find_place
-from mcpearl.auth.dpop import ProofKey
-from mcpearl.auth.storage import Key, Storage
-from mcpearl.auth.token import Token
-from mcpearl.auth.token_endpoint import GrantRefused
-from mcpearl.auth.web import Web, bare
+from mcpearl.auth.client.challenge import Demand, read_demand
+from mcpearl.auth.client.discovery import Place, find_place
+from mcpearl.auth.client.dpop import ProofKey
+from mcpearl.auth.client.storage import Key, Storage
+from mcpearl.auth.client.token import Token
+from mcpearl.auth.client.token_endpoint import GrantRefused
+from mcpearl.auth.client.web import Web, bare
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed, McpearlError
 from mcpearl.transports.http_client.authorizer import Refusal

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from mcpearl.auth.gate import TokenGate
-from mcpearl.auth.resource_server import ResourceServer
-from mcpearl.auth.verifier import Verifier
+from mcpearl.auth.server.gate import TokenGate
+from mcpearl.auth.server.resource_server import ResourceServer
+from mcpearl.auth.server.verifier import Verifier
 from mcpearl.transports.http_server.gate import Gate
 
 Auth = Verifier | Sequence[Verifier] | ResourceServer | Gate

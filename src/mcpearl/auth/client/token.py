@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mcpearl.auth.challenge import scopes_in
-from mcpearl.auth.identity import Identity
+from mcpearl.auth.client.challenge import scopes_in
+from mcpearl.auth.client.identity import Identity
 from mcpearl.protocol.errors import AuthorizationFailed
 
 _EARLY = 30.0  # seconds before its end that a token counts as over, unless it lives shorter

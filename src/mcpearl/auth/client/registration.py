@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mcpearl.auth.discovery import ServerMetadata
-from mcpearl.auth.identity import BASIC, NONE, POST, Identity
-from mcpearl.auth.token_endpoint import plain
-from mcpearl.auth.web import Web
+from mcpearl.auth.client.discovery import ServerMetadata
+from mcpearl.auth.client.identity import BASIC, NONE, POST, Identity
+from mcpearl.auth.client.token_endpoint import plain
+from mcpearl.auth.client.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
 
 

@@ -7,11 +7,11 @@ nothing of it is believed before the signature fits.
 import time
 from collections.abc import Iterable
 
-from mcpearl.auth import jose
 from mcpearl.auth.fetch import FetchPolicy
-from mcpearl.auth.jwks import IssuerKeys
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.verifier import (
+from mcpearl.auth.server import jose
+from mcpearl.auth.server.jwks import IssuerKeys
+from mcpearl.auth.server.verifier import (
     TokenRefused,
     audiences,
     check_audience,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from mcpearl.auth.jose import ALGORITHMS
+from mcpearl.auth.server.jose import ALGORITHMS
 from mcpearl.transports.http_server.gate import Headers, Refused
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 

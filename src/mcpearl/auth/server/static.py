@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.verifier import TokenRefused
+from mcpearl.auth.server.verifier import TokenRefused
 
 logger = logging.getLogger("mcpearl.auth")
 _SHORTEST = 16

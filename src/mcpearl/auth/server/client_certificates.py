@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.refusal_log import RefusalLog
-from mcpearl.auth.tls import client_certificate, thumbprint
+from mcpearl.auth.server.known import KnownTokens
+from mcpearl.auth.server.refusal_log import RefusalLog
+from mcpearl.auth.server.tls import client_certificate, thumbprint
 from mcpearl.transports.http_server.gate import Refused, Scope
 
 if TYPE_CHECKING:

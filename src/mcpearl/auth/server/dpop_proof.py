@@ -10,9 +10,9 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from urllib.parse import urlsplit
 
-from mcpearl.auth import jose
-from mcpearl.auth.proof_memory import ProofMemory
-from mcpearl.auth.verifier import TokenRefused, time_of
+from mcpearl.auth.server import jose
+from mcpearl.auth.server.proof_memory import ProofMemory
+from mcpearl.auth.server.verifier import TokenRefused, time_of
 from mcpearl.net.http_client.pool import origin_of
 
 _MAX_ID = 256  # characters

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mcpearl.auth.discovery import Place, ServerMetadata
-from mcpearl.auth.dpop import ProofKey
+from mcpearl.auth.client.discovery import Place, ServerMetadata
+from mcpearl.auth.client.dpop import ProofKey
+from mcpearl.auth.client.identity import Identity
+from mcpearl.auth.client.token import Token, read_token
+from mcpearl.auth.client.web import Web
 from mcpearl.auth.fetch import Fetched
-from mcpearl.auth.identity import Identity
-from mcpearl.auth.token import Token, read_token
-from mcpearl.auth.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed, brief
 
 _MAX_NONCES = 3  # a server that wants another nonce each time is not served for ever

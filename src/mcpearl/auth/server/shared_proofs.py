@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from os import urandom
 
-from mcpearl.auth.proof_memory import too_many, used_before
-from mcpearl.auth.verifier import VerifierUnavailable
+from mcpearl.auth.server.proof_memory import too_many, used_before
+from mcpearl.auth.server.verifier import VerifierUnavailable
 
 _SLOT = struct.Struct("=16s8sd")  # the proof, its key, and when it may be forgotten
 _BUCKET = 64  # slots that are looked through for each proof

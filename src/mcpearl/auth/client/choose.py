@@ -3,8 +3,8 @@
 from ssl import SSLContext
 from typing import Any, Protocol
 
-from mcpearl.auth.bearer import BearerToken
-from mcpearl.auth.web import Reach
+from mcpearl.auth.client.bearer import BearerToken
+from mcpearl.auth.client.web import Reach
 from mcpearl.net.tls import Tls
 from mcpearl.transports.http_client.authorizer import Authorizer
 
@@ -22,7 +22,7 @@ def authorizer_for(
 ) -> Authorizer:
     """Find out what was given; the error lists what it can be."""
     if auth == "oauth":
-        from mcpearl.auth.oauth import OAuth
+        from mcpearl.auth.client.oauth import OAuth
 
         auth = OAuth()
     elif callable(auth) and not hasattr(auth, "authorizer"):

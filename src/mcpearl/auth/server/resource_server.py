@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from mcpearl.auth.jose import ALGORITHMS
-from mcpearl.auth.proof_memory import ProofMemory
-from mcpearl.auth.verifier import Verifier, checked, issuers_of
+from mcpearl.auth.server.jose import ALGORITHMS
+from mcpearl.auth.server.proof_memory import ProofMemory
+from mcpearl.auth.server.verifier import Verifier, checked, issuers_of
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
@@ -47,7 +47,7 @@ class ResourceServer:
         dpop_max_remembered: int = 200_000,
     ) -> None:
         if isinstance(verifier, Sequence):
-            from mcpearl.auth.any_of import AnyOf
+            from mcpearl.auth.server.any_of import AnyOf
 
             verifier = AnyOf(*verifier)
         self.verifier = checked(verifier)
@@ -70,7 +70,7 @@ class ResourceServer:
 
     def share_proofs(self) -> None:
         """Remember proofs for all workers together that will be forked from this process."""
-        from mcpearl.auth.shared_proofs import SharedProofs
+        from mcpearl.auth.server.shared_proofs import SharedProofs
 
         self.proofs = SharedProofs(self.dpop_max_remembered)
 

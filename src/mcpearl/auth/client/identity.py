@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 
 from msgspec import Struct
 
-from mcpearl.auth.discovery import ServerMetadata
+from mcpearl.auth.client.discovery import ServerMetadata
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
 

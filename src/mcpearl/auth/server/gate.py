@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from mcpearl.auth.dpop_proof import NonceNeeded, ProofChecker
-from mcpearl.auth.jose import MAX_TOKEN
-from mcpearl.auth.known import KnownTokens
 from mcpearl.auth.principal import Principal
-from mcpearl.auth.proof_memory import OwnProofs
-from mcpearl.auth.refusal_log import RefusalLog
-from mcpearl.auth.resource_server import WELL_KNOWN, ResourceServer
-from mcpearl.auth.tls import certificate_digest
-from mcpearl.auth.verifier import TokenRefused, VerifierUnavailable
-from mcpearl.auth.www_authenticate import Challenge, unavailable
+from mcpearl.auth.server.dpop_proof import NonceNeeded, ProofChecker
+from mcpearl.auth.server.jose import MAX_TOKEN
+from mcpearl.auth.server.known import KnownTokens
+from mcpearl.auth.server.proof_memory import OwnProofs
+from mcpearl.auth.server.refusal_log import RefusalLog
+from mcpearl.auth.server.resource_server import WELL_KNOWN, ResourceServer
+from mcpearl.auth.server.tls import certificate_digest
+from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.auth.server.www_authenticate import Challenge, unavailable
 from mcpearl.transports.http_server.gate import Refused, Scope
 from mcpearl.transports.http_server.siblings import was_passed_on
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from mcpearl.auth.challenge import Demand
+from mcpearl.auth.client.challenge import Demand
+from mcpearl.auth.client.web import Web
 from mcpearl.auth.issuer import well_known
-from mcpearl.auth.web import Web
 from mcpearl.net.http_client.pool import origin_of
 from mcpearl.protocol.errors import AuthorizationFailed, brief
 

@@ -1,0 +1,1 @@
+"""Logging in: tokens, grants, discovery and where they are kept."""

@@ -1,0 +1,1 @@
+"""Letting in: verifiers, keys, proofs and the gate."""

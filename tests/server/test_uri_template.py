@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcpearl.server.registry.registry import uri_expression, uri_template
+from mcpearl.server.registry import uri_expression, uri_template
 from mcpearl.server.registry.uri_template import MAX_URI, TemplateError, UriTemplate
 
 VARIABLES: dict[str, Any] = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Tls
-from mcpearl.net.http_client.pool import HttpWire
+from mcpearl.net.http_client.pool import ConnectionPool
 from tests.transports.http_peer import HttpPeer, Request, http_peer, modern
 from tests.transports.proxies import proxy
 
@@ -144,9 +144,9 @@ async def test_whom_no_proxy_spares(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", listed)
-    wire = HttpWire("http://server.invalid:8000/mcp")
+    wire = ConnectionPool("http://server.invalid:8000/mcp")
     assert (wire._proxy is None) is direct
-    given = HttpWire("http://server.invalid:8000/mcp", proxy="http://127.0.0.1:2")
+    given = ConnectionPool("http://server.invalid:8000/mcp", proxy="http://127.0.0.1:2")
     assert given._proxy is not None  # the one given counts
 
 

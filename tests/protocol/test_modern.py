@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from mcpearl.protocol.events import Call, Cancel, Reply
-from mcpearl.protocol.modern import Presentation, Reception, Stamp, subscription_meta
+from mcpearl.protocol.modern import CallerReader, Presentation, Stamp, subscription_meta
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
 from mcpearl.types import (
     CallToolResult,
@@ -154,7 +154,7 @@ def test_a_modern_only_server_asks_for_meta_not_for_initialize() -> None:
 
 
 def test_the_same_presentation_is_read_once_and_another_is_read_anew() -> None:
-    reception = Reception(SUPPORTED)
+    reception = CallerReader(SUPPORTED)
     first = reception.caller(META)
     assert reception.caller(dict(META)) is first
     louder = reception.caller(META | {LOG_LEVEL_KEY: "debug"})
@@ -429,7 +429,7 @@ def test_no_member_is_there_twice() -> None:
 
 
 def test_a_reception_reads_a_presentation() -> None:
-    caller = Reception(SUPPORTED).caller(json.loads(presentation("alert").meta(1, {"x": 1})))
+    caller = CallerReader(SUPPORTED).caller(json.loads(presentation("alert").meta(1, {"x": 1})))
     assert caller.log_level == "alert"
     assert caller.capabilities.extensions == {"io.modelcontextprotocol/ui": {}}
 

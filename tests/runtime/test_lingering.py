@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mcpearl.runtime.late import Lingering
+from mcpearl.runtime.late import LateWatch
 from tests.client.peers import eventually
 
 
@@ -15,7 +15,7 @@ class Work:
 
 
 async def test_only_what_lingers_is_told_and_only_once() -> None:
-    lingering = Lingering(0.02)
+    lingering = LateWatch(0.02)
     quick, slow = Work(), Work()
     lingering.add(quick)
     lingering.add(slow)
@@ -28,7 +28,7 @@ async def test_only_what_lingers_is_told_and_only_once() -> None:
 
 
 async def test_what_is_removed_between_ticks_is_not_told() -> None:
-    lingering = Lingering(0.02)
+    lingering = LateWatch(0.02)
     work, last = Work(), Work()
     lingering.add(work)
     lingering._look()  # one tick has passed, the second has not
@@ -39,7 +39,7 @@ async def test_what_is_removed_between_ticks_is_not_told() -> None:
 
 
 async def test_it_goes_on_after_a_pause() -> None:
-    lingering = Lingering(0.02)
+    lingering = LateWatch(0.02)
     first, second = Work(), Work()
     lingering.add(first)
     await eventually(lambda: first.told and lingering._timer is None)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Server
-from mcpearl.net.http_client.exchange import HttpConnection, WireError
-from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
+from mcpearl.net.http_client.pool import ConnectionPool, tls_context
 from mcpearl.net.tls import Tls
 from mcpearl.server.serving.wires import Http
 from tests.ports import free_port
@@ -82,12 +82,12 @@ async def up(app: Server, certificate: Path) -> AsyncIterator[tuple[str, "asynci
     port = free_port()
     work = app.serve("http", server="granian", port=port, certificate=str(certificate))
     task = asyncio.create_task(work)
-    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
+    wire = ConnectionPool(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
     async with asyncio.timeout(30):
         while not wire._shared:
             try:
                 await wire.reach()
-            except WireError:
+            except ExchangeFailed:
                 await asyncio.sleep(0.01)
     wire.close()
     try:
@@ -142,7 +142,7 @@ async def test_giving_up_cancels_the_handler(
 async def test_a_client_that_vanishes_cancels_its_calls(marks: Marks, certificate: Path) -> None:
     async with granian(make_app(marks), certificate) as url:
         headers, message = modern("tools/call", {"name": "hang"})
-        wire = HttpWire(url, tls=tls_context(Tls(certificate)))
+        wire = ConnectionPool(url, tls=tls_context(Tls(certificate)))
         stream = await ask(wire, headers, message)
         await asyncio.wait_for(marks.begun.wait(), 30)
         wire._shared[0].drop()
@@ -151,7 +151,7 @@ async def test_a_client_that_vanishes_cancels_its_calls(marks: Marks, certificat
         wire.close()
 
 
-async def ask(wire: HttpWire, headers: Any, message: Any) -> HttpConnection:
+async def ask(wire: ConnectionPool, headers: Any, message: Any) -> HttpExchange:
     stream = await wire.acquire()
     fixed = [
         ("Accept", "application/json, text/event-stream"),
@@ -319,7 +319,7 @@ async def test_a_head_that_is_too_large(
     large = {**headers, **{f"x-large-{n}": "x" * 7000 for n in range(12)}}
     async with granian(make_app(marks), certificate) as url:
         for http2 in (True, False):
-            wire = HttpWire(url, tls=tls_context(Tls(certificate), http2=http2))
+            wire = ConnectionPool(url, tls=tls_context(Tls(certificate), http2=http2))
             for given, status in ((large, 431), (headers, 200)):
                 stream = await ask(wire, given, message)
                 await asyncio.wait_for(stream.answered(), 30)
@@ -330,7 +330,7 @@ async def test_a_head_that_is_too_large(
 
 async def test_forged_hosts_and_origins(marks: Marks, certificate: Path) -> None:
     async with granian(make_app(marks), certificate) as url:
-        wire = HttpWire(url, tls=tls_context(Tls(certificate)))
+        wire = ConnectionPool(url, tls=tls_context(Tls(certificate)))
         headers, message = modern("tools/call", {"name": "echo", "arguments": {"text": "x"}})
         stream = await ask(wire, {**headers, "Origin": "https://evil.example"}, message)
         await stream.answered()

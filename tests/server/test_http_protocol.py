@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Limits, Server
-from mcpearl.net.http_server.http1_connection import HttpProtocol
-from mcpearl.net.http_server.http1_request import Visit
+from mcpearl.net.http_server.http1_connection import Http1Connection
+from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.transports.http_server.endpoint import Endpoint
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
 
@@ -446,14 +446,14 @@ async def test_what_waits_for_an_answer_is_bounded(
 ) -> None:
     """A client that asks on and on behind a slow call is not read, whoever looks after that call."""
     seen: list[int] = []
-    queue = HttpProtocol._queue
+    queue = Http1Connection._queue
 
-    def counting(self: HttpProtocol, visit: Visit) -> None:
+    def counting(self: Http1Connection, visit: Http1Request) -> None:
         queue(self, visit)
         assert self._waiting is not None
         seen.append(len(self._waiting))
 
-    monkeypatch.setattr(HttpProtocol, "_queue", counting)
+    monkeypatch.setattr(Http1Connection, "_queue", counting)
     call = line.call("wait")
     for _ in range(3000):
         line.writer.write(call)
@@ -488,7 +488,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
     """Also one that fits into the buffers, so that nobody waits for it to be read."""
     state = asyncio.get_running_loop().create_future()
 
-    class Seen(HttpProtocol):
+    class Seen(Http1Connection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             if self.transport.get_extra_info("peername") == mine and not state.done():

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from mcpearl import Client, ConnectionLost, Limits, Server
-from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Place
+from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Location
 from mcpearl.transports.websocket.asgi import AsgiWebSocket, AsgiWebSockets
 from tests.client.peers import eventually
 from tests.ports import free_port
@@ -205,7 +205,7 @@ async def test_a_server_that_has_enough_reads_no_more():
 async def test_one_client_too_many_is_told():
     hand = Hand()
     hand.taking.set()
-    sockets = AsgiWebSockets(Place("/ws"), lambda *_: Served(), Limits(), max_connections=0)
+    sockets = AsgiWebSockets(Location("/ws"), lambda *_: Served(), Limits(), max_connections=0)
     hand.events.put_nowait({"type": "websocket.connect"})
     scope = {"type": "websocket", "path": "/ws", "headers": [], "subprotocols": ["mcp"]}
     await sockets(scope, hand.receive, hand.send)

@@ -27,9 +27,9 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
-from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
-from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool, tls_context
 from mcpearl.net.tls import Tls
 from tests.client.peers import eventually
 from tests.transports.http2_peer import Asked, Connection, Http2Peer, http2_peer
@@ -47,11 +47,11 @@ MODULE = "mcpearl.net.http_client.http2"
 @asynccontextmanager
 async def linked(
     certificate: Path, connect_timeout: float = 10.0, **settings: int
-) -> AsyncIterator[tuple[Http2Peer, HttpWire]]:
+) -> AsyncIterator[tuple[Http2Peer, ConnectionPool]]:
     """Run a server with these settings, and a wire to it."""
     async with http2_peer(certificate, **settings) as peer:
         tls = tls_context(Tls(certificate))
-        wire = HttpWire(peer.url, tls=tls, connect_timeout=connect_timeout)
+        wire = ConnectionPool(peer.url, tls=tls, connect_timeout=connect_timeout)
         try:
             yield peer, wire
         finally:
@@ -59,8 +59,8 @@ async def linked(
 
 
 async def ask(
-    wire: HttpWire, target: str = "/", body: bytes = b"", headers: Any = ()
-) -> HttpConnection:
+    wire: ConnectionPool, target: str = "/", body: bytes = b"", headers: Any = ()
+) -> HttpExchange:
     """Ask and wait for the head of the answer."""
     stream = await wire.acquire()
     try:
@@ -73,7 +73,7 @@ async def ask(
     return stream
 
 
-async def whole(stream: HttpConnection) -> bytes:
+async def whole(stream: HttpExchange) -> bytes:
     body = b""
     try:
         async with asyncio.timeout(SECONDS):
@@ -84,12 +84,12 @@ async def whole(stream: HttpConnection) -> bytes:
     return body
 
 
-async def fetch(wire: HttpWire, target: str = "/", body: bytes = b"") -> bytes:
+async def fetch(wire: ConnectionPool, target: str = "/", body: bytes = b"") -> bytes:
     return await whole(await ask(wire, target, body))
 
 
-async def failure(work: Any) -> WireError:
-    with pytest.raises(WireError) as caught:
+async def failure(work: Any) -> ExchangeFailed:
+    with pytest.raises(ExchangeFailed) as caught:
         await asyncio.wait_for(work, SECONDS)
     return caught.value
 
@@ -210,31 +210,31 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(certificate: Path) -
             await request.respond(200, b"one")
 
         url = f"https://127.0.0.1:{peer.port}"
-        wire = HttpWire(url, tls=tls_context(Tls(certificate)))
+        wire = ConnectionPool(url, tls=tls_context(Tls(certificate)))
         assert await asyncio.gather(*(fetch(wire) for _ in range(4))) == [b"one"] * 4
         assert peer.connections == 4
         wire.close()
         tls = tls_context(Tls(certificate), http2=True)
-        error = await failure(HttpWire(url, tls=tls, http2=True).acquire())
+        error = await failure(ConnectionPool(url, tls=tls, http2=True).acquire())
         assert "HTTP/2" in error.reason
         assert not error.sent
 
 
 async def test_http2_turned_off(certificate: Path) -> None:
     async with http2_peer(certificate) as peer:
-        wire = HttpWire(peer.url, tls=tls_context(Tls(certificate), http2=False))
+        wire = ConnectionPool(peer.url, tls=tls_context(Tls(certificate), http2=False))
         connection = await wire.acquire()
         assert isinstance(connection, Http1Connection)
         connection.drop()
         assert not peer.asked
     with pytest.raises(ValueError, match="https"):
-        HttpWire("http://127.0.0.1", http2=True)
+        ConnectionPool("http://127.0.0.1", http2=True)
 
 
 async def test_through_a_proxy(certificate: Path) -> None:
     async with http2_peer(certificate) as peer, proxy() as (port, heads):
         tls = tls_context(Tls(certificate))
-        wire = HttpWire(peer.url, tls=tls, proxy=f"http://127.0.0.1:{port}")
+        wire = ConnectionPool(peer.url, tls=tls, proxy=f"http://127.0.0.1:{port}")
         assert await asyncio.gather(*(fetch(wire) for _ in range(10))) == [b"hello"] * 10
         wire.close()
         assert [head.split("\r\n")[0] for head in heads] == [
@@ -575,7 +575,7 @@ async def test_a_cut_connection_fails_everything_on_it(certificate: Path) -> Non
         peer.connections[0].transport.abort()
         errors = await asyncio.gather(*work)
         assert all(error.sent and "closed the connection" in error.reason for error in errors)
-        with pytest.raises(WireError) as caught:
+        with pytest.raises(ExchangeFailed) as caught:
             unsent.send("GET", "/", [])
         assert not caught.value.sent
         unsent.release()
@@ -801,7 +801,7 @@ async def test_a_server_that_sends_pings_and_reads_no_answers(
                 asked.host.transport.write(FLOODS["pings"] * 4000)
                 await asyncio.sleep(0.001)
 
-        with pytest.raises(WireError, match="does not read"):
+        with pytest.raises(ExchangeFailed, match="does not read"):
             async with asyncio.timeout(60):
                 stream = await wire.acquire()
                 stream.send("GET", "/deaf", [])
@@ -858,7 +858,7 @@ async def test_random_frames_end_in_an_answer_or_a_failure(certificate: Path) ->
         for _ in range(150):
             try:
                 outcomes.add(type(await fetch(wire, "/random")))
-            except WireError as error:
+            except ExchangeFailed as error:
                 outcomes.add(error.reason.partition(":")[0])
         assert await fetch(wire) == b"hello"
     assert "the server broke the rules of HTTP/2" in outcomes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpearl.net.http_client.exchange import WireError
-from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.http_client.exchange import ExchangeFailed
+from mcpearl.net.http_client.pool import ConnectionPool, tls_context
 from mcpearl.net.tls import Tls
 from tests.transports.test_http2_connection import ask, failure, fetch, whole
 
@@ -18,7 +18,7 @@ NODE = Path(sys.executable).parent / "node"
 
 
 @asynccontextmanager
-async def node(certificate: Path, settings: str = "{}") -> AsyncIterator[HttpWire]:
+async def node(certificate: Path, settings: str = "{}") -> AsyncIterator[ConnectionPool]:
     """Run a server in Node, and connect to it."""
     process = await asyncio.create_subprocess_exec(
         *map(str, (NODE, SERVER, certificate, settings)),
@@ -28,7 +28,7 @@ async def node(certificate: Path, settings: str = "{}") -> AsyncIterator[HttpWir
     assert process.stdout is not None
     assert process.stdin is not None
     port = int(await asyncio.wait_for(process.stdout.readline(), 30))
-    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
+    wire = ConnectionPool(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
     try:
         yield wire
     finally:
@@ -112,7 +112,7 @@ async def test_a_session_destroyed_under_its_streams(certificate: Path) -> None:
         while await fetch(wire, "/cancelled") != b"open":
             await asyncio.sleep(0.01)
         for error in (await failure(fetch(wire, "/destroyed")), await failure(beside)):
-            assert isinstance(error, WireError)
+            assert isinstance(error, ExchangeFailed)
             assert error.sent
         assert await fetch(wire) == b"hello"
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from mcpearl.net.http_server.request import AsgiRequest
-from mcpearl.runtime.late import Lingering
-from mcpearl.transports.http_server.event_stream import Stream
+from mcpearl.runtime.late import LateWatch
+from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.http_server.post import Exchange, Terms
+from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import Pace
 
 
@@ -20,7 +20,7 @@ def terms() -> Terms:
         max_outgoing=100_000,
         keep_alive=0.05,
         pace=Pace(0.05),
-        lingering=Lingering(1.0),
+        lingering=LateWatch(1.0),
     )
 
 
@@ -79,13 +79,13 @@ def part(body: bytes, more: bool = False) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
-def status(exchange: Exchange) -> int:
+def status(exchange: PostOutlet) -> int:
     return 200
 
 
 async def test_an_answer_that_comes_first_is_plain() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
 
     async def work() -> None:
         exchange.finish(b"answer")
@@ -100,8 +100,8 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
 
 async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
-    exchange.belong(lambda: Stream("1", 1000), primes=True)
+    exchange = PostOutlet(terms(), wire.request())
+    exchange.belong(lambda: EventStream("1", 1000), primes=True)
 
     async def work() -> None:
         exchange.send(b"news")
@@ -117,8 +117,8 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
 
 async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_stream() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
-    exchange.belong(lambda: Stream("1", 1000), primes=False)
+    exchange = PostOutlet(terms(), wire.request())
+    exchange.belong(lambda: EventStream("1", 1000), primes=False)
 
     async def work() -> None:
         pass
@@ -131,7 +131,7 @@ async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_strea
 
 async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
     await exchange.serve(Answering(None), [], status)  # type: ignore[arg-type]
     exchange.close()
     assert wire.sent[0]["status"] == 202
@@ -140,7 +140,7 @@ async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
 
     async def work() -> None:
         if streams:
@@ -159,8 +159,8 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
-    exchange.belong(lambda: Stream("1", 1000), primes=False)
+    exchange = PostOutlet(terms(), wire.request())
+    exchange.belong(lambda: EventStream("1", 1000), primes=False)
 
     async def work() -> None:
         exchange.send(b"news")
@@ -179,7 +179,7 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
 
 async def test_a_silent_call_shows_signs_of_life() -> None:
     wire = Wire()
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
 
     async def work() -> None:
         exchange.late()
@@ -195,7 +195,7 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
 
 async def test_a_body_comes_in_parts() -> None:
     wire = Wire(part(b"one ", more=True), part(b"two ", more=True), part(b"three"))
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
     assert await exchange.read_body() == b"one two three"
 
 
@@ -203,7 +203,7 @@ async def test_a_body_comes_in_parts() -> None:
 async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
     events = [part(b"x" * size, more=place < len(parts) - 1) for place, size in enumerate(parts)]
     wire = Wire(*events)
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
     if sum(parts) <= 100:
         assert len(await exchange.read_body()) == 100
         return
@@ -214,7 +214,7 @@ async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
 
 async def test_a_body_that_does_not_come_in_time() -> None:
     wire = Wire(part(b"x", more=True))
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
     exchange.late()
     with pytest.raises(Refused, match="did not arrive in time") as refused:
         await exchange.read_body()
@@ -226,6 +226,6 @@ async def test_a_body_that_does_not_come_in_time() -> None:
 async def test_a_client_that_leaves_within_its_body() -> None:
     wire = Wire(part(b"x", more=True))
     wire.leave()
-    exchange = Exchange(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request())
     with pytest.raises(Refused, match="left before its body was complete"):
         await exchange.read_body()

@@ -2,8 +2,13 @@
 
 import asyncio
 
-from mcpearl.runtime.late import Lingering
-from mcpearl.transports.http_server.event_stream import MAX_CHUNK, MAX_HISTORY, MAX_KEPT, Stream
+from mcpearl.runtime.late import LateWatch
+from mcpearl.transports.http_server.event_stream import (
+    MAX_CHUNK,
+    MAX_HISTORY,
+    MAX_KEPT,
+    EventStream,
+)
 
 PLENTY = 64 * 1024 * 1024
 
@@ -13,7 +18,7 @@ def ids(chunk: bytes) -> list[str]:
 
 
 def test_events_are_numbered_and_read_once() -> None:
-    stream = Stream("s", PLENTY)
+    stream = EventStream("s", PLENTY)
     reader = stream.reader(0)
     stream.put(b"1")
     stream.put(b"2")
@@ -22,7 +27,7 @@ def test_events_are_numbered_and_read_once() -> None:
 
 
 def test_a_new_reader_goes_on_and_the_old_one_gets_nothing_more() -> None:
-    stream = Stream("s", PLENTY)
+    stream = EventStream("s", PLENTY)
     old = stream.reader(0)
     for _ in range(3):
         stream.put(b"x")
@@ -40,7 +45,7 @@ def test_a_new_reader_goes_on_and_the_old_one_gets_nothing_more() -> None:
 
 
 def test_who_comes_without_a_position_gets_what_nobody_has_read() -> None:
-    stream = Stream("s", PLENTY)
+    stream = EventStream("s", PLENTY)
     stream.put(b"1")
     stream.reader(stream.unread_from()).take()
     stream.put(b"2")
@@ -48,7 +53,7 @@ def test_who_comes_without_a_position_gets_what_nobody_has_read() -> None:
 
 
 def test_what_waits_for_a_reader_is_bounded_and_the_newest_is_kept() -> None:
-    stream = Stream("s", 1000)
+    stream = EventStream("s", 1000)
     for _ in range(100):
         stream.put(b"x" * 100)
     assert stream.size <= 1000
@@ -57,7 +62,7 @@ def test_what_waits_for_a_reader_is_bounded_and_the_newest_is_kept() -> None:
     assert stream.can_resume(99) and stream.can_resume(100)
     assert not stream.can_resume(101)
 
-    many = Stream("s", PLENTY)
+    many = EventStream("s", PLENTY)
     for _ in range(MAX_KEPT + 10):
         many.put(b"x")
     assert len(ids(many.reader(many.unread_from()).take())) == MAX_KEPT
@@ -65,7 +70,7 @@ def test_what_waits_for_a_reader_is_bounded_and_the_newest_is_kept() -> None:
 
 def test_one_message_as_large_as_the_limit_still_arrives() -> None:
     for id in ("s", None):
-        stream = Stream(id, 1000)
+        stream = EventStream(id, 1000)
         reader = stream.reader(0)
         stream.put(b"x" * 1000)
         assert not stream.overrun
@@ -73,7 +78,7 @@ def test_one_message_as_large_as_the_limit_still_arrives() -> None:
 
 
 def test_of_what_was_read_only_a_little_is_kept() -> None:
-    stream = Stream("s", PLENTY)
+    stream = EventStream("s", PLENTY)
     reader = stream.reader(0)
     for _ in range(100):
         stream.put(b"x" * 100_000)
@@ -84,7 +89,7 @@ def test_of_what_was_read_only_a_little_is_kept() -> None:
 
 
 def test_a_stream_that_cannot_be_resumed_ends_when_too_much_waits() -> None:
-    stream = Stream(None, 1000)
+    stream = EventStream(None, 1000)
     reader = stream.reader(0)
     for _ in range(100):
         stream.put(b"x" * 100)
@@ -94,7 +99,7 @@ def test_a_stream_that_cannot_be_resumed_ends_when_too_much_waits() -> None:
 
 def test_a_chunk_is_bounded_and_nothing_is_lost_between_chunks() -> None:
     for id in ("s", None):
-        stream = Stream(id, PLENTY)
+        stream = EventStream(id, PLENTY)
         reader = stream.reader(0)
         for _ in range(100):
             stream.put(b"x" * 10_000)
@@ -105,15 +110,15 @@ def test_a_chunk_is_bounded_and_nothing_is_lost_between_chunks() -> None:
 
 
 async def test_a_reader_waits_for_news_or_the_time() -> None:
-    stream = Stream("s", PLENTY)
+    stream = EventStream("s", PLENTY)
     reader = stream.reader(0)
-    assert await reader.wait(Lingering(0.01)) is False
-    waiting = asyncio.create_task(reader.wait(Lingering(10)))
+    assert await reader.wait(LateWatch(0.01)) is False
+    waiting = asyncio.create_task(reader.wait(LateWatch(10)))
     await asyncio.sleep(0)
     stream.put(b"1")
     assert await waiting is True
     reader.take()
-    waiting = asyncio.create_task(reader.wait(Lingering(10)))
+    waiting = asyncio.create_task(reader.wait(LateWatch(10)))
     await asyncio.sleep(0)
     stream.end()
     assert await waiting is True and reader.finished
@@ -121,7 +126,7 @@ async def test_a_reader_waits_for_news_or_the_time() -> None:
 
 def test_a_reader_that_fell_behind_what_is_kept_ends() -> None:
     """Rather than that it goes on as if nothing were missing."""
-    stream = Stream("s", 1000)
+    stream = EventStream("s", 1000)
     reader = stream.reader(0)
     stream.put(b"1")
     assert ids(reader.take()) == ["s.1"]
@@ -136,7 +141,7 @@ def test_a_reader_that_fell_behind_what_is_kept_ends() -> None:
 
 
 async def test_who_speaks_can_wait_for_who_reads() -> None:
-    stream = Stream("s", 1000)
+    stream = EventStream("s", 1000)
     stream.put(b"x" * 900)
     assert not stream.is_full  # nobody is there to wait for
     reader = stream.reader(0)
@@ -154,7 +159,7 @@ async def test_who_speaks_can_wait_for_who_reads() -> None:
 
 
 def test_many_small_events_are_much_too() -> None:
-    stream = Stream("s", PLENTY)
+    stream = EventStream("s", PLENTY)
     reader = stream.reader(0)
     for _ in range(MAX_KEPT):
         stream.put(b"")

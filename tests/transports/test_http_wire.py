@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from mcpearl.net.http_client.exchange import WireError
+from mcpearl.net.http_client.exchange import ExchangeFailed
 from mcpearl.net.http_client.http1 import format_head
-from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of, tls_context
 from mcpearl.net.tls import Tls
 from tests.ports import free_port
 from tests.transports.http_peer import HttpPeer, Request, http_peer
@@ -24,7 +24,7 @@ def hello(peer: HttpPeer) -> None:
         await request.respond(200, f"hello from {request.target}", kind="text/plain")
 
 
-async def fetch(wire: HttpWire, target: str = "/") -> bytes:
+async def fetch(wire: ConnectionPool, target: str = "/") -> bytes:
     connection = await wire.acquire()
     try:
         connection.send("GET", target, [])
@@ -56,15 +56,15 @@ async def test_tls_with_a_certificate_of_ones_own(certificate: Path) -> None:
             tls_context(Tls(certificate)),
             ssl.create_default_context(cafile=certificate),
         ):
-            wire = HttpWire(url, tls=context)
+            wire = ConnectionPool(url, tls=context)
             assert await fetch(wire, "/a") == b"hello from /a"
             wire.close()
 
 
 async def test_tls_with_a_certificate_nobody_knows(certificate: Path) -> None:
     async with secure(certificate) as peer:
-        wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=tls_context(None))
-        with pytest.raises(WireError, match=r"cannot connect.*certificate") as caught:
+        wire = ConnectionPool(f"https://127.0.0.1:{peer.port}", tls=tls_context(None))
+        with pytest.raises(ExchangeFailed, match=r"cannot connect.*certificate") as caught:
             await fetch(wire)
         assert not caught.value.sent
     assert not peer.requests
@@ -73,7 +73,7 @@ async def test_tls_with_a_certificate_nobody_knows(certificate: Path) -> None:
 async def test_tls_that_asks_who_the_client_is(certificate: Path) -> None:
     async with secure(certificate, ask=True) as peer:
         context = tls_context(Tls(certificate, certificate))
-        wire = HttpWire(f"https://127.0.0.1:{peer.port}", tls=context)
+        wire = ConnectionPool(f"https://127.0.0.1:{peer.port}", tls=context)
         assert await fetch(wire) == b"hello from /"
         wire.close()
 
@@ -81,12 +81,12 @@ async def test_tls_that_asks_who_the_client_is(certificate: Path) -> None:
 async def test_through_a_proxy(certificate: Path) -> None:
     async with http_peer() as peer, proxy() as (port, heads):
         hello(peer)
-        wire = HttpWire(peer.url, proxy=f"http://me:p%40ss@127.0.0.1:{port}")
+        wire = ConnectionPool(peer.url, proxy=f"http://me:p%40ss@127.0.0.1:{port}")
         assert await fetch(wire, "/a") == f"hello from http://127.0.0.1:{peer.port}/a".encode()
         wire.close()
     assert "Proxy-Authorization: Basic bWU6cEBzcw==" in heads[0]
     async with secure(certificate) as peer, proxy() as (port, heads):
-        wire = HttpWire(
+        wire = ConnectionPool(
             f"https://127.0.0.1:{peer.port}",
             tls=tls_context(Tls(certificate)),
             proxy=f"http://127.0.0.1:{port}",
@@ -99,10 +99,10 @@ async def test_through_a_proxy(certificate: Path) -> None:
 
 async def test_a_proxy_that_refuses(certificate: Path) -> None:
     async with proxy(refuse=True) as (port, _):
-        wire = HttpWire(
+        wire = ConnectionPool(
             "https://127.0.0.1:1", tls=tls_context(None), proxy=f"http://127.0.0.1:{port}"
         )
-        with pytest.raises(WireError, match=r"the proxy refused: HTTP/1\.1 407"):
+        with pytest.raises(ExchangeFailed, match=r"the proxy refused: HTTP/1\.1 407"):
             await fetch(wire)
 
 
@@ -110,20 +110,20 @@ async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     async with http_peer() as peer, proxy() as (port, heads):
         hello(peer)
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-        wire = HttpWire(peer.url)
+        wire = ConnectionPool(peer.url)
         assert await fetch(wire) == b"hello from /"
         wire.close()
         assert not heads  # never for what is on this machine
-        wire = HttpWire("http://server.invalid/")
+        wire = ConnectionPool("http://server.invalid/")
         assert wire._proxy is not None
         monkeypatch.setenv("no_proxy", "server.invalid")
-        assert HttpWire("http://server.invalid/")._proxy is None
+        assert ConnectionPool("http://server.invalid/")._proxy is None
 
 
 async def test_a_connection_is_used_again_and_again() -> None:
     async with http_peer() as peer:
         hello(peer)
-        wire = HttpWire(peer.url)
+        wire = ConnectionPool(peer.url)
         for number in range(10):
             assert await fetch(wire, f"/{number}") == f"hello from /{number}".encode()
         wire.close()
@@ -136,7 +136,7 @@ async def test_a_connection_that_waited_long_is_not_trusted(
     monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.01)
     async with http_peer() as peer:
         hello(peer)
-        wire = HttpWire(peer.url)
+        wire = ConnectionPool(peer.url)
         await fetch(wire)
         await asyncio.sleep(0.05)
         await fetch(wire)
@@ -153,7 +153,7 @@ async def test_only_some_connections_are_kept() -> None:
             await gate.wait()
             await request.respond(200)
 
-        wire = HttpWire(peer.url)
+        wire = ConnectionPool(peer.url)
         work = [asyncio.ensure_future(fetch(wire)) for _ in range(50)]
         await peer.until_asked("GET", 50)
         gate.set()
@@ -171,7 +171,7 @@ async def test_leaving_a_body_unread_closes_the_connection() -> None:
             await request.chunk(b"x" * 100)
             await request.gone.wait()
 
-        wire = HttpWire(peer.url)
+        wire = ConnectionPool(peer.url)
         connection = await wire.acquire()
         connection.send("GET", "/", [])
         await connection.answered()
@@ -186,8 +186,8 @@ async def test_a_slow_connection_is_not_waited_for() -> None:
 
     port = free_port()
     server = await asyncio.start_server(never, "127.0.0.1", port)
-    wire = HttpWire(f"https://127.0.0.1:{port}", tls=tls_context(None), connect_timeout=0.1)
-    with pytest.raises(WireError, match=r"no connection within 0\.1 s"):
+    wire = ConnectionPool(f"https://127.0.0.1:{port}", tls=tls_context(None), connect_timeout=0.1)
+    with pytest.raises(ExchangeFailed, match=r"no connection within 0\.1 s"):
         await wire.acquire()
     server.close()
 

@@ -1,14 +1,14 @@
 """Taking turns: how much of one peer is taken before the others are looked at."""
 
-from mcpearl.net.fairness import LARGEST, PATIENCE, SMALLEST, Turns, Unread
+from mcpearl.net.fairness import LARGEST, PATIENCE, SMALLEST, Backlog, Fairness
 
 
-def turn(unread: Unread, turns: Turns, who: str) -> bytes:
+def turn(unread: Backlog, turns: Fairness, who: str) -> bytes:
     return unread.take() if unread.begin(turns, who) else b""
 
 
 def test_who_is_alone_is_taken_in_ever_larger_pieces():
-    turns, unread = Turns(), Unread()
+    turns, unread = Fairness(), Backlog()
     data = bytes(10 * LARGEST)
     unread.put(data)
     sizes = []
@@ -20,7 +20,7 @@ def test_who_is_alone_is_taken_in_ever_larger_pieces():
 
 
 def test_who_is_not_alone_is_taken_in_small_ones():
-    turns, unread = Turns(), Unread()
+    turns, unread = Fairness(), Backlog()
     unread.put(bytes(10 * LARGEST))
     for _ in range(10):
         turn(unread, turns, "one")
@@ -30,7 +30,7 @@ def test_who_is_not_alone_is_taken_in_small_ones():
 
 
 def test_who_says_little_goes_first_but_not_for_ever():
-    turns, unread = Turns(), Unread()
+    turns, unread = Fairness(), Backlog()
     unread.put(bytes(10 * LARGEST))
     assert len(turn(unread, turns, "one")) == SMALLEST
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_who_says_little_goes_first_but_not_for_ever():
 
 
 def test_nothing_is_lost_or_told_twice():
-    turns, unread = Turns(), Unread()
+    turns, unread = Fairness(), Backlog()
     data = bytes(range(256)) * 100
     unread.put(data[:5000])
     found = turn(unread, turns, "one")

@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 import msgspec
 
 from mcpearl._version import __version__
-from mcpearl.net.http_client.exchange import Header, HttpConnection, WireError
-from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of, tls_context
+from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchange
+from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of, tls_context
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import McpearlError
 
@@ -107,7 +107,7 @@ async def fetch_json(
             return await _fetch(url, method, sent, body, policy)
     except TimeoutError:
         raise FetchFailed(f"{_shown(url)} did not answer within {policy.timeout:g} s") from None
-    except WireError as error:
+    except ExchangeFailed as error:
         raise FetchFailed(f"{_shown(url)}: {error.reason}") from None
 
 
@@ -118,7 +118,7 @@ async def _fetch(
     tls = (policy.tls or _system_tls()) if parts.scheme == "https" else None
     addresses: list[str] | None = None
     for _ in range(_MAX_REDIRECTS + 1):
-        wire = HttpWire(url, tls=tls, proxy=policy.proxy, connect_timeout=policy.timeout)
+        wire = ConnectionPool(url, tls=tls, proxy=policy.proxy, connect_timeout=policy.timeout)
         try:
             if wire.proxied:  # it looks names up, and its owner has the say
                 _check_number(parts, policy)
@@ -140,7 +140,7 @@ async def _fetch(
     raise FetchRefused(f"{_shown(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
-async def _read(url: str, connection: HttpConnection, limit: int) -> Fetched:
+async def _read(url: str, connection: HttpExchange, limit: int) -> Fetched:
     data = bytearray()
     while chunk := await connection.chunk():
         data += chunk
@@ -153,7 +153,7 @@ async def _read(url: str, connection: HttpConnection, limit: int) -> Fetched:
     return Fetched(connection.status, connection.headers, body)
 
 
-def _redirected(url: str, method: str, connection: HttpConnection) -> str | None:
+def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
     """Give where an answer points to. Only a GET is repeated, and only within its origin."""
     location = connection.headers.get("location")
     if connection.status not in _REDIRECTS or location is None:

@@ -23,12 +23,12 @@ from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
-from mcpearl.client.pages import Kept, get_page, walk
+from mcpearl.client.pages import CacheView, get_page, walk
 from mcpearl.client.reconnect import Reconnect
-from mcpearl.client.requests import Asking
+from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription, not_modern
-from mcpearl.client.subscriptions import Following
-from mcpearl.client.targets import ReachOptions, Route, find_route
+from mcpearl.client.subscriptions import Subscriptions
+from mcpearl.client.targets import ReachOptions, Target, find_route
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, ToolError
 from mcpearl.protocol.events import Notice
@@ -152,7 +152,7 @@ class Client:
         self._log_level = log_level
         self._limits = limits or Limits()
         self._info = info or Implementation(name="mcpearl", version=__version__)
-        self._kept = Kept(ResponseCache() if cache is None else cache, self._route.identity)
+        self._kept = CacheView(ResponseCache() if cache is None else cache, self._route.identity)
         self._tools = KnownTools()
         self._validates = validate_output
         self._learning = asyncio.Lock()  # held by the one call that lists the tools
@@ -167,8 +167,8 @@ class Client:
             given_up=lambda lost: self._following.end(lost),
             on_state=on_state,
         )
-        self._following = Following(self._link, timeout)
-        self._asking = Asking(
+        self._following = Subscriptions(self._link, timeout)
+        self._asking = Requests(
             self._link,
             self._callbacks,
             self._tools,
@@ -495,7 +495,7 @@ class Client:
         return None
 
 
-def _policy(reconnect: bool | Reconnect | None, route: Route) -> Reconnect | None:
+def _policy(reconnect: bool | Reconnect | None, route: Target) -> Reconnect | None:
     if reconnect is None:
         reconnect = route.restartable
     elif reconnect and not route.reopens:

@@ -15,7 +15,7 @@ from typing import Any
 from mcpearl.client.connection import ClientConnection
 from mcpearl.client.handshake import Handshake, Introduction
 from mcpearl.client.reconnect import Reconnect
-from mcpearl.client.targets import Route
+from mcpearl.client.targets import Target
 from mcpearl.protocol.errors import (
     AuthorizationFailed,
     ConnectionLost,
@@ -42,7 +42,7 @@ class Link:
 
     def __init__(
         self,
-        route: Route,
+        route: Target,
         handshake: Handshake,
         limits: Limits,
         reconnect: Reconnect | None,

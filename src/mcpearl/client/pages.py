@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar, cast
 
 from mcpearl.client.cache import ResponseCache
-from mcpearl.client.requests import Asking
+from mcpearl.client.requests import Requests
 from mcpearl.protocol.errors import InvalidResult, McpError
 from mcpearl.types.base import CacheableResult, PaginatedRequestParams, PaginatedResult
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 MAX_PAGES = 10_000
 
 
-class Kept:
+class CacheView:
     """One client's view of a cache: the results of its server, its own and everybody's."""
 
     def __init__(self, cache: ResponseCache, server: str) -> None:
@@ -48,7 +48,9 @@ class Kept:
         self._cache.clear(method, self._server)
 
 
-async def get_page(asking: Asking, kept: Kept, method: str, cursor: str | None, kind: type[P]) -> P:
+async def get_page(
+    asking: Requests, kept: CacheView, method: str, cursor: str | None, kind: type[P]
+) -> P:
     """Get one page of a list, kept or asked for."""
     asked = "" if cursor is None else f"cursor:{cursor}"
     page = kept.get(method, asked, kind)

@@ -43,7 +43,7 @@ REPEATABLE = frozenset(
 )
 
 
-class Asking:
+class Requests:
     """How one client's requests become results."""
 
     def __init__(

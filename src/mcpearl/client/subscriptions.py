@@ -23,7 +23,7 @@ logger = logging.getLogger("mcpearl.client")
 _AT_ONCE = 100  # subscriptions being restored at the same time
 
 
-class Following:
+class Subscriptions:
     """All subscriptions of one client."""
 
     def __init__(self, link: "Link", timeout: float) -> None:

@@ -49,7 +49,7 @@ class ReachOptions(NamedTuple):
     """What authorizes these requests; see `mcpearl.auth`."""
 
 
-class Route(NamedTuple):
+class Target(NamedTuple):
     """How to reach a server: a name for people, one for caches, and its transport or itself."""
 
     name: str
@@ -63,17 +63,17 @@ class Route(NamedTuple):
     """Whether there can be another connection after one is lost."""
 
 
-def find_route(target: Any, options: ReachOptions) -> Route:
+def find_route(target: Any, options: ReachOptions) -> Target:
     """Find out what a target is; the error lists what it can be."""
     if options.auth is not None:
         _check_auth(target)
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
-        return Route(f"memory:{target.name}", f"memory:{number}", server=target)
+        return Target(f"memory:{target.name}", f"memory:{number}", server=target)
     if hasattr(target, "open") and hasattr(target, "send"):
         name = f"transport:{type(target).__name__}"
         identity = f"transport:{next(_numbers)}"
-        return Route(name, identity, transport=lambda _: target, reopens=False)
+        return Target(name, identity, transport=lambda _: target, reopens=False)
     if isinstance(target, Mapping):
         return _configured(target, options)
     if isinstance(target, (str, Path)):
@@ -116,7 +116,7 @@ def _authorizer(url: str, options: ReachOptions) -> "Authorizer | None":
     return authorizer_for(options.auth, url, options.tls, options.proxy)
 
 
-def _http(url: str, options: ReachOptions) -> Route:
+def _http(url: str, options: ReachOptions) -> Target:
     authorizer = _authorizer(url, options)
 
     def start(limits: Limits) -> Transport:
@@ -132,10 +132,10 @@ def _http(url: str, options: ReachOptions) -> Route:
             authorizer=authorizer,
         )
 
-    return Route(url, url, restartable=True, transport=start)
+    return Target(url, url, restartable=True, transport=start)
 
 
-def _tcp(url: str, options: ReachOptions) -> Route:
+def _tcp(url: str, options: ReachOptions) -> Target:
     host, port = _place(url)
 
     def start(limits: Limits) -> Transport:
@@ -146,7 +146,7 @@ def _tcp(url: str, options: ReachOptions) -> Route:
         context = client_context(options.tls) if url.startswith("tls:") else None
         return SocketClient(TcpAddress(host, port, context), limits, options.framing)
 
-    return Route(url, url, restartable=True, transport=start)
+    return Target(url, url, restartable=True, transport=start)
 
 
 def _place(url: str) -> tuple[str, int]:
@@ -163,7 +163,7 @@ def _place(url: str) -> tuple[str, int]:
     return parts.hostname, port
 
 
-def _unix(url: str, options: ReachOptions) -> Route:
+def _unix(url: str, options: ReachOptions) -> Target:
     path = unquote(url.removeprefix("unix://"))
     if not path.startswith("/"):
         raise ValueError(
@@ -176,10 +176,10 @@ def _unix(url: str, options: ReachOptions) -> Route:
 
         return SocketClient(UnixAddress(path), limits, options.framing)
 
-    return Route(url, url, restartable=True, transport=start)
+    return Target(url, url, restartable=True, transport=start)
 
 
-def _websocket(url: str, options: ReachOptions) -> Route:
+def _websocket(url: str, options: ReachOptions) -> Target:
     if not urlsplit(url).hostname or "#" in url:
         raise ValueError(f"cannot connect to {url!r}: it is no address of a WebSocket")
     # Its handshake is an HTTP request, and as such it is authorized: one login is good for both.
@@ -200,7 +200,7 @@ def _websocket(url: str, options: ReachOptions) -> Route:
             authorizer=authorizer,
         )
 
-    return Route(url, url, restartable=True, transport=start)
+    return Target(url, url, restartable=True, transport=start)
 
 
 _SCHEMES = {
@@ -214,7 +214,7 @@ _SCHEMES = {
 }
 
 
-def _named(target: str, options: ReachOptions) -> Route:
+def _named(target: str, options: ReachOptions) -> Target:
     scheme, named, _ = target.partition("://")
     if named:
         if scheme not in _SCHEMES:
@@ -232,7 +232,7 @@ def _named(target: str, options: ReachOptions) -> Route:
     return _command([runner, str(Path(target).absolute())], options)
 
 
-def _configured(target: Mapping[str, Any], options: ReachOptions) -> Route:
+def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:
     """Read the form hosts keep in their configuration: command, args, env, cwd."""
     if "command" not in target:
         raise ValueError(f"a server's configuration needs `command`; this one has {list(target)}")
@@ -241,7 +241,7 @@ def _configured(target: Mapping[str, Any], options: ReachOptions) -> Route:
     return _command([target["command"], *(target.get("args") or ())], merged)
 
 
-def _command(command: list[str], options: ReachOptions) -> Route:
+def _command(command: list[str], options: ReachOptions) -> Target:
     texts: list[Any] = [*command, *(options.env or {}), *(options.env or {}).values()]
     for text in texts:
         if not isinstance(text, str) or "\0" in text:
@@ -263,4 +263,4 @@ def _command(command: list[str], options: ReachOptions) -> Route:
         )
 
     identity = repr((command, str(options.cwd or ""), sorted((options.env or {}).items())))
-    return Route(" ".join(command), identity, restartable=True, transport=start)
+    return Target(" ".join(command), identity, restartable=True, transport=start)

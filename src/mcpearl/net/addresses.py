@@ -8,18 +8,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from mcpearl.protocol.errors import ConnectionLost
-
 CONNECT_TIMEOUT = 10.0
 # Seconds of silence before asking, seconds between asking, times: 40 s until a peer is dead.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}
+
+
+class Unreachable(OSError):
+    """No connection could be made; the text names the address and the reason."""
 
 
 class Address(Protocol):
     """A place a stream socket can be connected to."""
 
     async def dial(self, protocol: asyncio.Protocol) -> None:
-        """Connect `protocol`; `ConnectionLost` says why that cannot be done."""
+        """Connect `protocol`; `Unreachable` says why that cannot be done."""
         ...
 
 
@@ -88,4 +90,4 @@ async def _reaching(address: Address) -> AsyncIterator[None]:
         reason = error.strerror or str(error) or type(error).__name__
     else:
         return
-    raise ConnectionLost(f"cannot connect to {address}: {reason}")
+    raise Unreachable(f"cannot connect to {address}: {reason}")

@@ -13,7 +13,7 @@ PATIENCE = 16  # times those with a message or two go first
 LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long somebody new may have to wait
 
 
-class Turns:
+class Fairness:
     """Who spoke last, of those who share a loop, and how often those did who never say much."""
 
     __slots__ = ("speaker", "spoken")
@@ -23,7 +23,7 @@ class Turns:
         self.spoken = 0
 
 
-class Unread:
+class Backlog:
     """What was read of one peer and has not had its turn."""
 
     __slots__ = ("_data", "_heard", "_passed", "_share", "_taken")
@@ -43,7 +43,7 @@ class Unread:
         self._data = self._data[self._taken :] + data if self._data else data
         self._taken = 0
 
-    def begin(self, turns: Turns, speaker: Any) -> bool:
+    def begin(self, turns: Fairness, speaker: Any) -> bool:
         """Settle how much this turn is worth; False to let others go first."""
         heard, self._heard = self._heard, turns.spoken
         if heard != turns.spoken and self._passed < PATIENCE:

@@ -44,7 +44,7 @@ RESULT_TYPES = frozenset({COMPLETE, INPUT_REQUIRED})
 _Identity = tuple[Any, Any, Any, Any]
 
 
-class Reception:
+class CallerReader:
     """Reads the callers of one stream. A client that presents itself the same is read once.
 
     `principal` is who the next message is from, where they are not all from one.

@@ -60,7 +60,7 @@ class ServerEnd(End):
         self.offer = offer
         self.stamp = stamp
         self.principal = principal
-        self.reception = modern.Reception(offer.versions, principal)
+        self.reception = modern.CallerReader(offer.versions, principal)
         self.lifecycle.take(Step.CONNECT)
 
     def assume(self, version: str) -> None:
@@ -72,7 +72,7 @@ class ServerEnd(End):
     def recognize(self, principal: Any) -> None:
         """Take what comes from now on as this principal's; calls in flight stay who made them."""
         self.principal = principal
-        self.reception = modern.Reception(self.offer.versions, principal)
+        self.reception = modern.CallerReader(self.offer.versions, principal)
         if self.caller is not None:
             self.caller = self.caller.brought_by(principal)
 

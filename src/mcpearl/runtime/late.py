@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 
-class Lingerer(Protocol):
+class Late(Protocol):
     """Something that may take long."""
 
     def late(self) -> None:
@@ -16,27 +16,27 @@ class Lingerer(Protocol):
         ...
 
 
-class Lingering:
+class LateWatch:
     """Those under way."""
 
     __slots__ = ("_earlier", "_newer", "_tick", "_timer")
 
     def __init__(self, tick: float) -> None:
         self._tick = tick
-        self._newer: dict[Lingerer, None] = {}  # added since the timer last ran
-        self._earlier: dict[Lingerer, None] = {}  # and before that
+        self._newer: dict[Late, None] = {}  # added since the timer last ran
+        self._earlier: dict[Late, None] = {}  # and before that
         self._timer: asyncio.TimerHandle | None = None  # there while anybody is
 
     def __len__(self) -> int:
         return len(self._newer) + len(self._earlier)
 
-    def add(self, lingerer: Lingerer) -> None:
+    def add(self, lingerer: Late) -> None:
         """Watch one that has just begun."""
         self._newer[lingerer] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._tick, self._look)
 
-    def discard(self, lingerer: Lingerer) -> None:
+    def discard(self, lingerer: Late) -> None:
         """Note that one is over; it may have been told that it is late."""
         if lingerer in self._newer:
             del self._newer[lingerer]

@@ -46,7 +46,7 @@ from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import LEVELS, Context
 from mcpearl.server.failures import answer_to
-from mcpearl.server.listen_streams import Listeners
+from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode
@@ -84,7 +84,7 @@ class ServerConnection:
         self._outlet = cast("Outlet", _Whole(transport))
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._subscriber: Subscriber | None = None  # the legacy session's
-        self._listeners = Listeners(server)
+        self._listeners = ListenStreams(server)
         self._last_turn = 0.0  # when a handler that says a lot last gave others a turn
         self._flowing: asyncio.Event | None = None  # there while the client does not read
         self._largest = server.limits.max_outgoing

@@ -38,7 +38,7 @@ from mcpearl.types.tools import Tool
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.server.connection import ServerConnection
-    from mcpearl.server.input_rounds import Rounds
+    from mcpearl.server.input_rounds import InputRounds
     from mcpearl.server.server import Server
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Context:
         self.connection = connection
         self.server = server
         self._progress: float | None = None  # the last value reported; it only grows
-        self.rounds: Rounds | None = None  # of asking a modern client, once there are any
+        self.rounds: InputRounds | None = None  # of asking a modern client, once there are any
         self._state: dict[str, Any] | None = None
 
     # Who and what
@@ -304,11 +304,11 @@ class Context:
             return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
         return await self.connection.ask(self._call, method, params, kind)
 
-    def _open_rounds(self) -> "Rounds":
+    def _open_rounds(self) -> "InputRounds":
         if self.rounds is None:
-            from mcpearl.server.input_rounds import Rounds
+            from mcpearl.server.input_rounds import InputRounds
 
-            self.rounds = Rounds(self._call, self.server.sealer, time.time())
+            self.rounds = InputRounds(self._call, self.server.sealer, time.time())
         return self.rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:

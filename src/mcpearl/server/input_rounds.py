@@ -36,7 +36,7 @@ _carried_decoder = msgspec.json.Decoder(_Carried)
 ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
-class Rounds:
+class InputRounds:
     """The rounds of one call, as this round sees them."""
 
     def __init__(self, call: Call, sealer: "Callable[[], Sealer]", now: float) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 
-class Listeners:
+class ListenStreams:
     """Who listens, by the key of their call. The index of what they listen to is the server's."""
 
     __slots__ = ("_ends", "_open", "_server")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from mcpearl.net.fairness import Turns
+from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
@@ -92,7 +92,7 @@ class Server:
         self.connections: set[ServerConnection] = set()
         self.unwinding: set[asyncio.Task[None]] = set()  # cancelled calls that have not ended yet
         self.subscriptions = Subscriptions()
-        self.turns = Turns()  # of clients on sockets
+        self.turns = Fairness()  # of clients on sockets
         self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
         self._pool = ThreadPool(threads)
         self._tool_timeout = tool_timeout

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-class Nowhere:
+class NullTransport:
     """The transport of a request that stands for itself: there is nothing beside its answer."""
 
     async def open(self, receiver: Any) -> None:

@@ -9,24 +9,24 @@ import asyncio
 from typing import Any, Protocol, cast
 
 from mcpearl.net.addresses import Address
-from mcpearl.net.fairness import AT_ONCE, Turns, Unread
+from mcpearl.net.fairness import AT_ONCE, Backlog, Fairness
 from mcpearl.net.tls import subject_of
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.framing import Frame, Framer, framer_named
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.stream import StreamProtocol
+from mcpearl.transports.stream import StreamProtocol, connect
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _LINGER = 1.0  # seconds a peer has to read the last of what it was sent, and close its side
 
 
-class Reception(Protocol):
+class Acceptor(Protocol):
     """What a server's socket asks of the server."""
 
     limits: Limits
-    turns: Turns
+    turns: Fairness
 
     def enter(self, transport: "SocketServer") -> bool:
         """Count a client that has just connected; False for one that is one too many."""
@@ -147,7 +147,7 @@ class SocketClient(SocketTransport):
     async def open(self, receiver: Receiver) -> None:
         """Connect."""
         self.receiver = receiver
-        await self.address.dial(self)
+        await connect(self.address, self)
 
     def eof_received(self) -> bool:
         """Close: a server that says nothing more is none."""
@@ -166,11 +166,11 @@ class SocketClient(SocketTransport):
 class SocketServer(SocketTransport):
     """The server's side of one client, made when that client connects."""
 
-    def __init__(self, reception: Reception, framing: str | Framer = "detect") -> None:
+    def __init__(self, reception: Acceptor, framing: str | Framer = "detect") -> None:
         super().__init__(reception.limits, framing)
         self.reception = reception
         self._has_ended = False  # whether the client said that it will send nothing more
-        self._unread = Unread()
+        self._unread = Backlog()
         self._is_wanted = True  # whether the receiver takes messages
         self._call_soon: Any = None  # the loop's
 

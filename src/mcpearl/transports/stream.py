@@ -7,7 +7,8 @@ one write; what a peer does not read is held up to a bound, then the peer is dro
 import asyncio
 from typing import Any
 
-from mcpearl.protocol.errors import LimitReached
+from mcpearl.net.addresses import Address, Unreachable
+from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import Receiver
@@ -147,3 +148,11 @@ class StreamProtocol(asyncio.Protocol):
             if unsent is not None:
                 unsent(self.outbox.unsent())
             self.receiver.lost(reason)
+
+
+async def connect(address: Address, protocol: asyncio.Protocol) -> None:
+    """Connect `protocol` to an address, or raise `ConnectionLost` with the reason."""
+    try:
+        await address.dial(protocol)
+    except Unreachable as error:
+        raise ConnectionLost(str(error)) from None

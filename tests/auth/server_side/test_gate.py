@@ -16,7 +16,7 @@ from tests.auth.server_side.issuer import AUDIENCE, Issuer
 from tests.auth.server_side.protected import as_bearer, challenge, make_app, structured
 from tests.transports.raw_http import Raw, serving
 
-WELL_KNOWN = "/.well-known/oauth-protected-resource"
+METADATA_PATH = "/.well-known/oauth-protected-resource"
 TOKEN = "static-token-0123456789"
 
 
@@ -34,7 +34,7 @@ async def client(issuer: Issuer) -> AsyncIterator[Raw]:
 
 
 async def test_metadata_at_both_places(client: Raw, issuer: Issuer) -> None:
-    for path in (WELL_KNOWN, f"{WELL_KNOWN}/mcp"):
+    for path in (METADATA_PATH, f"{METADATA_PATH}/mcp"):
         answer = await client.request("GET", {}, path=path)
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
         document = answer.json
@@ -44,7 +44,7 @@ async def test_metadata_at_both_places(client: Raw, issuer: Issuer) -> None:
         assert document["scopes_supported"] == ["notes:read", "notes:write"]
         assert "ES256" in document["dpop_signing_alg_values_supported"]
         assert "dpop_bound_access_tokens_required" not in document
-    for path in (f"{WELL_KNOWN}/other", f"{WELL_KNOWN}mcp", "/.well-known/other", "/"):
+    for path in (f"{METADATA_PATH}/other", f"{METADATA_PATH}mcp", "/.well-known/other", "/"):
         assert (await client.request("GET", {}, path=path)).status == 404
 
 
@@ -54,7 +54,7 @@ async def test_a_browser_may_ask_first(client: Raw) -> None:
         "Access-Control-Request-Method": "GET",
         "Access-Control-Request-Headers": "mcp-protocol-version",
     }
-    answer = await client.request("OPTIONS", asked, path=WELL_KNOWN)
+    answer = await client.request("OPTIONS", asked, path=METADATA_PATH)
     assert answer.status == 200
     assert answer.headers["access-control-allow-headers"] == "*"
 
@@ -78,17 +78,17 @@ async def test_the_address_that_is_set_is_the_one_that_is_told(issuer: Issuer) -
         ResourceServer(verifier_of(issuer, audience=resource), name="Notes"),
     ):
         async with serving(make_app(), auth=auth) as client:
-            document = (await client.request("GET", {}, path=WELL_KNOWN)).json
+            document = (await client.request("GET", {}, path=METADATA_PATH)).json
             assert (document["resource"], document["resource_name"]) == (resource, "Notes")
             said = challenge(await client.call("whoami"))[1]
-            expected = f"https://mcp.example.com{WELL_KNOWN}/public/mcp"
+            expected = f"https://mcp.example.com{METADATA_PATH}/public/mcp"
             assert said["resource_metadata"] == expected
 
 
 async def test_a_host_that_is_none_is_not_repeated(client: Raw) -> None:
     for host in ('evil"', "a b", "evil.example/path", ""):
         client.headers = {"Host": host}
-        answer = await client.request("GET", {}, path=WELL_KNOWN)
+        answer = await client.request("GET", {}, path=METADATA_PATH)
         assert answer.status in (200, 400)
         assert b"evil" not in answer.body
 
@@ -107,7 +107,11 @@ async def test_mounted_in_another_application(issuer: Issuer) -> None:
         where = refused.headers["www-authenticate"].split('resource_metadata="')[1].split('"')[0]
         document = (await client.get(where)).json()
         assert document["resource"] == "https://host.example/api/mcp"
-        for path in (f"/api{WELL_KNOWN}", f"/api{WELL_KNOWN}/api/mcp", f"/api{WELL_KNOWN}/mcp"):
+        for path in (
+            f"/api{METADATA_PATH}",
+            f"/api{METADATA_PATH}/api/mcp",
+            f"/api{METADATA_PATH}/mcp",
+        ):
             assert (await client.get(path)).json() == document
         token = issuer.token()
         headers = {
@@ -126,7 +130,7 @@ async def test_without_a_token(client: Raw) -> None:
     assert answer.status == 401
     scheme, said = challenge(answer)
     assert scheme == "Bearer"
-    expected = f"http://127.0.0.1:{client.port}{WELL_KNOWN}/mcp"
+    expected = f"http://127.0.0.1:{client.port}{METADATA_PATH}/mcp"
     assert said == {"resource_metadata": expected}
 
 

@@ -54,7 +54,7 @@ class ServerMetadata(Struct):
     dpop_signing_alg_values_supported: list[str] | None = None
 
 
-class Place(NamedTuple):
+class AuthServer(NamedTuple):
     """Where a token for a server comes from."""
 
     resource: str
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 async def find_place(
     web: Web, url: str, demand: Demand, issuer: str | None = None, known: Sequence[str] = ()
-) -> Place:
+) -> AuthServer:
     """Find the authorization server of the server at `url`, which asked for `demand`.
 
     `issuer` is the only one that will do, `known` are those to be preferred.
@@ -89,7 +89,7 @@ async def find_place(
     )
     server = await _first_server(web, candidates)
     scopes = tuple(dict.fromkeys(resource.scopes_supported or ()))
-    return Place(resource.resource, scopes, server, _dpop(resource, server, demand))
+    return AuthServer(resource.resource, scopes, server, _dpop(resource, server, demand))
 
 
 def _dpop(resource: ResourceMetadata, server: ServerMetadata, demand: Demand) -> bool:
@@ -166,7 +166,7 @@ async def find_server(web: Web, issuer: str) -> ServerMetadata | None:
     return None
 
 
-async def _find_as_of_2025_03_26(web: Web, url: str, issuer: str | None) -> Place:
+async def _find_as_of_2025_03_26(web: Web, url: str, issuer: str | None) -> AuthServer:
     """Take the server's own origin for the authorization server, at worst without metadata."""
     origin = origin_of(urlsplit(url))
     if issuer is not None and issuer.rstrip("/") != origin:
@@ -187,7 +187,7 @@ async def _find_as_of_2025_03_26(web: Web, url: str, issuer: str | None) -> Plac
     else:
         server = _convert(document, ServerMetadata, address)
         _check_issuer(server, (origin, origin + "/"), address)
-    return Place(url, (), server, dpop=False)
+    return AuthServer(url, (), server, dpop=False)
 
 
 def _check_issuer(metadata: ServerMetadata, expected: tuple[str, ...], address: str) -> None:

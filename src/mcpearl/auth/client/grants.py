@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from ssl import SSLContext
 from typing import Any
 
-from mcpearl.auth.client.discovery import Place, ServerMetadata, find_server
+from mcpearl.auth.client.discovery import AuthServer, ServerMetadata, find_server
 from mcpearl.auth.client.dpop import ProofKey
 from mcpearl.auth.client.identity import Identity
 from mcpearl.auth.client.session import Session
@@ -71,7 +71,7 @@ class _Unattended:
         return session
 
     async def obtain(
-        self, web: Web, place: Place, scopes: tuple[str, ...], key: ProofKey | None
+        self, web: Web, place: AuthServer, scopes: tuple[str, ...], key: ProofKey | None
     ) -> Token:
         """Get a token."""
         form = await self._form(web, place, scopes)
@@ -79,10 +79,12 @@ class _Unattended:
             form["scope"] = " ".join(scopes)
         return await request_token(web, place, self._identity, form, scopes, key)
 
-    async def _form(self, web: Web, place: Place, scopes: tuple[str, ...]) -> dict[str, str]:
+    async def _form(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> dict[str, str]:
         raise NotImplementedError
 
-    async def refresh(self, web: Web, place: Place, token: Token, key: ProofKey | None) -> Token:
+    async def refresh(
+        self, web: Web, place: AuthServer, token: Token, key: ProofKey | None
+    ) -> Token:
         """Renew a token, where one came with the means to."""
         assert token.refresh_token is not None
         form = {"grant_type": "refresh_token", "refresh_token": token.refresh_token}
@@ -129,7 +131,7 @@ class ClientCredentials(_Unattended):
         )
         super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls)
 
-    async def _form(self, web: Web, place: Place, scopes: tuple[str, ...]) -> dict[str, str]:
+    async def _form(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> dict[str, str]:
         return {"grant_type": "client_credentials"}
 
 
@@ -158,7 +160,7 @@ class WorkloadIdentity(_Unattended):
         super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls)
         self._assertion = assertion
 
-    async def _form(self, web: Web, place: Place, scopes: tuple[str, ...]) -> dict[str, str]:
+    async def _form(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> dict[str, str]:
         assertion = await _given(self._assertion, place.server.issuer)
         return {"grant_type": _JWT_BEARER, "assertion": assertion}
 
@@ -205,10 +207,10 @@ class EnterpriseManaged(_Unattended):
         self._idp_identity = Identity(idp_client_id, idp_client_secret)
         self._subject_token_type = subject_token_type
 
-    async def _form(self, web: Web, place: Place, scopes: tuple[str, ...]) -> dict[str, str]:
+    async def _form(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> dict[str, str]:
         return {"grant_type": _JWT_BEARER, "assertion": await self._vouched(web, place, scopes)}
 
-    async def _vouched(self, web: Web, place: Place, scopes: tuple[str, ...]) -> str:
+    async def _vouched(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> str:
         """Have the identity provider vouch for the person towards the authorization server."""
         form = {
             "grant_type": _TOKEN_EXCHANGE,

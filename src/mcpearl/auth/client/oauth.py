@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec.structs import replace
 
-from mcpearl.auth.client.discovery import Place
+from mcpearl.auth.client.discovery import AuthServer
 from mcpearl.auth.client.dpop import ProofKey
 from mcpearl.auth.client.identity import Identity
 from mcpearl.auth.client.loopback import Arrival, Loopback
@@ -114,7 +114,7 @@ class OAuth:
     # The flow
 
     async def obtain(
-        self, web: Web, place: Place, scopes: tuple[str, ...], key: ProofKey | None
+        self, web: Web, place: AuthServer, scopes: tuple[str, ...], key: ProofKey | None
     ) -> Token:
         """Have a person log in."""
         server = place.server
@@ -143,7 +143,9 @@ class OAuth:
             arrival.tell(True, f"{self._client_name} can use {host} now. You can close this page.")
             return token
 
-    async def refresh(self, web: Web, place: Place, token: Token, key: ProofKey | None) -> Token:
+    async def refresh(
+        self, web: Web, place: AuthServer, token: Token, key: ProofKey | None
+    ) -> Token:
         """Renew a token without anybody noticing."""
         assert token.refresh_token is not None
         identity = self._given or self._published(place) or token.client
@@ -153,12 +155,12 @@ class OAuth:
 
     # Who this client is
 
-    def _published(self, place: Place) -> Identity | None:
+    def _published(self, place: AuthServer) -> Identity | None:
         if self._client_metadata_url and place.server.client_id_metadata_document_supported:
             return Identity(self._client_metadata_url)
         return None
 
-    async def _registered(self, place: Place) -> Registration | None:
+    async def _registered(self, place: AuthServer) -> Registration | None:
         """Give the registration kept for an issuer, if it is needed and still good."""
         if self._given is not None or self._published(place) is not None:
             return None
@@ -179,7 +181,7 @@ class OAuth:
     async def _identify(
         self,
         web: Web,
-        place: Place,
+        place: AuthServer,
         kept: Registration | None,
         redirect_uri: str,
         scopes: tuple[str, ...],
@@ -204,7 +206,7 @@ class OAuth:
 
     # The browser, and what it brings back
 
-    async def _visit(self, place: Place, request: "_Request", loopback: Loopback) -> Arrival:
+    async def _visit(self, place: AuthServer, request: "_Request", loopback: Loopback) -> Arrival:
         """Send the browser away and wait for it to come back."""
         logger.info("logging in at %s", place.server.issuer)
         browsing = asyncio.get_running_loop().create_task(self._browse(request.url(place)))
@@ -227,7 +229,12 @@ class OAuth:
             await opened
 
     async def _redeem(
-        self, web: Web, place: Place, request: "_Request", arrival: Arrival, key: ProofKey | None
+        self,
+        web: Web,
+        place: AuthServer,
+        request: "_Request",
+        arrival: Arrival,
+        key: ProofKey | None,
     ) -> Token:
         """Check an answer and change its code into a token."""
         code = _code(place, arrival.parameters)
@@ -257,7 +264,7 @@ class _Request(NamedTuple):
     state: str
     verifier: str
 
-    def url(self, place: Place) -> str:
+    def url(self, place: AuthServer) -> str:
         digest = hashlib.sha256(self.verifier.encode()).digest()
         query = {
             "response_type": "code",
@@ -276,7 +283,7 @@ class _Request(NamedTuple):
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
 
-def _code(place: Place, parameters: dict[str, str]) -> str:
+def _code(place: AuthServer, parameters: dict[str, str]) -> str:
     """Give the code of an answer, once it is sure who sent it (RFC 9207, section 2.4)."""
     server, iss = place.server, parameters.get("iss")
     if iss is None and server.authorization_response_iss_parameter_supported:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import msgspec
 
 from mcpearl.auth.client.challenge import Demand, read_demand
-from mcpearl.auth.client.discovery import Place, find_place
+from mcpearl.auth.client.discovery import AuthServer, find_place
 from mcpearl.auth.client.dpop import ProofKey
 from mcpearl.auth.client.storage import Key, Storage
 from mcpearl.auth.client.token import Token
@@ -53,12 +53,14 @@ class Grant(Protocol):
     """Whether tokens have to be bound to a key; None for when both servers can do with it."""
 
     async def obtain(
-        self, web: Web, place: Place, scopes: tuple[str, ...], key: ProofKey | None
+        self, web: Web, place: AuthServer, scopes: tuple[str, ...], key: ProofKey | None
     ) -> Token:
         """Get a token."""
         ...
 
-    async def refresh(self, web: Web, place: Place, token: Token, key: ProofKey | None) -> Token:
+    async def refresh(
+        self, web: Web, place: AuthServer, token: Token, key: ProofKey | None
+    ) -> Token:
         """Get another token for an old one's refresh token."""
         ...
 
@@ -86,7 +88,7 @@ class Session:
         self._shown: list[Header] = []  # what a token that needs no proof is shown with
         self._key: ProofKey | None = None
         self._looked = False  # into the store
-        self._place: Place | None = None  # as last found
+        self._place: AuthServer | None = None  # as last found
         self._work: asyncio.Task[None] | None = None
         self._waiting = 0  # for the work
 
@@ -213,20 +215,22 @@ class Session:
         async with self._storage.lock(_key(place)):
             await self._obtain(place, self._wanted(place, demand, before))
 
-    def _requested(self, place: Place) -> tuple[str, ...]:
+    def _requested(self, place: AuthServer) -> tuple[str, ...]:
         """Give what was asked of this authorization server before."""
         token = self._token
         same = token is not None and token.issuer == place.server.issuer
         return token.requested if token is not None and same else ()
 
-    def _wanted(self, place: Place, demand: Demand, before: tuple[str, ...]) -> tuple[str, ...]:
+    def _wanted(
+        self, place: AuthServer, demand: Demand, before: tuple[str, ...]
+    ) -> tuple[str, ...]:
         """Choose the scopes: the challenge's, else the settings', else all the server names."""
         wanted = [*before, *demand.scopes, *self._grant.scopes]
         return tuple(dict.fromkeys(wanted or place.scopes))
 
     # Getting tokens
 
-    async def _find(self, demand: Demand) -> Place:
+    async def _find(self, demand: Demand) -> AuthServer:
         known = await self._storage.load(Key("", self._url)) or {}
         issuer = self._grant.issuer
         if issuer is None and not self._grant.portable:
@@ -235,7 +239,7 @@ class Session:
         self._place = await find_place(self._web, self._name, demand, issuer, preferred)
         return self._place
 
-    async def _obtain(self, place: Place, scopes: tuple[str, ...]) -> None:
+    async def _obtain(self, place: AuthServer, scopes: tuple[str, ...]) -> None:
         dpop = place.dpop if self._grant.dpop is None else self._grant.dpop
         if dpop and not place.server.dpop_signing_alg_values_supported:
             raise AuthorizationFailed(f"{place.server.issuer} cannot bind tokens to a key (DPoP)")
@@ -245,7 +249,7 @@ class Session:
             raise AuthorizationFailed(f"{place.server.issuer} gave a token that is not bound")
         await self._keep(token, key, Source.GRANT)
 
-    async def _refresh(self, place: Place) -> bool:
+    async def _refresh(self, place: AuthServer) -> bool:
         """Renew the token; False when that cannot be done, or no longer."""
         token = self._token
         if token is None or token.refresh_token is None or token.issuer != place.server.issuer:
@@ -284,7 +288,7 @@ class Session:
             key = Key(str(known.get("issuer")), str(known.get("resource")))
             self._take(await self._storage.load(key))
 
-    async def _take_newer(self, place: Place) -> bool:
+    async def _take_newer(self, place: AuthServer) -> bool:
         """Take what somebody else has put into the store meanwhile; whether it can be shown."""
         return self._take(await self._storage.load(_key(place)))
 
@@ -301,5 +305,5 @@ class Session:
         return not token.over
 
 
-def _key(place: Place) -> Key:
+def _key(place: AuthServer) -> Key:
     return Key(place.server.issuer, place.resource)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mcpearl.auth.client.discovery import Place, ServerMetadata
+from mcpearl.auth.client.discovery import AuthServer, ServerMetadata
 from mcpearl.auth.client.dpop import ProofKey
 from mcpearl.auth.client.identity import Identity
 from mcpearl.auth.client.token import Token, read_token
@@ -25,7 +25,7 @@ class GrantRefused(AuthorizationFailed):
 
 async def request_token(
     web: Web,
-    place: Place,
+    place: AuthServer,
     identity: Identity | None,
     form: Mapping[str, str],
     requested: tuple[str, ...],

@@ -9,7 +9,8 @@ from mcpearl.auth.principal import Principal
 from mcpearl.auth.server.known import KnownTokens
 from mcpearl.auth.server.refusal_log import RefusalLog
 from mcpearl.auth.server.tls import client_certificate, thumbprint
-from mcpearl.transports.http_server.gate import Refused, Scope
+from mcpearl.net.http_server.request import Scope
+from mcpearl.transports.http_server.gate import Refused
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate

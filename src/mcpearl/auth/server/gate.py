@@ -17,11 +17,12 @@ from mcpearl.auth.server.jose import MAX_TOKEN
 from mcpearl.auth.server.known import KnownTokens
 from mcpearl.auth.server.proof_memory import OwnProofs
 from mcpearl.auth.server.refusal_log import RefusalLog
-from mcpearl.auth.server.resource_server import WELL_KNOWN, ResourceServer
+from mcpearl.auth.server.resource_server import METADATA_PATH, ResourceServer
 from mcpearl.auth.server.tls import certificate_digest
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
-from mcpearl.auth.server.www_authenticate import Challenge, unavailable
-from mcpearl.transports.http_server.gate import Refused, Scope
+from mcpearl.auth.server.www_authenticate import Challenges, unavailable
+from mcpearl.net.http_server.request import Scope
+from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.siblings import was_passed_on
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
@@ -29,7 +30,7 @@ _REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked
 _HTTP = {"ws": "http", "wss": "https"}
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
 
-Headers = Mapping[bytes, bytes]
+HeaderMap = Mapping[bytes, bytes]
 
 
 class TokenGate:
@@ -60,14 +61,14 @@ class TokenGate:
 
     # What the endpoint asks
 
-    def known(self, scope: Scope, headers: Headers) -> Principal | None:
+    def known(self, scope: Scope, headers: HeaderMap) -> Principal | None:
         """Give the principal of a bearer token that was verified before."""
         given = headers.get(b"authorization")
         if given is None or scope["query_string"]:
             return None
         return self._free.get(sha256(given).digest())
 
-    async def admit(self, scope: Scope, headers: Headers) -> Principal:
+    async def admit(self, scope: Scope, headers: HeaderMap) -> Principal:
         """Give the principal of any good token, or raise `Refused`."""
         challenge = self._challenge(scope, headers)
         if _has_token(scope["query_string"]):
@@ -99,7 +100,7 @@ class TokenGate:
             self._free.put(key, principal, self._good_until(principal))
         return principal
 
-    def insufficient(self, scope: Scope, headers: Headers, needed: Iterable[str]) -> Refused:
+    def insufficient(self, scope: Scope, headers: HeaderMap, needed: Iterable[str]) -> Refused:
         """Make the refusal of a call for which the token has too few scopes."""
         self._log.note("the token has too few scopes", scope)
         return self._challenge(scope, headers).insufficient(self._settings.scopes.union(needed))
@@ -107,10 +108,10 @@ class TokenGate:
     def document(self, scope: Scope) -> bytes | None:
         """Give the metadata at its well-known places: of the host, and of this endpoint on it."""
         path, root = scope["path"], scope.get("root_path", "")
-        if not path.removeprefix(root).startswith(WELL_KNOWN) or not self._published:
+        if not path.removeprefix(root).startswith(METADATA_PATH) or not self._published:
             return None
         # A proxy may have removed the root, or an application this one is mounted in kept it.
-        rest = path.removeprefix(root).removeprefix(WELL_KNOWN).rstrip("/")
+        rest = path.removeprefix(root).removeprefix(METADATA_PATH).rstrip("/")
         for guarded in self._paths:
             if rest in ("", guarded, root + guarded):
                 resource = self._resource(scope, guarded)
@@ -153,18 +154,18 @@ class TokenGate:
         root = scope.get("root_path", "")
         if self._settings.resource is not None and not root:
             parts = urlsplit(self._settings.resource)
-            return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path.rstrip('/')}"
+            return f"{parts.scheme}://{parts.netloc}{METADATA_PATH}{parts.path.rstrip('/')}"
         # Where this application is mounted the root of the host is somebody else's.
-        return f"{_host_of(scope)}{quote(root)}{WELL_KNOWN}{quote(self._guarded(scope))}"
+        return f"{_host_of(scope)}{quote(root)}{METADATA_PATH}{quote(self._guarded(scope))}"
 
-    def _challenge(self, scope: Scope, headers: Headers) -> Challenge:
+    def _challenge(self, scope: Scope, headers: HeaderMap) -> Challenges:
         tried = headers.get(b"authorization", b"")[:5].lower() == b"dpop "
         dpop = tried or self._settings.dpop_required
-        return Challenge(self._metadata_url(scope), self._settings.scopes, dpop=dpop)
+        return Challenges(self._metadata_url(scope), self._settings.scopes, dpop=dpop)
 
     # Tokens
 
-    def _credentials(self, given: bytes, challenge: Challenge) -> tuple[bytes, str]:
+    def _credentials(self, given: bytes, challenge: Challenges) -> tuple[bytes, str]:
         found = _CREDENTIALS.fullmatch(given)
         if found is None:
             scheme = given.partition(b" ")[0].lower()
@@ -227,8 +228,8 @@ class TokenGate:
         principal: Principal,
         token: str,
         scope: Scope,
-        headers: Headers,
-        challenge: Challenge,
+        headers: HeaderMap,
+        challenge: Challenges,
     ) -> None:
         """Refuse a token bound to a key that its sender does not show to have."""
         bound = _bindings(principal).get("jkt")

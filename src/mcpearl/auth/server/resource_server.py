@@ -10,7 +10,7 @@ from mcpearl.auth.server.jose import ALGORITHMS
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import Verifier, checked, issuers_of
 
-WELL_KNOWN = "/.well-known/oauth-protected-resource"
+METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
 class ResourceServer:

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterable
 
 from mcpearl.auth.server.jose import ALGORITHMS
-from mcpearl.transports.http_server.gate import Headers, Refused
+from mcpearl.net.http_server.request import Headers
+from mcpearl.transports.http_server.gate import Refused
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _QUOTABLE = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
-class Challenge:
+class Challenges:
     """How one resource wants to be asked."""
 
     def __init__(self, metadata_url: str, scopes: Iterable[str], *, dpop: bool) -> None:

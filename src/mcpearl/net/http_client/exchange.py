@@ -8,7 +8,7 @@ MAX_HEAD = 64 * 1024  # bytes of the head of an answer
 _CHALLENGE = "www-authenticate"
 
 
-class WireError(Exception):
+class ExchangeFailed(Exception):
     """An exchange that failed below HTTP. `sent` is False when nothing of it reached the server."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
@@ -17,7 +17,7 @@ class WireError(Exception):
         self.sent = sent
 
 
-class HttpConnection(Protocol):
+class HttpExchange(Protocol):
     """What one exchange has of a connection: all of it in HTTP/1.1, one stream of it in HTTP/2."""
 
     status: int

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import httptools
 
 from mcpearl.net.addresses import tune
-from mcpearl.net.http_client.exchange import MAX_HEAD, Header, WireError, note
+from mcpearl.net.http_client.exchange import MAX_HEAD, ExchangeFailed, Header, note
 
 if TYPE_CHECKING:
-    from mcpearl.net.http_client.pool import HttpWire
+    from mcpearl.net.http_client.pool import ConnectionPool
 
 _HIGH = 256 * 1024  # bytes of a body held for a reader that is behind; then the peer waits
 
@@ -19,7 +19,7 @@ _HIGH = 256 * 1024  # bytes of a body held for a reader that is behind; then the
 class Http1Connection(asyncio.Protocol):
     """One connection, and on it one exchange: a request, then its answer read as it comes."""
 
-    def __init__(self, wire: "HttpWire", host: str) -> None:
+    def __init__(self, wire: "ConnectionPool", host: str) -> None:
         self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._fixed: list[Header] = [("Host", host)]
@@ -36,7 +36,7 @@ class Http1Connection(asyncio.Protocol):
         self._headed = False  # the answer's head is whole
         self._complete = False  # and so is its body
         self._reusable = False
-        self._error: WireError | None = None
+        self._error: ExchangeFailed | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
         """Of the answer, by name in lower case; of repeated ones the first."""
@@ -146,7 +146,7 @@ class Http1Connection(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         self._reusable = False
         if self._error is None:
-            self._error = WireError(reason, sent=True)
+            self._error = ExchangeFailed(reason, sent=True)
         self._transport.abort()
         self._wake()
 

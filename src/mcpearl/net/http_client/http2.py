@@ -29,10 +29,10 @@ from hpack.struct import HeaderTuple, NeverIndexedHeaderTuple
 from hyperframe.frame import Frame
 
 from mcpearl.net.addresses import tune
-from mcpearl.net.http_client.exchange import MAX_HEAD, Header, WireError, note
+from mcpearl.net.http_client.exchange import MAX_HEAD, ExchangeFailed, Header, note
 
 if TYPE_CHECKING:
-    from mcpearl.net.http_client.pool import HttpWire
+    from mcpearl.net.http_client.pool import ConnectionPool
 
 _STREAM_WINDOW = 256 * 1024  # bytes of a body held for a reader that is behind; then the peer waits
 _WINDOW = 1024 * 1024  # bytes on their way for all streams together, whoever is behind
@@ -51,7 +51,7 @@ _SECRET = frozenset({"authorization", "proxy-authorization", "cookie"})
 class Http2Connection(asyncio.Protocol):
     """One connection, shared by as many streams as the server takes at once."""
 
-    def __init__(self, wire: "HttpWire", authority: str) -> None:
+    def __init__(self, wire: "ConnectionPool", authority: str) -> None:
         self._wire = wire
         self._authority = authority
         self._loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ class Http2Connection(asyncio.Protocol):
         self._uploads: dict[int, Http2Stream] = {}  # of these, those with a body that waits
         self._blocked = False  # the system takes no more for now
         self._retired = False  # no new streams
-        self._error: WireError | None = None
+        self._error: ExchangeFailed | None = None
         self._goodbye = ""  # what the server said when it took its leave
         self._free_since = self._loop.time()
         self._owed = 0  # bytes received and not given back to the connection's window yet
@@ -108,17 +108,17 @@ class Http2Connection(asyncio.Protocol):
     ) -> int:
         """Send the head of a request, and of its body what may leave."""
         if self._error is not None:
-            raise WireError(self._error.reason, sent=False)
+            raise ExchangeFailed(self._error.reason, sent=False)
         head = _head(method, target, self._authority, headers, len(body))
         limit = self._h2.remote_settings.max_header_list_size
         if limit is not None and sum(len(name) + len(value) + 32 for name, value in head) > limit:
             reason = f"the headers of the request are over the {limit} bytes the server takes"
-            raise WireError(reason, sent=False)
+            raise ExchangeFailed(reason, sent=False)
         number = self._h2.get_next_available_stream_id()
         try:
             self._h2.send_headers(number, head, end_stream=not body)
         except ProtocolError as error:
-            raise WireError(f"the request could not be sent: {error}", sent=False) from None
+            raise ExchangeFailed(f"the request could not be sent: {error}", sent=False) from None
         self._sent[number] = stream
         if body:
             self._uploads[number] = stream
@@ -244,7 +244,7 @@ class Http2Connection(asyncio.Protocol):
     def _fail(self, reason: str) -> None:
         """End the connection for everybody on it, the first time with a reason."""
         if self._error is None:
-            self._error = WireError(reason + self._goodbye, sent=True)
+            self._error = ExchangeFailed(reason + self._goodbye, sent=True)
             self._retired = True
             self._wire.forget(self)
             self._transport.abort()
@@ -354,7 +354,7 @@ class Http2Stream:
         self._headed = False  # the answer's head is whole
         self._complete = False  # and so is its body
         self._over = False  # for the server too: there is nothing to cancel
-        self._error: WireError | None = None
+        self._error: ExchangeFailed | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
         """Of the answer, by name in lower case; of repeated ones the first."""
@@ -456,7 +456,7 @@ class Http2Stream:
     def failed(self, reason: str, *, sent: bool) -> None:
         """Note that no more will come."""
         if self._error is None and not self._complete:
-            self._error = WireError(reason, sent=sent)
+            self._error = ExchangeFailed(reason, sent=sent)
         self._wake()
 
     def _wake(self) -> None:

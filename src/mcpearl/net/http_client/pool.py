@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from mcpearl.net.http_client.exchange import MAX_HEAD, Header, HttpConnection, WireError
+from mcpearl.net.http_client.exchange import MAX_HEAD, ExchangeFailed, Header, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection, format_head
 from mcpearl.net.tls import Tls, client_context
 
@@ -29,7 +29,7 @@ _OFFERED = {None: ["h2", "http/1.1"], False: ["http/1.1"], True: ["h2"]}
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 
-class HttpWire:
+class ConnectionPool:
     """The way to one origin.
 
     >>> connection = await wire.acquire()
@@ -86,7 +86,7 @@ class HttpWire:
         """Connect, to know that somebody is there; the connection is kept for the first exchange."""
         await self._connect()
 
-    async def acquire(self) -> HttpConnection:
+    async def acquire(self) -> HttpExchange:
         """Give a free connection or a free stream of one, connecting where there is none."""
         while (free := self._free()) is None:
             if self._one_each:
@@ -95,7 +95,7 @@ class HttpWire:
                 await self._room()
         return free
 
-    def _free(self) -> HttpConnection | None:
+    def _free(self) -> HttpExchange | None:
         while self._kept:
             connection = self._kept.pop()
             if connection.usable(_MAX_IDLE):
@@ -124,8 +124,8 @@ class HttpWire:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if opening is not None and opening.done():
             error = None if opening.cancelled() else opening.exception()
-            if isinstance(error, WireError):
-                raise WireError(error.reason, sent=False)
+            if isinstance(error, ExchangeFailed):
+                raise ExchangeFailed(error.reason, sent=False)
 
     def _opened(self, opening: "asyncio.Task[None]") -> None:
         self._opening = None
@@ -141,7 +141,7 @@ class HttpWire:
                 connection = await self._open()
         except TimeoutError:
             raise self._unreachable(f"no connection within {self._connect_timeout:g} s") from None
-        except WireError as error:
+        except ExchangeFailed as error:
             raise self._unreachable(error.reason) from None
         except OSError as error:  # also TLS and name resolution
             raise self._unreachable(error.strerror or str(error) or type(error).__name__) from None
@@ -154,8 +154,8 @@ class HttpWire:
         else:
             self._shared.append(connection)
 
-    def _unreachable(self, reason: str) -> WireError:
-        return WireError(f"cannot connect to {self.origin}: {reason}", sent=False)
+    def _unreachable(self, reason: str) -> ExchangeFailed:
+        return ExchangeFailed(f"cannot connect to {self.origin}: {reason}", sent=False)
 
     async def _open(self) -> "Http1Connection | Http2Connection":
         loop = asyncio.get_running_loop()

@@ -10,20 +10,20 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mcpearl.net.http_server.http1_request import Visit
+    from mcpearl.net.http_server.http1_request import Http1Request
 
 _AT_ONCE = 64  # requests, before the loop looks at what else there is
 
 
-class Round:
+class IterationBatch:
     """The requests that wait for the end of this turn of the loop."""
 
     __slots__ = ("_visits",)
 
     def __init__(self) -> None:
-        self._visits: deque[Visit] = deque()
+        self._visits: deque[Http1Request] = deque()
 
-    def add(self, visit: "Visit", loop: asyncio.AbstractEventLoop) -> None:
+    def add(self, visit: "Http1Request", loop: asyncio.AbstractEventLoop) -> None:
         """Serve this one with the others."""
         if not self._visits:
             loop.call_soon(self._serve, loop)

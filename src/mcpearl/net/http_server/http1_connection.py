@@ -10,15 +10,16 @@ import asyncio
 import logging
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from mcpearl.net.http_server.batching import Round
-from mcpearl.net.http_server.http1_request import Visit
+from mcpearl.net.http_server.batching import IterationBatch
+from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.lines import place_of, status_line
 from mcpearl.net.http_server.request import Serving, put
-from mcpearl.net.http_server.timeouts import PatientProtocol
+from mcpearl.net.http_server.timeouts import TimedProtocol
 from mcpearl.net.tls import tls_extension
 from mcpearl.runtime.eager import spawn
 
@@ -34,17 +35,18 @@ _MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
 _MAX_VALUE = 8 * 1024  # bytes of a header that is given several times
 
 
-class HttpProtocol(PatientProtocol):
+class Http1Connection(TimedProtocol):
     """One connection. Those that share a `round` are served together."""
 
-    round = Round()
+    round = IterationBatch()
+    error_body: Callable[[str], bytes]  # of an error response, which says what went wrong
     # What most connections never need has its value here.
     _head = 0  # bytes received of the head so far
     _tls: dict[str, Any] | None = None  # what the client showed of itself, if it did
     _common: dict[str, Any] | None = None  # of all descriptions of its requests, once asked for
-    _coming: Visit | None = None  # whose head is there, but not all of its body
-    _current: Visit | None = None  # that is being answered
-    _waiting: deque[Visit] | None = None  # that came before the one in hand was answered
+    _coming: Http1Request | None = None  # whose head is there, but not all of its body
+    _current: Http1Request | None = None  # that is being answered
+    _waiting: deque[Http1Request] | None = None  # that came before the one in hand was answered
     _reading = True
     _served = False  # something was, since data last arrived
     _deaf = False  # whatever else comes is not looked at
@@ -110,7 +112,7 @@ class HttpProtocol(PatientProtocol):
             self._deaf = last is not self._coming and last.is_whole
             last.keep_alive = False
 
-    def describe(self, visit: Visit) -> dict[str, Any]:
+    def describe(self, visit: Http1Request) -> dict[str, Any]:
         """Give a request in the words of ASGI."""
         path, raw_path, query = place_of(visit.url)
         if self._common is None:
@@ -203,7 +205,7 @@ class HttpProtocol(PatientProtocol):
             return
         try:
             method = parser.get_method().decode("ascii")
-            visit = Visit(self, method, self._url, self._headers, keep_alive)
+            visit = Http1Request(self, method, self._url, self._headers, keep_alive)
         except ValueError:
             self.refuse(400, "The address of the request cannot be read.")
             return
@@ -257,7 +259,7 @@ class HttpProtocol(PatientProtocol):
 
     # Answering
 
-    def begin(self, visit: Visit) -> None:
+    def begin(self, visit: Http1Request) -> None:
         """Serve a request, now."""
         self._current = visit
         task = spawn(self.loop, self._serve(visit))
@@ -267,7 +269,7 @@ class HttpProtocol(PatientProtocol):
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    async def _serve(self, visit: Visit) -> None:
+    async def _serve(self, visit: Http1Request) -> None:
         try:
             await self.endpoint.serve(visit)
         except asyncio.CancelledError:
@@ -278,7 +280,7 @@ class HttpProtocol(PatientProtocol):
         if not (visit.complete or visit.gone):
             await visit.fail(500, "There is no answer")  # also the end of a stream nobody reads
 
-    def _queue(self, visit: Visit) -> None:
+    def _queue(self, visit: Http1Request) -> None:
         """Keep a request until those before it are answered."""
         if self._waiting is None:
             self._waiting = deque()
@@ -296,7 +298,7 @@ class HttpProtocol(PatientProtocol):
         elif self._coming is not None:
             self._begin_early()
 
-    def answered(self, visit: Visit) -> None:
+    def answered(self, visit: Http1Request) -> None:
         """Begin what waits, or to be idle."""
         if visit is not self._current:
             return

@@ -4,20 +4,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.net.http_server.lines import place_of, status_line
-from mcpearl.net.http_server.request import JSON, Lingerer
-from mcpearl.protocol import codec
-from mcpearl.protocol.errors import McpError
-from mcpearl.transports.http_server.gate import Headers, Scope
-from mcpearl.types.jsonrpc import INTERNAL_ERROR
+from mcpearl.net.http_server.request import JSON, Headers, Lingerer, Scope
 
 if TYPE_CHECKING:
-    from mcpearl.net.http_server.http1_connection import HttpProtocol
+    from mcpearl.net.http_server.http1_connection import Http1Connection
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 _GONE: dict[str, Any] = {"type": "http.disconnect"}
 
 
-class Visit:
+class Http1Request:
     """A request from the end of its head to the end of its response."""
 
     # Most requests arrive whole and are answered at once; what others need has its value here.
@@ -41,7 +37,7 @@ class Visit:
 
     def __init__(
         self,
-        protocol: "HttpProtocol",
+        protocol: "Http1Connection",
         method: str,
         url: bytes,
         headers: dict[bytes, bytes],
@@ -215,4 +211,4 @@ class Visit:
             self.protocol.close()
             return
         self.keep_alive = False
-        await self.respond(status, codec.encode_error(None, McpError(INTERNAL_ERROR, reason)))
+        await self.respond(status, self.protocol.error_body(reason))

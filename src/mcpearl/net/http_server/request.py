@@ -7,8 +7,8 @@ from its connection, without a detour through events. The endpoint does not know
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
-from mcpearl.transports.http_server.gate import Headers, Scope
-
+Scope = dict[str, Any]
+Headers = tuple[tuple[bytes, bytes], ...]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 

@@ -6,17 +6,14 @@ a timer for whatever it waits for, and none that is set anew with each request.
 
 import asyncio
 
-from mcpearl.transports.http_server.responses import STALLED
-
+STALLED = 60.0  # seconds in which a client that was sent something must take some of it
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
 
 
-class PatientProtocol(asyncio.Protocol):
+class TimedProtocol(asyncio.Protocol):
     """One connection, that is lost to a client that does not do its part."""
 
-    stall_timeout = (
-        STALLED  # seconds in which a client that was sent something must take some of it
-    )
+    stall_timeout = STALLED
     transport: asyncio.Transport
     _head_timer: asyncio.TimerHandle | None = None  # there while a head is awaited
     _idle_timer: asyncio.TimerHandle | None = None

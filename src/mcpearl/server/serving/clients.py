@@ -34,7 +34,7 @@ class _Stay:
 
 
 class Clients:
-    """The `Reception` of one wire."""
+    """The `Acceptor` of one wire."""
 
     def __init__(self, server: "Server", bounds: Bounds, nobody: Principal | None) -> None:
         self._server = server

@@ -11,11 +11,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.net.http_server.request import Receive, Send
+from mcpearl.net.http_server.request import Receive, Scope, Send
 from mcpearl.net.ports import bind_port
 from mcpearl.server.serving.http import make_endpoint
 from mcpearl.transports.http_server.endpoint import Endpoint
-from mcpearl.transports.http_server.gate import Scope
 from mcpearl.transports.http_server.origin import hosts_of
 
 if TYPE_CHECKING:

@@ -9,21 +9,23 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
+from mcpearl.net.http_server.timeouts import STALLED
 from mcpearl.net.ports import bind_port
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
+from mcpearl.protocol.errors import McpError
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.wires import Bounds
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.header_check import peek
-from mcpearl.transports.http_server.origin import Place, hosts_of
-from mcpearl.transports.http_server.responses import STALLED
+from mcpearl.transports.http_server.origin import Location, hosts_of
 from mcpearl.transports.mirrored_headers import PARAM, ToolHeaders, annotated
-from mcpearl.transports.null import Nowhere
+from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.transports.websocket.asgi import AsgiWebSockets
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class HttpHost:
 
     def converse_alone(self) -> SoloConnection:
         """Make the server's side of clients that have no session."""
-        connection = SoloConnection(self._server, Nowhere())
+        connection = SoloConnection(self._server, NullTransport())
         self._server.connections.add(connection)
         return connection
 
@@ -120,8 +122,8 @@ def make_gate(
     return gate_of(auth, path, server.all_scopes, () if websocket is None else (websocket,))
 
 
-def _place(path: str, options: dict[str, Any]) -> Place:
-    return Place(path, options.get("allowed_hosts"), options.get("allowed_origins"))
+def _place(path: str, options: dict[str, Any]) -> Location:
+    return Location(path, options.get("allowed_hosts"), options.get("allowed_origins"))
 
 
 class HttpListener:
@@ -151,11 +153,12 @@ class HttpListener:
     ) -> None:
         import uvicorn
 
-        from mcpearl.net.http_server.batching import Round
-        from mcpearl.net.http_server.http1_connection import HttpProtocol
+        from mcpearl.net.http_server.batching import IterationBatch
+        from mcpearl.net.http_server.http1_connection import Http1Connection
 
-        class Connection(HttpProtocol):
-            round = Round()
+        class Connection(Http1Connection):
+            round = IterationBatch()
+            error_body = staticmethod(_internal_error)
             stall_timeout = options.get("stall_timeout", STALLED)
 
         options.setdefault("allowed_hosts", hosts_of(host))
@@ -241,3 +244,8 @@ class HttpListener:
         await asyncio.gather(
             self._front.shutdown(sockets=self._sockets), self._clients.drain(grace)
         )
+
+
+def _internal_error(reason: str) -> bytes:
+    """Return the body of an error that no endpoint made."""
+    return codec.encode_error(None, McpError(INTERNAL_ERROR, reason))

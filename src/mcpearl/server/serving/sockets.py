@@ -65,14 +65,14 @@ def unix_listener(server: "Server", wire: Unix) -> SocketListener:
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     """Serve WebSocket on a port of its own."""
     from mcpearl.server.serving.http import make_gate
-    from mcpearl.transports.http_server.origin import Place, hosts_of
+    from mcpearl.transports.http_server.origin import Location, hosts_of
     from mcpearl.transports.websocket.frames import Beat
     from mcpearl.transports.websocket.server import acceptor
 
     clients = Clients(server, wire, ANONYMOUS)
     gate = make_gate(server, wire.auth, wire.path)
     hosts = hosts_of(wire.host) if wire.allowed_hosts is None else wire.allowed_hosts
-    place = Place(wire.path, hosts, wire.allowed_origins)
+    place = Location(wire.path, hosts, wire.allowed_origins)
     beat = Beat(wire.ping_interval, wire.ping_timeout)
     return SocketListener(_port(wire), clients, acceptor(clients, place, gate, beat))
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
-from mcpearl.net.http_client.exchange import Header, HttpConnection, WireError
+from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchange
 from mcpearl.net.http_client.http1 import format_head
-from mcpearl.net.http_client.pool import HttpWire, origin_of, target_of
+from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of
 from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
 from mcpearl.transports.mirrored_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
 
@@ -20,27 +20,27 @@ _SAME_METHOD = (307, 308)
 _MAX_REDIRECTS = 5
 
 
-class SessionEnded(WireError):
+class SessionEnded(ExchangeFailed):
     """The server no longer knows the session."""
 
     def __init__(self, *, sent: bool = False) -> None:
         super().__init__("the server ended the session", sent=sent)
 
 
-class Oversized(WireError):
+class Oversized(ExchangeFailed):
     """The server's answer is larger than a message may be. Asking again would not mend it."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{what} is over the limit of {limit} bytes", sent=True)
 
 
-class HttpLink:
+class RemoteEndpoint:
     """The way to one MCP endpoint. Whoever learns of a version, session or address sets it here."""
 
     def __init__(
         self,
         url: str,
-        wire: HttpWire,
+        wire: ConnectionPool,
         headers: Mapping[str, str] | None,
         authorizer: Authorizer | None,
     ) -> None:
@@ -66,7 +66,7 @@ class HttpLink:
         version: str | None,
         sent: Callable[[], None],
         held: Callable[[bool], None],
-    ) -> HttpConnection:
+    ) -> HttpExchange:
         """Send one message and wait for the head of the answer; `sent` is told in between.
 
         `held` is told when the message has to wait here for authorization, and when no longer.
@@ -76,7 +76,7 @@ class HttpLink:
             "POST", self.endpoint or self._target, headers, message, version, sent, held
         )
 
-    async def get(self, last_id: str = "") -> HttpConnection:
+    async def get(self, last_id: str = "") -> HttpExchange:
         """Ask for a stream of events, from the start or after the event `last_id`."""
         headers = [("Accept", EVENTS), ("Cache-Control", "no-cache")]
         if last_id:
@@ -100,7 +100,7 @@ class HttpLink:
         version: str | None = None,
         sent: Callable[[], None] = lambda: None,
         held: Callable[[bool], None] = lambda _: None,
-    ) -> HttpConnection:
+    ) -> HttpExchange:
         """Make a request, following redirects only within the origin."""
         headers = [*headers, *self._given, *self._common(version or self.version)]
         for _ in range(_MAX_REDIRECTS):
@@ -110,7 +110,7 @@ class HttpLink:
                 return self._in_session(connection)
             connection.release()
             target = elsewhere
-        raise WireError(f"the server redirects more than {_MAX_REDIRECTS} times", sent=False)
+        raise ExchangeFailed(f"the server redirects more than {_MAX_REDIRECTS} times", sent=False)
 
     async def _let_in(
         self,
@@ -120,12 +120,12 @@ class HttpLink:
         body: bytes,
         sent: Callable[[], None],
         held: Callable[[bool], None],
-    ) -> HttpConnection:
+    ) -> HttpExchange:
         """Make a request, with authorization where there is somebody to give it."""
         if self._authorizer is None:
             return await self._exchange(method, target, headers, body, sent)
 
-        def ask(shown: list[Header]) -> Awaitable[HttpConnection]:
+        def ask(shown: list[Header]) -> Awaitable[HttpExchange]:
             return self._exchange(method, target, headers + shown, body, sent)
 
         return await let_in(self._authorizer, method, self.wire.origin + target, ask, held)
@@ -137,7 +137,7 @@ class HttpLink:
         headers: list[Header],
         body: bytes,
         sent: Callable[[], None],
-    ) -> HttpConnection:
+    ) -> HttpExchange:
         connection = await self.wire.acquire()
         try:
             connection.send(method, target, headers, body)
@@ -148,7 +148,7 @@ class HttpLink:
             raise
         return connection
 
-    def _in_session(self, connection: HttpConnection) -> HttpConnection:
+    def _in_session(self, connection: HttpExchange) -> HttpExchange:
         """Refuse the answer that means a lost session: nothing was done for it."""
         if connection.status == 404 and self.session is not None:
             connection.release()
@@ -163,7 +163,7 @@ class HttpLink:
             headers.append((SESSION_ID, self.session))
         return headers
 
-    def _redirected(self, method: str, target: str, connection: HttpConnection) -> str | None:
+    def _redirected(self, method: str, target: str, connection: HttpExchange) -> str | None:
         """Give where an answer points to, if it may be followed there."""
         location = connection.headers.get("location")
         if connection.status not in REDIRECTS or location is None:
@@ -183,11 +183,11 @@ class HttpLink:
             return None
 
 
-def kind_of(connection: HttpConnection) -> str:
+def kind_of(connection: HttpExchange) -> str:
     """Give the content type of an answer without its parameters."""
     return connection.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def is_stream(connection: HttpConnection) -> bool:
+def is_stream(connection: HttpExchange) -> bool:
     """Whether the answer is a stream of events."""
     return connection.status == 200 and kind_of(connection) == EVENTS

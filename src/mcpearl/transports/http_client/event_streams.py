@@ -10,10 +10,15 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
-from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.sse import EventReader, OversizedEvent
 from mcpearl.protocol.framing import Frame, FrameError
-from mcpearl.transports.http_client.endpoint import HttpLink, Oversized, SessionEnded, is_stream
+from mcpearl.transports.http_client.endpoint import (
+    Oversized,
+    RemoteEndpoint,
+    SessionEnded,
+    is_stream,
+)
 from mcpearl.transports.http_client.messages import answers
 from mcpearl.types.base import RequestId
 
@@ -29,7 +34,7 @@ class EventStreams:
 
     def __init__(
         self,
-        link: HttpLink,
+        link: RemoteEndpoint,
         max_event: int,
         reconnect_delay: float,
         hand_on: Callable[[list[Frame]], Awaitable[None]],
@@ -42,14 +47,14 @@ class EventStreams:
     # The stream of one request
 
     async def until_answered(
-        self, connection: HttpConnection, id: RequestId, *, resumable: bool
+        self, connection: HttpExchange, id: RequestId, *, resumable: bool
     ) -> None:
         """Read to the answer of the request `id`, coming back to the stream where that is possible."""
         reader = EventReader(self._max_event)
         try:
             while not await self._read(connection, reader, id, resumable):
                 if not (resumable and reader.last_id):
-                    raise WireError("the server ended the stream before the answer", sent=True)
+                    raise ExchangeFailed("the server ended the stream before the answer", sent=True)
                 connection.release()
                 connection = await self._resume(reader)
         finally:
@@ -57,7 +62,7 @@ class EventStreams:
 
     async def _read(
         self,
-        connection: HttpConnection,
+        connection: HttpExchange,
         reader: EventReader,
         id: RequestId | None = None,
         resumable: bool = True,
@@ -75,12 +80,12 @@ class EventStreams:
                 if oversized:  # it may have been the answer, and coming back would not mend it
                     resumable = False
                     raise Oversized("an event", self._max_event)
-        except WireError:
+        except ExchangeFailed:
             if not (resumable and reader.last_id):
                 raise
         return False
 
-    async def _resume(self, reader: EventReader) -> HttpConnection:
+    async def _resume(self, reader: EventReader) -> HttpExchange:
         """Come back to a stream that broke, where it broke."""
         problem = ""
         for attempt in range(_MAX_RESUMES):
@@ -89,7 +94,7 @@ class EventStreams:
                 connection = await self._link.get(reader.last_id)
             except SessionEnded:
                 raise SessionEnded(sent=True) from None
-            except WireError as error:
+            except ExchangeFailed as error:
                 problem = error.reason
                 continue
             if is_stream(connection):
@@ -98,7 +103,7 @@ class EventStreams:
             problem = f"HTTP status {connection.status}"
             if connection.status < 500:
                 break
-        raise WireError(f"the stream broke and could not be resumed: {problem}", sent=True)
+        raise ExchangeFailed(f"the stream broke and could not be resumed: {problem}", sent=True)
 
     async def _wait_to_return(self, reader: EventReader, failures: int) -> None:
         """Wait as long as the server asked, and longer each time it cannot be reached."""
@@ -130,14 +135,14 @@ class EventStreams:
                     connection.release()
             except SessionEnded:
                 raise
-            except WireError as error:
+            except ExchangeFailed as error:
                 logger.debug("the standing stream broke: %s", error)
             await self._wait_to_return(reader, failures)
             failures += 1
 
     # HTTP+SSE of 2024-11-05
 
-    async def open_old(self) -> tuple[str, HttpConnection, EventReader]:
+    async def open_old(self) -> tuple[str, HttpExchange, EventReader]:
         """Open the stream of HTTP+SSE: where messages go, and what `follow` needs to read on."""
         connection = await self._link.get()
         reader = EventReader(self._max_event)
@@ -145,32 +150,32 @@ class EventStreams:
             named = await _endpoint(connection, reader)
             endpoint = self._link.within(named)
             if endpoint is None:
-                raise WireError(f"its endpoint {named!r:.128} is elsewhere", sent=False)
+                raise ExchangeFailed(f"its endpoint {named!r:.128} is elsewhere", sent=False)
         except BaseException:
             connection.release()
             raise
         return endpoint, connection, reader
 
-    async def follow(self, connection: HttpConnection, reader: EventReader) -> str:
+    async def follow(self, connection: HttpExchange, reader: EventReader) -> str:
         """Hand on everything an HTTP+SSE server says; give the reason it says no more."""
         try:
             await self._read(connection, reader, resumable=False)
-        except WireError as error:
+        except ExchangeFailed as error:
             return error.reason
         finally:
             connection.release()
         return "the server ended its event stream"
 
 
-async def _endpoint(connection: HttpConnection, reader: EventReader) -> str:
+async def _endpoint(connection: HttpExchange, reader: EventReader) -> str:
     """Read the first thing an HTTP+SSE server says."""
     if not is_stream(connection):
-        raise WireError(f"GET is answered with HTTP status {connection.status}", sent=False)
+        raise ExchangeFailed(f"GET is answered with HTTP status {connection.status}", sent=False)
     while chunk := await connection.chunk():
         for event in reader.feed(chunk):
             if not isinstance(event, OversizedEvent) and event.event == "endpoint":
                 return event.data.decode("utf-8", "replace").strip()
-    raise WireError("the stream ended without naming its endpoint", sent=False)
+    raise ExchangeFailed("the stream ended without naming its endpoint", sent=False)
 
 
 def _frames(reader: EventReader, chunk: bytes) -> tuple[list[Frame], bool]:
@@ -186,11 +191,11 @@ def _frames(reader: EventReader, chunk: bytes) -> tuple[list[Frame], bool]:
     return frames, oversized
 
 
-async def _linger(connection: HttpConnection) -> None:
+async def _linger(connection: HttpExchange) -> None:
     """Wait a moment for the end of a stream that has said everything, to keep its connection."""
     try:
         async with asyncio.timeout(_LINGER):
             while await connection.chunk():
                 pass
-    except (TimeoutError, WireError):
+    except (TimeoutError, ExchangeFailed):
         pass

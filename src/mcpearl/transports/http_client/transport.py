@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from mcpearl.net.http_client.exchange import HttpConnection, WireError
-from mcpearl.net.http_client.pool import HttpWire, tls_context
+from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
+from mcpearl.net.http_client.pool import ConnectionPool, tls_context
 from mcpearl.net.sse import EventReader
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.errors import (
@@ -34,8 +34,8 @@ from mcpearl.transports.http_client.authorizer import Authorizer
 from mcpearl.transports.http_client.endpoint import (
     JSON,
     REDIRECTS,
-    HttpLink,
     Oversized,
+    RemoteEndpoint,
     SessionEnded,
     is_stream,
     kind_of,
@@ -91,18 +91,18 @@ class HttpTransport:
     ) -> None:
         self._max_message = limits.max_message
         context = tls_context(tls, http2) if url.startswith("https:") else None
-        wire = HttpWire(
+        wire = ConnectionPool(
             url, tls=context, proxy=proxy, connect_timeout=connect_timeout, http2=http2 is True
         )
-        self._link = HttpLink(url, wire, headers, authorizer)
+        self._link = RemoteEndpoint(url, wire, headers, authorizer)
         self._connect_timeout = connect_timeout
         self._streams = EventStreams(self._link, limits.max_message, reconnect_delay, self._hand_on)
         self._receiver: Receiver | None = None
         self._tools = ToolHeaders()
         self._modern = False  # whether the last request was
         self._starting: RequestId | None = None  # `initialize`, whose answer names the version
-        self._exchanges: dict[RequestId, _Exchange] = {}  # requests that are not answered yet
-        self._unsent: set[_Exchange] = set()  # of these, those notifications wait for
+        self._exchanges: dict[RequestId, PostExchange] = {}  # requests that are not answered yet
+        self._unsent: set[PostExchange] = set()  # of these, those notifications wait for
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
         self._last_notice: asyncio.Task[None] | None = None
@@ -119,7 +119,7 @@ class HttpTransport:
         """Connect, to know that somebody is there; the connection is kept for the first message."""
         try:
             await self._link.wire.reach()
-        except WireError as error:
+        except ExchangeFailed as error:
             raise ConnectionLost(error.reason) from None
         self._receiver = receiver
 
@@ -142,13 +142,13 @@ class HttpTransport:
             return
         if cancelled is not None and exchange is None and self._modern:
             return
-        self._begin(_Exchange(outgoing, message, exchange))
+        self._begin(PostExchange(outgoing, message, exchange))
 
     @property
     def _is_over(self) -> bool:
         return self._closing or self._finished
 
-    def _begin(self, exchange: "_Exchange") -> None:
+    def _begin(self, exchange: "PostExchange") -> None:
         outgoing = exchange.outgoing
         if outgoing.is_request:
             assert outgoing.id is not UNSET
@@ -181,7 +181,7 @@ class HttpTransport:
     def flush(self) -> None:
         """Nothing waits here."""
 
-    async def _request(self, exchange: "_Exchange", id: RequestId) -> None:
+    async def _request(self, exchange: "PostExchange", id: RequestId) -> None:
         """See one request to its end, whatever it is."""
         try:
             if self._opening is not None and not self._opening.done():
@@ -198,7 +198,7 @@ class HttpTransport:
             self._retire(error)
         except Oversized as error:
             self._fail(id, LimitReached(f"{error.reason}: see `Limits.max_message`"))
-        except WireError as error:
+        except ExchangeFailed as error:
             self._fail(id, ConnectionLost(error.reason, maybe_executed=error.sent))
         except AuthorizationFailed as error:
             self._fail(id, error)
@@ -206,7 +206,7 @@ class HttpTransport:
             logger.exception("the exchange of %s failed", exchange.name)
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
 
-    def _over(self, exchange: "_Exchange") -> None:
+    def _over(self, exchange: "PostExchange") -> None:
         """Forget a request, also one that was given up before it began."""
         self._make_way(exchange)
         id = exchange.outgoing.id
@@ -215,9 +215,9 @@ class HttpTransport:
 
     async def _notify(
         self,
-        exchange: "_Exchange",
+        exchange: "PostExchange",
         before: asyncio.Task[None] | None,
-        unsent: "list[_Exchange]",
+        unsent: "list[PostExchange]",
     ) -> None:
         """Send a notification after the one before it and after the requests before it."""
         if before is not None and not before.done():
@@ -230,30 +230,30 @@ class HttpTransport:
         elif exchange.starts_session and self._link.endpoint is None and not self._is_over:
             self._spawn(self._stand())
 
-    async def _deliver(self, exchange: "_Exchange") -> None:
+    async def _deliver(self, exchange: "PostExchange") -> None:
         """Send what gets no answer."""
         try:
             async with asyncio.timeout(_NOTICE_TIMEOUT) as exchange.limit:
                 await self._post(exchange)
         except SessionEnded as error:
             self._retire(error)
-        except (WireError, TimeoutError, AuthorizationFailed) as error:
+        except (ExchangeFailed, TimeoutError, AuthorizationFailed) as error:
             self._undelivered(exchange, _reason(error))
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
             self._undelivered(exchange, str(error))
 
-    def _undelivered(self, exchange: "_Exchange", reason: str) -> None:
+    def _undelivered(self, exchange: "PostExchange", reason: str) -> None:
         if exchange.starts_session:  # without it the server will take nothing else
             self._lose(ConnectionLost(f"the session could not be opened: {reason}"))
         else:
             logger.warning("%s was not delivered: %s", exchange.name, reason)
 
-    def _sent(self, exchange: "_Exchange") -> None:
+    def _sent(self, exchange: "PostExchange") -> None:
         exchange.has_left = True
         self._make_way(exchange)
 
-    def _held(self, exchange: "_Exchange", holding: bool) -> None:
+    def _held(self, exchange: "PostExchange", holding: bool) -> None:
         """Stop the clock of a message that waits for authorization: nobody works on it."""
         exchange.has_left = False
         if exchange.limit is not None:
@@ -263,14 +263,14 @@ class HttpTransport:
         if held is not None and exchange.outgoing.is_request and not self._finished:
             held(exchange.outgoing.id, holding)
 
-    def _make_way(self, exchange: "_Exchange") -> None:
+    def _make_way(self, exchange: "PostExchange") -> None:
         """Let later notifications pass: the request has left, never will, or waits for its turn."""
         self._unsent.discard(exchange)
         exchange.make_way()
 
     # One exchange
 
-    async def _post(self, exchange: "_Exchange") -> None:
+    async def _post(self, exchange: "PostExchange") -> None:
         connection = await self._link.post(
             exchange.message,
             exchange.outgoing.headers(self._tools),
@@ -283,7 +283,7 @@ class HttpTransport:
         finally:
             connection.release()
 
-    async def _answered(self, exchange: "_Exchange", connection: HttpConnection) -> None:
+    async def _answered(self, exchange: "PostExchange", connection: HttpExchange) -> None:
         """Turn the answer of the server into messages."""
         status = connection.status
         id = exchange.outgoing.id if exchange.outgoing.is_request else UNSET
@@ -303,12 +303,12 @@ class HttpTransport:
         else:
             await self._refused(exchange, id, connection)
 
-    def _learn_session(self, connection: HttpConnection) -> None:
+    def _learn_session(self, connection: HttpExchange) -> None:
         session = connection.headers.get(SESSION_ID.lower(), "")
         if session and all("!" <= character <= "~" for character in session):
             self._link.session = session
 
-    async def _read_json(self, id: RequestId, connection: HttpConnection) -> None:
+    async def _read_json(self, id: RequestId, connection: HttpExchange) -> None:
         body = await self._body(connection)
         if body[:1] != b"[" and not answers(body, id):
             problem = f"the server answered with what is no answer to the request{shown(body)}"
@@ -316,7 +316,7 @@ class HttpTransport:
         await self._hand_on([body])
 
     async def _refused(
-        self, exchange: "_Exchange", id: RequestId, connection: HttpConnection
+        self, exchange: "PostExchange", id: RequestId, connection: HttpExchange
     ) -> None:
         status, headers = connection.status, connection.headers
         body = await self._body(connection)
@@ -329,7 +329,7 @@ class HttpTransport:
         problem = _problem(status, headers) + shown(body)
         await self._hand_on([error or http_failure(id, status, problem, headers)])
 
-    async def _body(self, connection: HttpConnection) -> bytes:
+    async def _body(self, connection: HttpExchange) -> bytes:
         """Read a whole body, within the bound."""
         parts: list[bytes] = []
         size = 0
@@ -372,14 +372,14 @@ class HttpTransport:
         try:
             async with asyncio.timeout(self._connect_timeout):
                 endpoint, connection, reader = await self._streams.open_old()
-        except (WireError, TimeoutError) as error:
+        except (ExchangeFailed, TimeoutError) as error:
             logger.debug("the server does not speak HTTP+SSE either: %s", _reason(error))
             return False
         self._link.endpoint = endpoint
         self._spawn(self._follow(connection, reader))
         return True
 
-    async def _follow(self, connection: HttpConnection, reader: EventReader) -> None:
+    async def _follow(self, connection: HttpExchange, reader: EventReader) -> None:
         """Read the one stream of HTTP+SSE. When it ends, so has the connection."""
         reason = await self._streams.follow(connection, reader)
         self._lose(ConnectionLost(reason, maybe_executed=True))
@@ -462,11 +462,11 @@ class HttpTransport:
         try:
             async with asyncio.timeout(_FAREWELL):
                 await self._link.delete()
-        except (WireError, TimeoutError) as error:
+        except (ExchangeFailed, TimeoutError) as error:
             logger.debug("the session was not ended: %s", _reason(error))
 
 
-class _Exchange:
+class PostExchange:
     """One message on its way, and the request it gives up, if it is that kind of message."""
 
     __slots__ = (
@@ -481,7 +481,7 @@ class _Exchange:
         "task",
     )
 
-    def __init__(self, outgoing: Outgoing, message: bytes, gives_up: "_Exchange | None") -> None:
+    def __init__(self, outgoing: Outgoing, message: bytes, gives_up: "PostExchange | None") -> None:
         self.outgoing = outgoing
         self.message = message
         self.gives_up = gives_up

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
-from mcpearl.net.http_server.request import JSON, AsgiRequest, Receive, Request, Send
+from mcpearl.net.http_server.request import JSON, AsgiRequest, Receive, Request, Scope, Send
+from mcpearl.net.http_server.timeouts import STALLED
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
@@ -20,15 +21,14 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
-from mcpearl.runtime.late import Lingering
+from mcpearl.runtime.late import LateWatch
 from mcpearl.transports.http_server import sse_2024 as old_transport
-from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, Scope, busy
+from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, busy
 from mcpearl.transports.http_server.header_check import is_modern, mismatch_of
-from mcpearl.transports.http_server.origin import Place
-from mcpearl.transports.http_server.post import Conversation, Exchange, Terms
+from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.post import Conversation, PostOutlet, Terms
 from mcpearl.transports.http_server.responses import (
     EVENTS,
-    STALLED,
     Pace,
     check_accept,
     check_type,
@@ -40,7 +40,7 @@ from mcpearl.transports.http_server.responses import (
 from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
 from mcpearl.transports.http_server.sse_2024 import HttpSse
 from mcpearl.transports.http_server.status import legacy_status, modern_status
-from mcpearl.transports.null import Nowhere
+from mcpearl.transports.null import NullTransport
 from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
@@ -62,7 +62,7 @@ class SoloConversation(Conversation, Protocol):
     """The server's side of all clients that have no session."""
 
     def receive_from(
-        self, principal: Any, message: bytes | Envelope, outlet: Exchange
+        self, principal: Any, message: bytes | Envelope, outlet: PostOutlet
     ) -> list[Call]:
         """Take one message of whoever this is; give the calls to be run."""
         ...
@@ -125,7 +125,7 @@ class Endpoint:
     ) -> None:
         limits = host.limits
         self._host = host
-        self._place = Place(path, allowed_hosts, allowed_origins)
+        self._place = Location(path, allowed_hosts, allowed_origins)
         self._stateless = stateless
         prefix = "" if siblings is None else siblings.prefix
         self._siblings = siblings
@@ -138,13 +138,13 @@ class Endpoint:
             limits.max_outgoing,
             keep_alive,
             Pace(keep_alive, stall_timeout),
-            Lingering(_WATCH_AFTER),
+            LateWatch(_WATCH_AFTER),
         )
         self._sse = None
         if http_sse:
             self._sse = HttpSse(host, self._terms, max_sessions, idle_timeout, prefix)
         self._sse_places = {
-            path: Place(path, allowed_hosts, allowed_origins) for path in old_transport.PATHS
+            path: Location(path, allowed_hosts, allowed_origins) for path in old_transport.PATHS
         }
         self._gate = gate
         self._lifespan = lifespan
@@ -225,7 +225,7 @@ class Endpoint:
 
     async def _pass_on(self, owner: int, request: Request) -> None:
         assert self._siblings is not None
-        with Exchange(self._terms, request) as exchange:
+        with PostOutlet(self._terms, request) as exchange:
             body = await exchange.read_body()
         request.extra = ()  # the owner says the same
         with self._as_stream() if request.method == "GET" else nullcontext():
@@ -237,7 +237,7 @@ class Endpoint:
         headers = request.headers
         check_type(headers)
         check_accept(headers, JSON, EVENTS)
-        with Exchange(self._terms, request) as exchange:
+        with PostOutlet(self._terms, request) as exchange:
             body = await exchange.read_body()
             message = _decode(body)
             if message is not None and self._gate is not None:
@@ -257,7 +257,7 @@ class Endpoint:
 
     async def _serve_alone(
         self,
-        exchange: Exchange,
+        exchange: PostOutlet,
         message: Envelope | bytes,
         headers: dict[bytes, bytes],
         principal: Any,
@@ -296,14 +296,14 @@ class Endpoint:
 
     async def _serve_stateless(
         self,
-        exchange: Exchange,
+        exchange: PostOutlet,
         message: Envelope | bytes,
         headers: dict[bytes, bytes],
         principal: Any,
     ) -> None:
         """Serve a legacy request without keeping a session."""
         version = _legacy_version(headers)
-        conversation = self._host.converse(Nowhere(), principal)
+        conversation = self._host.converse(NullTransport(), principal)
         try:
             if not _initializes(message):
                 conversation.speak(version.name)
@@ -314,7 +314,7 @@ class Endpoint:
 
     async def _serve_session(
         self,
-        exchange: Exchange,
+        exchange: PostOutlet,
         message: Envelope | bytes,
         headers: dict[bytes, bytes],
         principal: Any,
@@ -403,7 +403,7 @@ class Endpoint:
                 with self._as_stream():
                     await self._sse.get(request, principal)
             case "POST", old_transport.MESSAGES:
-                with Exchange(self._terms, request) as exchange:
+                with PostOutlet(self._terms, request) as exchange:
                     await self._sse.post(request, principal, exchange)
             case method, path:
                 raise Refused(405, f"{method} is not a method of {path}", headers=_ALLOW)

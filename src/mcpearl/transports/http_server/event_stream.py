@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 
 from mcpearl.net.sse import format_event, format_retry
-from mcpearl.runtime.late import Lingering
+from mcpearl.runtime.late import LateWatch
 
 MAX_KEPT = 1000
 MUCH = 1024 * 1024  # bytes that wait, from which on it is better to wait as well
@@ -19,7 +19,7 @@ MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless one event has
 MAX_HISTORY = 1024 * 1024  # bytes kept of what was read already, for a reader that comes back
 
 
-class Stream:
+class EventStream:
     """Events of one stream. `id` is its name in event ids; without one it cannot be resumed."""
 
     __slots__ = (
@@ -146,14 +146,14 @@ class Stream:
         """How many bytes it keeps."""
         return self._bytes
 
-    def reader(self, after: int) -> "Reader":
+    def reader(self, after: int) -> "StreamReader":
         """Read from behind an event number; whoever read before is sent away."""
         if self._reader:
             self._retry = None  # back again; the first reader may have to leave at once
         self._reader += 1
         self.read = True
         self.wake()
-        return Reader(self, self._reader, after)
+        return StreamReader(self, self._reader, after)
 
     def unread_from(self) -> int:
         """Where a new reader of a standing stream begins: with what nobody has read."""
@@ -166,12 +166,12 @@ class Stream:
         return not self._events or self._events[0][0] <= after + 1
 
 
-class Reader:
+class StreamReader:
     """One response's way through a stream."""
 
     __slots__ = ("_number", "_position", "is_left_behind", "stream")
 
-    def __init__(self, stream: Stream, number: int, after: int) -> None:
+    def __init__(self, stream: EventStream, number: int, after: int) -> None:
         self.stream = stream
         self.is_left_behind = False  # something it had not taken yet was dropped
         self._number = number
@@ -235,7 +235,7 @@ class Reader:
     def _awake(self) -> bool:
         return self.has_news or self.finished
 
-    async def wait(self, silence: Lingering) -> bool:
+    async def wait(self, silence: LateWatch) -> bool:
         """Wait for news; False when there are none for too long a silence."""
         stream = self.stream
         if self._awake():

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
+from mcpearl.net.http_server.request import Headers, Scope
 from mcpearl.protocol.errors import McpError
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
-Scope = dict[str, Any]
-Headers = tuple[tuple[bytes, bytes], ...]
 WELL_KNOWN = "/.well-known/"
 """Where documents are that everybody may read."""
 

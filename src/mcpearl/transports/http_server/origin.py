@@ -18,7 +18,7 @@ def hosts_of(host: str) -> frozenset[str] | None:
     return LOCAL_HOSTS if host in ("127.0.0.1", "localhost", "::1") else None
 
 
-class Place:
+class Location:
     """A path, the hosts it is served on, and the origins whose pages may come."""
 
     def __init__(

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
-from mcpearl.net.http_server.request import Receive, Request
+from mcpearl.net.http_server.request import Headers, Receive, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
-from mcpearl.runtime.late import Lingering
-from mcpearl.transports.http_server.event_stream import Reader, Stream
-from mcpearl.transports.http_server.gate import Headers, Refused
+from mcpearl.runtime.late import LateWatch
+from mcpearl.transports.http_server.event_stream import EventStream, StreamReader
+from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.responses import Pace, disconnected, respond_stream
 
 logger = logging.getLogger("mcpearl.http")
@@ -26,7 +26,7 @@ _CLOSE = ((b"connection", b"close"),)
 class Conversation(Protocol):
     """What is needed of the server's side of a client."""
 
-    def receive(self, message: bytes | Envelope, outlet: "Exchange") -> list[Call]:
+    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
         """Take one message, which may be decoded already; give the calls to be run."""
         ...
 
@@ -59,10 +59,10 @@ class Terms(NamedTuple):
     max_outgoing: int  # bytes that may wait in a stream
     keep_alive: float  # seconds of silence before a sign of life
     pace: Pace
-    lingering: Lingering  # the POSTs under way
+    lingering: LateWatch  # the POSTs under way
 
 
-class Exchange:
+class PostOutlet:
     """A request on its way. It is the `Outlet` of its answer."""
 
     # Most requests are answered at once; what others need has its value here.
@@ -70,7 +70,7 @@ class Exchange:
     refused = False
     headers: Headers = ()
     """What the response has beside the usual."""
-    stream: Stream | None = None
+    stream: EventStream | None = None
     _late = False
     _expired = False  # the body took too long
     _task: "asyncio.Task[Any] | None" = None  # that waits for the body
@@ -78,7 +78,7 @@ class Exchange:
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
     _conversation: Conversation | None = None  # in which calls are run
     _calls: Sequence[Call] = ()
-    _new_stream: Callable[[], Stream] | None = None  # of a session: it can be resumed
+    _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
     _primes = False  # a stream begins with an empty event, as its client knows
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
@@ -88,7 +88,7 @@ class Exchange:
         self._terms = terms
         self._request = request
 
-    def __enter__(self) -> "Exchange":
+    def __enter__(self) -> "PostOutlet":
         if self._request.in_place:
             self._request.exchange = self  # whoever serves it will see whether it lingers
         else:
@@ -106,7 +106,7 @@ class Exchange:
         self._lingers = True
         self._terms.lingering.add(self)
 
-    def belong(self, new_stream: Callable[[], Stream], primes: bool) -> None:
+    def belong(self, new_stream: Callable[[], EventStream], primes: bool) -> None:
         """Belong to a session: a call goes on when its client leaves, and so may its stream."""
         self._new_stream = new_stream
         self._primes = primes
@@ -153,7 +153,7 @@ class Exchange:
     # The answer
 
     async def serve(
-        self, conversation: Conversation, calls: list[Call], status: "Callable[[Exchange], int]"
+        self, conversation: Conversation, calls: list[Call], status: "Callable[[PostOutlet], int]"
     ) -> None:
         """Run what the request asks for, and give the response."""
         if calls:
@@ -270,7 +270,7 @@ class Exchange:
             return False
         if self.stream is None:
             make = self._new_stream
-            self.stream = Stream(None, self._terms.max_outgoing) if make is None else make()
+            self.stream = EventStream(None, self._terms.max_outgoing) if make is None else make()
             if self._primes:
                 self.stream.prime()
             # The reader from now on: a stream that has none may be dropped to make room.
@@ -278,7 +278,7 @@ class Exchange:
             self._writer = asyncio.get_running_loop().create_task(writing)
         return True
 
-    async def _write(self, reader: Reader) -> None:
+    async def _write(self, reader: StreamReader) -> None:
         gone = self._follow_client()
         await respond_stream(self._request, reader, gone, self._terms.pace, self.headers)
 

@@ -5,16 +5,16 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from mcpearl.net.http_server.request import JSON, Receive, Request, Send
+from mcpearl.net.http_server.request import JSON, Headers, Receive, Request, Send
+from mcpearl.net.http_server.timeouts import STALLED
 from mcpearl.net.sse import KEEP_ALIVE
-from mcpearl.runtime.late import Lingering
-from mcpearl.transports.http_server.event_stream import Reader
-from mcpearl.transports.http_server.gate import Headers, Refused
+from mcpearl.runtime.late import LateWatch
+from mcpearl.transports.http_server.event_stream import StreamReader
+from mcpearl.transports.http_server.gate import Refused
 
 logger = logging.getLogger("mcpearl.http")
 
 EVENTS = b"text/event-stream"
-STALLED = 60.0  # seconds a client may take nothing of its stream
 _STREAM_HEADERS = (
     (b"content-type", EVENTS),
     (b"cache-control", b"no-cache, no-transform"),
@@ -55,8 +55,8 @@ class Pace:
 
     def __init__(self, keep_alive: float, stall_timeout: float = STALLED) -> None:
         # Who lingers is told after one to two ticks.
-        self.silence = Lingering(keep_alive / 2)
-        self.stalls = Lingering(stall_timeout / 2)
+        self.silence = LateWatch(keep_alive / 2)
+        self.stalls = LateWatch(stall_timeout / 2)
 
     def stop(self) -> None:
         """Stop both."""
@@ -66,7 +66,7 @@ class Pace:
 
 async def respond_stream(
     request: Request,
-    reader: Reader,
+    reader: StreamReader,
     gone: "asyncio.Future[None]",
     pace: Pace,
     extra: Headers = (),
@@ -101,7 +101,7 @@ class _Parts:
 
     __slots__ = ("_send", "_stalls", "_task", "stalled")
 
-    def __init__(self, send: Send, stalls: Lingering) -> None:
+    def __init__(self, send: Send, stalls: LateWatch) -> None:
         self._send = send
         self._stalls = stalls
         self._task = asyncio.current_task()

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_server.event_stream import Stream
+from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.transport import Receiver
 
@@ -48,8 +48,8 @@ class HttpSession:
         self._next = 1
         self._open = 0  # requests that are being answered
         self._receiver: Receiver | None = None
-        self._standing: Stream | None = None
-        self._streams: OrderedDict[str, Stream] | None = None  # of POSTs, by name
+        self._standing: EventStream | None = None
+        self._streams: OrderedDict[str, EventStream] | None = None  # of POSTs, by name
 
     def attach(self, receiver: Receiver) -> None:
         """Take whoever receives the messages of this session."""
@@ -74,14 +74,14 @@ class HttpSession:
         self._open -= 1
         self.used = monotonic()
 
-    def new_stream(self) -> Stream:
+    def new_stream(self) -> EventStream:
         """Make the stream of a POST, which can be resumed."""
-        stream = Stream(f"{self._next}", self._limit)
+        stream = EventStream(f"{self._next}", self._limit)
         self._next += 1
         self._keep(stream)
         return stream
 
-    def _keep(self, stream: Stream) -> None:
+    def _keep(self, stream: EventStream) -> None:
         assert stream.id is not None
         if self._streams is None:
             self._streams = OrderedDict()
@@ -96,30 +96,30 @@ class HttpSession:
             size -= oldest.size
             oldest.end()
 
-    def standing(self) -> Stream:
+    def standing(self) -> EventStream:
         """The stream for what belongs to no request."""
         if self._standing is None:
-            self._standing = Stream(STANDING, self._limit)
+            self._standing = EventStream(STANDING, self._limit)
         return self._standing
 
-    def another_standing(self) -> Stream:
+    def another_standing(self) -> EventStream:
         """The stream of one more GET. Several may be open; each message goes on one of them."""
         first = self.standing()
         if not first.read:
             return first
         if sum(stream.read for stream in self._beside()) >= MAX_BESIDE:
             raise busy("Too many streams of this session are open", 1)
-        stream = Stream(f"{STANDING}{self._next}", self._limit)
+        stream = EventStream(f"{STANDING}{self._next}", self._limit)
         self._next += 1
         self._keep(stream)
         return stream
 
-    def _beside(self) -> list[Stream]:
+    def _beside(self) -> list[EventStream]:
         """The streams of further GETs."""
-        kept: dict[str, Stream] = self._streams or {}
+        kept: dict[str, EventStream] = self._streams or {}
         return [stream for name, stream in kept.items() if name.startswith(STANDING)]
 
-    def find(self, event_id: str) -> tuple[Stream, int] | None:
+    def find(self, event_id: str) -> tuple[EventStream, int] | None:
         """Find the stream and position an event id names; None when it is not one of this session."""
         name, _, number = event_id.rpartition(".")
         kept = self._streams
@@ -133,7 +133,7 @@ class HttpSession:
         """Whether one of its requests is being answered."""
         return bool(self._open) or any(stream.read for stream in self._all_streams())
 
-    def _all_streams(self) -> list[Stream]:
+    def _all_streams(self) -> list[EventStream]:
         posts = self._streams.values() if self._streams else ()
         return [*posts] if self._standing is None else [self._standing, *posts]
 

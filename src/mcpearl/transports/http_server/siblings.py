@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mcpearl.net.http_client.exchange import HttpConnection, WireError
+from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
-from mcpearl.net.http_client.pool import HttpWire
-from mcpearl.net.http_server.request import Request, Serving
+from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_server.request import Request, Scope, Serving
 from mcpearl.net.tls import tls_extension
-from mcpearl.transports.http_server.gate import Scope, busy
+from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.http_server.responses import EVENTS, disconnected
 
 _HOP_BY_HOP = frozenset(
@@ -29,7 +29,7 @@ _ARRIVAL = b"mcpearl-arrival"
 _PASSED_ON = "mcpearl.passed_on"
 
 
-class _Arrival(Struct, frozen=True):
+class _PassedOn(Struct, frozen=True):
     """How a request came to the process that passes it on."""
 
     scheme: str
@@ -45,7 +45,7 @@ class Siblings:
     def __init__(self, number: int, paths: list[Path]) -> None:
         self.number = number
         self.paths = paths
-        self._wires: dict[int, HttpWire] = {}
+        self._wires: dict[int, ConnectionPool] = {}
 
     @property
     def prefix(self) -> str:
@@ -77,7 +77,7 @@ class Siblings:
             wire = self._wires[owner] = _SocketWire(self.paths[owner])
         try:
             connection = await wire.acquire()
-        except WireError as error:
+        except ExchangeFailed as error:
             raise busy(f"The process that has this session: {error.reason}", 1) from None
         connection.send(scope["method"], target, headers, body)
         copying = asyncio.ensure_future(_copy(connection, request))
@@ -86,7 +86,7 @@ class Siblings:
             await asyncio.wait((copying, gone), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
                 copying.result()
-        except WireError as error:
+        except ExchangeFailed as error:
             raise busy(f"The process that has this session: {error.reason}", 1) from None
         finally:
             gone.cancel()
@@ -99,7 +99,7 @@ class Siblings:
             wire.close()
 
 
-async def _copy(connection: HttpConnection, request: Request) -> None:
+async def _copy(connection: HttpExchange, request: Request) -> None:
     await connection.answered()
     send = request.send
     headers = [
@@ -114,7 +114,7 @@ async def _copy(connection: HttpConnection, request: Request) -> None:
     try:
         while chunk := await connection.chunk():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    except WireError:
+    except ExchangeFailed:
         return  # the rest is lost; a response that stays incomplete says so
     await send({"type": "http.response.body", "body": b""})
 
@@ -124,7 +124,7 @@ def _told(request: Request) -> str:
     scope = request.scope
     shown = (scope.get("extensions") or {}).get("tls") or {}
     chain = shown.get("client_cert_chain")
-    arrival = _Arrival(
+    arrival = _PassedOn(
         scope.get("scheme", "http"),
         request.headers.get(b"host", b"").decode("latin-1"),
         scope.get("client"),
@@ -143,11 +143,11 @@ class Door:
         """Answer a request that was passed on."""
         told = request.headers.pop(_ARRIVAL, None)
         if told is not None:
-            _as_it_came(request, msgspec.json.decode(b64decode(told), type=_Arrival))
+            _as_it_came(request, msgspec.json.decode(b64decode(told), type=_PassedOn))
         await self._endpoint.serve(request)
 
 
-def _as_it_came(request: Request, arrival: _Arrival) -> None:
+def _as_it_came(request: Request, arrival: _PassedOn) -> None:
     request.headers[b"host"] = arrival.host.encode("latin-1")
     extensions: dict[str, Any] = {_PASSED_ON: {}}
     if arrival.certificate is not None:
@@ -165,7 +165,7 @@ def was_passed_on(scope: Scope) -> bool:
     return _PASSED_ON in (scope.get("extensions") or ())
 
 
-class _SocketWire(HttpWire):
+class _SocketWire(ConnectionPool):
     """The way to a process at a Unix socket."""
 
     def __init__(self, path: Path) -> None:

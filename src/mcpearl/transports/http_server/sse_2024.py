@@ -7,12 +7,12 @@ the stream. When the stream ends, so does the session.
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from mcpearl.net.http_server.request import Request
+from mcpearl.net.http_server.request import Request, Scope
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_server.event_stream import Stream
-from mcpearl.transports.http_server.gate import Refused, Scope, busy
-from mcpearl.transports.http_server.post import Exchange, Terms
+from mcpearl.transports.http_server.event_stream import EventStream
+from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import (
     EVENTS,
     check_accept,
@@ -37,7 +37,7 @@ def session_of(scope: Scope) -> str:
     return query.get("session_id", [""])[0]
 
 
-class Host(Protocol):
+class SseHost(Protocol):
     """What is needed of the server."""
 
     limits: Limits
@@ -60,10 +60,10 @@ class SseSession(HttpSession):
         super().__init__(id, limits, principal, now)
         self.full = False  # has as much in hand as it takes
 
-    def standing(self) -> Stream:
+    def standing(self) -> EventStream:
         """The stream for everything."""
         if self._standing is None:
-            self._standing = Stream(None, self._limit)
+            self._standing = EventStream(None, self._limit)
         return self._standing
 
     def pause(self) -> None:
@@ -79,7 +79,7 @@ class HttpSse:
     """The two paths of the old transport, beside an endpoint of the new one."""
 
     def __init__(
-        self, host: Host, terms: Terms, max_sessions: int, idle_timeout: float, prefix: str
+        self, host: SseHost, terms: Terms, max_sessions: int, idle_timeout: float, prefix: str
     ) -> None:
         self._host = host
         self._terms = terms
@@ -105,7 +105,7 @@ class HttpSse:
         finally:
             self._sessions.remove(session)
 
-    async def post(self, request: Request, principal: Any, exchange: Exchange) -> None:
+    async def post(self, request: Request, principal: Any, exchange: PostOutlet) -> None:
         """Take one message; what there is to say to it goes on the stream."""
         check_type(request.headers)
         session = self._sessions.find(session_of(request.scope), principal)

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from mcpearl.transports.http_server.post import Exchange
+from mcpearl.transports.http_server.post import PostOutlet
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 
@@ -18,7 +18,7 @@ class _Code(Struct):
 _read_code = msgspec.json.Decoder(_Code).decode
 
 
-def modern_status(exchange: Exchange) -> int:
+def modern_status(exchange: PostOutlet) -> int:
     """The status of a plain answer: errors of the request itself are the request's errors."""
     answer = exchange.answer or b""
     if not exchange.refused and answer.find(b'"error":', 0, 256) < 0:
@@ -36,7 +36,7 @@ def modern_status(exchange: Exchange) -> int:
     return 200
 
 
-def legacy_status(exchange: Exchange) -> int:
+def legacy_status(exchange: PostOutlet) -> int:
     """Legacy answers are 200 whatever they say, except to what was no message at all."""
     answer = exchange.answer or b""
     return 400 if exchange.refused and answer.startswith(b'{"jsonrpc":"2.0","id":null') else 200

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from mcpearl.net.http_server.request import gathered
+from mcpearl.net.http_server.request import Scope, gathered
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_server.gate import Gate, Refused, Scope
-from mcpearl.transports.http_server.origin import Place
+from mcpearl.transports.http_server.gate import Gate, Refused
+from mcpearl.transports.http_server.origin import Location
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -162,7 +162,7 @@ class AsgiWebSockets:
 
     def __init__(
         self,
-        place: Place,
+        place: Location,
         converse: Callable[[AsgiWebSocket, Any], Served],
         limits: Limits,
         gate: Gate | None = None,

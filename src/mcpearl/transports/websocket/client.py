@@ -16,7 +16,7 @@ from mcpearl.transports.http_client.authorizer import Authorizer, check_given, l
 from mcpearl.transports.socket import SocketClient
 from mcpearl.transports.transport import Receiver
 from mcpearl.transports.websocket.frames import Beat, MessageFramer, WebSocketStream
-from mcpearl.transports.websocket.handshake import Handshake
+from mcpearl.transports.websocket.handshake import WebSocketHandshake
 
 
 class WebSocketClient(WebSocketStream, SocketClient):
@@ -63,7 +63,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
             self.begin_beat()
             self.take(self.framer.messages(frames))
 
-    async def _let_in(self, receiver: Receiver) -> Handshake:
+    async def _let_in(self, receiver: Receiver) -> WebSocketHandshake:
         """Shake hands, as often as there is something new to show; each time on a new socket."""
         if self._authorizer is None:
             return await self._shake([])
@@ -76,8 +76,8 @@ class WebSocketClient(WebSocketStream, SocketClient):
         url = self.url.replace("ws", "http", 1)  # the handshake is an HTTP request
         return await let_in(self._authorizer, "GET", url, self._shake, hold)
 
-    def _shake(self, shown: list[Header]) -> Awaitable[Handshake]:
-        handshake = Handshake(self._uri, self._max_message, self.url)
+    def _shake(self, shown: list[Header]) -> Awaitable[WebSocketHandshake]:
+        handshake = WebSocketHandshake(self._uri, self._max_message, self.url)
         return handshake.ask(self.address, self._given + shown)
 
     def part(self) -> None:

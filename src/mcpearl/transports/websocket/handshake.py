@@ -17,10 +17,11 @@ from websockets.uri import WebSocketURI
 from mcpearl.net.addresses import CONNECT_TIMEOUT, Address
 from mcpearl.net.http_client.exchange import Header, note
 from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.transports.stream import connect
 from mcpearl.transports.websocket.frames import DEFLATE, SUBPROTOCOL, logger
 
 
-class Handshake(asyncio.Protocol):
+class WebSocketHandshake(asyncio.Protocol):
     """One request for a WebSocket, and its answer."""
 
     def __init__(self, uri: WebSocketURI, max_message: int, name: str) -> None:
@@ -40,9 +41,9 @@ class Handshake(asyncio.Protocol):
         self._events: list[Any] = []  # the response, and what came with it
         self._lost: tuple[Exception | None] | None = None
 
-    async def ask(self, address: Address, headers: Sequence[Header]) -> "Handshake":
+    async def ask(self, address: Address, headers: Sequence[Header]) -> "WebSocketHandshake":
         """Connect, send the request and wait for its answer, whatever that says."""
-        await address.dial(self)
+        await connect(address, self)
         request = self.core.connect()
         for name, value in headers:
             if name in request.headers:

@@ -15,8 +15,8 @@ from websockets.server import ServerProtocol
 from mcpearl.net.http_server.request import gathered
 from mcpearl.net.tls import extensions_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
-from mcpearl.transports.http_server.origin import Place
-from mcpearl.transports.socket import Reception, SocketServer
+from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.socket import Acceptor, SocketServer
 from mcpearl.transports.websocket.frames import (
     DEFLATE,
     SUBPROTOCOL,
@@ -41,7 +41,11 @@ class WebSocketServer(WebSocketStream, SocketServer):
     core: ServerProtocol
 
     def __init__(
-        self, reception: Reception, place: Place, gate: Gate | None = None, beat: Beat | None = None
+        self,
+        reception: Acceptor,
+        place: Location,
+        gate: Gate | None = None,
+        beat: Beat | None = None,
     ) -> None:
         self.beat = beat or Beat()
         self._place = place
@@ -215,7 +219,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
 
 def acceptor(
-    reception: Reception, place: Place, gate: Gate | None, beat: Beat
+    reception: Acceptor, place: Location, gate: Gate | None, beat: Beat
 ) -> Callable[..., WebSocketServer]:
     """Give what makes the server's side of each client; uvicorn's arguments are of no interest."""
     return lambda **_: WebSocketServer(reception, place, gate, beat)

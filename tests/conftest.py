@@ -1,9 +1,11 @@
 """What all tests share."""
 
+import asyncio
 import datetime
 import ipaddress
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -53,3 +55,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     return file
+
+
+Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
+
+
+def pytest_asyncio_loop_factories(config: Any, item: Any) -> Loops:
+    """Run the tests of a file on asyncio's loop, or on those its `LOOPS` names."""
+    return getattr(item.module, "LOOPS", {"asyncio": asyncio.new_event_loop})

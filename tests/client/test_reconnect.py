@@ -74,7 +74,7 @@ class Ledger:
 
     async def cut(self) -> None:
         """Lose every client."""
-        for connection in list(self.app.connections):
+        for connection in list(self.app.core.roster):
             await connection.transport.close()
 
 
@@ -313,7 +313,7 @@ async def test_reading_is_repeated() -> None:
         nonlocal peer_cuts
         peer_cuts += 1
         if peer_cuts < 4:
-            for connection in list(app.connections):
+            for connection in list(app.core.roster):
                 await connection.transport.close()
         return "1"
 
@@ -345,7 +345,7 @@ async def test_subscriptions_come_back(protocol: str) -> None:
                 ledger.app.notify_resource_updated(uri)
             await eventually(lambda turn=turn: len(heard) == turn + 1)
     assert heard == ["x://one"] * 3
-    assert ledger.app.subscriptions.counts()["uris"] == 0
+    assert ledger.app.core.subscriptions.counts()["uris"] == 0
 
 
 async def test_a_stream_goes_on() -> None:

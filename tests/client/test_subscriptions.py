@@ -144,7 +144,7 @@ async def test_a_stream_of_changes() -> None:
         UPDATED,
         "notifications/tools/list_changed",
     ]
-    assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
+    assert app.core.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
 
 
 async def test_streams_side_by_side_hear_their_own() -> None:

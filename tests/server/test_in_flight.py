@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import mcpearl.server.connection
+import mcpearl.server.intake
 from mcpearl import Context, Limits, Server
 from mcpearl.server.connection import ServerConnection
 from tests.server.wire import ERAS, LEGACY, Wire, text_of, wire
@@ -41,7 +41,7 @@ class Gate:
 
     @property
     def connection(self) -> ServerConnection:
-        (connection,) = self.app.connections
+        (connection,) = self.app.core.roster
         return connection
 
 
@@ -158,7 +158,7 @@ async def test_past_the_hard_limit_calls_are_refused() -> None:
 async def test_calls_that_never_end_can_be_cancelled(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcpearl.server.connection, "STALL", 0.05)
+    monkeypatch.setattr(mcpearl.server.intake, "STALL", 0.05)
     gate = Gate()
     async with wire(gate.app, version) as client:
         ids = start(client, 4)
@@ -167,7 +167,7 @@ async def test_calls_that_never_end_can_be_cancelled(
         assert await client.silence() == []
         assert gate.running == 0
         await asyncio.sleep(0.1)
-        monkeypatch.setattr(mcpearl.server.connection, "STALL", 60)
+        monkeypatch.setattr(mcpearl.server.intake, "STALL", 60)
         again = start(client, 20)
         await settle()
         assert gate.running == 4, "the limit is the old one again"
@@ -193,7 +193,7 @@ async def test_a_client_that_neither_reads_nor_has_room_is_read_again_when_both_
         await settle()
         last = client.request("tools/list")
         await settle()
-        assert not connection._reading, "still not flowing"
+        assert not connection.attentive, "still not flowing"
         connection.writable(True)
         for id in [*ids, *more, last]:
             assert "result" in await client.answer_to(id)

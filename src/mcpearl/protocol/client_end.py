@@ -34,12 +34,10 @@ from mcpearl.types.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
 class ClientEnd(End):
     """One server, as the client sees it."""
 
-    notices = NOTICES_TO_CLIENT
-
     def __init__(
         self, info: Implementation, capabilities: ClientCapabilities, limits: Limits
     ) -> None:
-        super().__init__("client", limits)
+        super().__init__("client", limits, NOTICES_TO_CLIENT)
         self.info = info
         self.capabilities = capabilities
         self.version: Version = NEWEST_LEGACY
@@ -128,12 +126,13 @@ class ClientEnd(End):
                 "which this client did not declare",
                 {"method": method, "capability": needs},
             )
-        params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        raw = b"{}" if envelope.params is UNSET else envelope.params
+        params = route.decode(raw)
         if method == "elicitation/create":
             check_mode(self.capabilities, params.mode)
         assert self.caller is not None
         token = progress_token(params.meta)
-        return self._admit(Call(id, method, params, self.caller, token, batch))
+        return self._admit(Call(id, method, params, raw, self.caller, token, batch))
 
     # Answering
 

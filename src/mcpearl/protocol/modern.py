@@ -39,6 +39,8 @@ from mcpearl.types.logging import LoggingLevel
 LISTEN = "subscriptions/listen"
 COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"
+ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose handlers may ask the client, and which then run again with its answers."""
 RESULT_TYPES = frozenset({COMPLETE, INPUT_REQUIRED})
 
 _Identity = tuple[Any, Any, Any, Any]
@@ -128,8 +130,12 @@ class Stamp:
             for kind in (COMPLETE, INPUT_REQUIRED)
         }
 
+    def complete(self, body: bytes) -> bytes:
+        """Return an encoded result with `resultType` and the server's identity in front."""
+        return splice(self._members[COMPLETE], body)
+
     def encode(self, result: Result, version: Version) -> bytes:
-        """Give the bytes of a result in this version."""
+        """Return the bytes of a result in this version."""
         result = narrow(result, version.name)
         if isinstance(result, CacheableResult):
             result = _with_cache_hints(result)

@@ -1,8 +1,11 @@
 """What a server says of itself, the same to every client: who it is and what it can do."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, Route
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ServerCapabilities
@@ -12,7 +15,16 @@ from mcpearl.types.tasks import TASKS_EXTENSION
 class Offer:
     """A server's side of every negotiation. The server owns it and renews it when it changes."""
 
-    __slots__ = ("_paths", "capabilities", "info", "instructions", "legacy_versions", "versions")
+    __slots__ = (
+        "capabilities",
+        "info",
+        "instructions",
+        "legacy_versions",
+        "notices",
+        "paths",
+        "routes",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -21,6 +33,8 @@ class Offer:
         instructions: str | None = None,
         versions: tuple[str, ...] = SUPPORTED,
     ) -> None:
+        self.routes: Mapping[str, Route] = TO_SERVER
+        self.notices: Mapping[str, Route] = NOTICES_TO_SERVER
         self.info = info
         self.instructions = instructions
         self.versions = versions  # newest first
@@ -30,11 +44,24 @@ class Offer:
     def renew(self, capabilities: ServerCapabilities) -> None:
         """Offer these capabilities from now on."""
         self.capabilities = capabilities
-        self._paths = paths_of(capabilities)
+        self.paths = paths_of(capabilities)  # every capability, such as `resources.subscribe`
+
+    def extend(self, routes: Mapping[str, Route], notices: Mapping[str, Route]) -> None:
+        """Take methods and notifications that are not the specification's.
+
+        Raises `ValueError` for a method that the specification has.
+        """
+        taken = sorted({*routes} & {*TO_SERVER} | {*notices} & {*NOTICES_TO_SERVER})
+        if taken:
+            raise ValueError(
+                f"`{taken[0]}` is a method of the specification and cannot be replaced"
+            )
+        self.routes = {**TO_SERVER, **routes}
+        self.notices = {**NOTICES_TO_SERVER, **notices}
 
     def has(self, path: str) -> bool:
         """Whether a capability such as `resources.subscribe` is offered."""
-        return path in self._paths
+        return path in self.paths
 
 
 def _is_on(setting: object) -> bool:

@@ -18,7 +18,8 @@ class Version(Struct, frozen=True, kw_only=True):
     """One row of the table."""
 
     name: str
-    era: Era
+    modern: bool = False
+    """Requests carry their own context, and there is no session."""
     index: int
     """Position in time; later versions have larger ones."""
     batches: bool = False
@@ -35,19 +36,19 @@ class Version(Struct, frozen=True, kw_only=True):
     """An HTTP stream of events begins with an empty one, whose id a reader can come back with."""
 
     @property
-    def modern(self) -> bool:
-        """Whether requests of this version carry their own context and there is no session."""
-        return self.era == "modern"
+    def era(self) -> Era:
+        """`modern` where requests carry their own context, `legacy` where there is a session."""
+        return "modern" if self.modern else "legacy"
 
 
 # fmt: off
 _TABLE = (
-    Version(name="2024-11-05", era="legacy", index=0, announces_completions=False),
-    Version(name="2025-03-26", era="legacy", index=1, batches=True),
-    Version(name="2025-06-18", era="legacy", index=2),
-    Version(name="2025-11-25", era="legacy", index=3, arguments_as_result=True,
+    Version(name="2024-11-05", index=0, announces_completions=False),
+    Version(name="2025-03-26", index=1, batches=True),
+    Version(name="2025-06-18", index=2),
+    Version(name="2025-11-25", index=3, arguments_as_result=True,
             url_elicitation_error=True, primes_streams=True),
-    Version(name="2026-07-28", era="modern", index=4, arguments_as_result=True,
+    Version(name="2026-07-28", modern=True, index=4, arguments_as_result=True,
             resource_not_found=INVALID_PARAMS),
 )
 # fmt: on

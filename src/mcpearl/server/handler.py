@@ -4,9 +4,8 @@ Override what you serve; the server announces exactly the capabilities whose met
 The decorators of `Server` fill a handler of this shape too (see `registry`).
 """
 
-from typing import Any
-
 from mcpearl.protocol.errors import McpError, ResourceNotFound
+from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
@@ -22,7 +21,7 @@ from mcpearl.types.resources import (
     ListResourceTemplatesResult,
     ReadResourceResult,
 )
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult
+from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
 
 class Handler:
@@ -36,6 +35,15 @@ class Handler:
     ...         return CallToolResult(content=[TextContent(text=str(bytes(params.arguments)))])
     >>> Server("echo", handler=Echo()).run()
     """
+
+    scoped = False
+    """Whether anything here needs scopes; `scopes_of` is asked only then. Overriding it sets this."""
+
+    def __init_subclass__(cls) -> None:
+        """Note whether the subclass says which scopes are needed."""
+        super().__init_subclass__()
+        if "scopes_of" in cls.__dict__:
+            cls.scoped = True
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
         """Give a page of the tools."""
@@ -81,6 +89,31 @@ class Handler:
         """Suggest how an argument could go on."""
         raise _not_here("completion/complete")
 
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Take a notification of a client, such as `notifications/roots/list_changed`.
+
+        Args:
+            notice: Its method and params.
+            caller: The client that sent it; None before a session has begun.
+        """
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Return the scopes a caller needs for what a request names.
+
+        Args:
+            method: `tools/call`, `prompts/get`, `resources/read` or `resources/subscribe`.
+            name: The tool's or prompt's name, or the resource's URI.
+        """
+        return frozenset()
+
+    def all_scopes(self) -> frozenset[str]:
+        """Return every scope that something here needs, for the server's metadata."""
+        return frozenset()
+
+    def tool(self, name: str) -> Tool | None:
+        """Return a tool's definition where it is at hand: HTTP headers are checked against it."""
+        return None
+
     def capabilities(self) -> ServerCapabilities:
         """Say what this handler can do: what its class overrides."""
         tools = _overrides(self, "list_tools", "call_tool")
@@ -105,31 +138,3 @@ def _overrides(handler: Handler, *names: str) -> bool:
 
 def _not_here(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
-
-
-async def perform(handler: Handler, method: str, params: Any, ctx: Context) -> Result:
-    """Route an admitted request to the method of the handler that answers it."""
-    match method:
-        case "tools/call":
-            return await handler.call_tool(params, ctx)
-        case "resources/read":
-            return await handler.read_resource(params.uri, ctx)
-        case "prompts/get":
-            return await handler.get_prompt(params.name, params.arguments or {}, ctx)
-        case "tools/list":
-            return await handler.list_tools(params.cursor, ctx)
-        case "resources/list":
-            return await handler.list_resources(params.cursor, ctx)
-        case "resources/templates/list":
-            return await handler.list_resource_templates(params.cursor, ctx)
-        case "prompts/list":
-            return await handler.list_prompts(params.cursor, ctx)
-        case "completion/complete":
-            return await handler.complete(params, ctx)
-        case "resources/subscribe":
-            await handler.subscribe(params.uri, ctx)
-            return Result()
-        case "resources/unsubscribe":
-            await handler.unsubscribe(params.uri, ctx)
-            return Result()
-    raise _not_here(method)

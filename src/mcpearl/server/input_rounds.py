@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
-from mcpearl.protocol.modern import INPUT_REQUIRED
+from mcpearl.protocol.modern import INPUT_REQUIRED, ROUND_METHODS
 from mcpearl.protocol.seal import Binding, Sealer, binding
 from mcpearl.types.base import Result, convert
 from mcpearl.types.input_required import InputRequest, InputRequiredResult
@@ -33,14 +33,20 @@ class _Carried(Struct, omit_defaults=True):
 
 
 _carried_decoder = msgspec.json.Decoder(_Carried)
-ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 class InputRounds:
     """The rounds of one call, as this round sees them."""
 
-    def __init__(self, call: Call, sealer: "Callable[[], Sealer]", now: float) -> None:
+    def __init__(
+        self,
+        call: Call,
+        sealer: "Callable[[], Sealer]",
+        now: float,
+        stop: "Callable[[Call], None]",
+    ) -> None:
         self._call = call
+        self._stop = stop  # ends the handler
         self._sealer = sealer
         self._asks: dict[str, InputRequest] = {}  # open after this round
         self._waiting: list[asyncio.Future[None]] = []
@@ -107,8 +113,7 @@ class InputRounds:
         self.suspended = True
         for future in self._waiting:
             future.cancel()
-        if self._call.work is not None:
-            self._call.work.cancel()
+        self._stop(self._call)
 
     def done(self, key: str) -> Raw | None:
         """What `once` did under this key in an earlier round."""

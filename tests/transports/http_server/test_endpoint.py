@@ -392,9 +392,9 @@ async def test_a_listener_that_leaves_is_forgotten() -> None:
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        assert app.subscriptions.counts()["tools"] == 1
+        assert app.core.subscriptions.counts()["tools"] == 1
         stream.close()
-        await until(lambda: app.subscriptions.counts()["tools"] == 0)
+        await until(lambda: app.core.subscriptions.counts()["tools"] == 0)
         assert not in_hand(app)
 
 
@@ -616,7 +616,7 @@ async def test_streams_that_wait_keep_nobody_from_calling() -> None:
         assert refused.headers["retry-after"] == "10"
         assert in_hand(app) == 4  # what was refused left nothing behind
         streams[0].close()
-        await until(lambda: app.subscriptions.counts()["tools"] == 4)  # three, and the session
+        await until(lambda: app.core.subscriptions.counts()["tools"] == 4)  # three, and the session
         assert (await client.post(body, headers)).status == 200
 
 
@@ -686,7 +686,7 @@ async def test_an_answer_that_is_never_read_is_not_kept() -> None:
 
 def in_hand(app: Server) -> int:
     """How many calls are being worked on."""
-    return sum(len(connection.end.in_flight) for connection in app.connections)
+    return sum(len(connection.end.in_flight) for connection in app.core.roster)
 
 
 class Fuzz:

@@ -104,7 +104,7 @@ async def until(condition: Any) -> None:
 
 async def until_unread(app: Server) -> None:
     """Wait until the server knows that nobody reads the first standing stream of its session."""
-    (connection,) = app.connections
+    (connection,) = app.core.roster
     await until(lambda: not connection.transport.standing().read)
 
 
@@ -480,7 +480,7 @@ async def test_delete_ends_the_calls_of_a_session(tool: str) -> None:
         await asyncio.wait_for(gate.cancelled.wait(), HANGS)
         messages = await (await asyncio.wait_for(call, HANGS)).rest()
         assert all("result" not in each for each in messages)
-        assert not app.connections
+        assert not app.core.roster
 
 
 async def test_an_idle_session_expires_and_a_busy_one_does_not() -> None:
@@ -490,7 +490,7 @@ async def test_an_idle_session_expires_and_a_busy_one_does_not() -> None:
         idle, reading, calling = [await client.initialize() for _ in range(3)]
         stream = await reading.get()
         call = asyncio.create_task(calling.use("wait_quietly"))
-        await until(lambda: len(app.connections) == 2)
+        await until(lambda: len(app.core.roster) == 2)
         await asyncio.sleep(1.0)  # when the others would be over, too
         assert (await idle.ask("ping")).status == 404
         assert (await reading.ask("ping", id=2)).status == 200
@@ -516,10 +516,15 @@ async def test_a_session_that_ended_leaves_nothing() -> None:
         session = await client.initialize()
         await (await session.use("count", {"to": 3}, token="t")).rest()
         await session.ask("resources/subscribe", {"uri": "config://app"})
-        kept = weakref.ref(next(iter(app.connections)))
+        kept = weakref.ref(next(iter(app.core.roster)))
         await session.delete()
         await until(lambda: gc.collect() >= 0 and kept() is None)
-        assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
+        assert app.core.subscriptions.counts() == {
+            "uris": 0,
+            "tools": 0,
+            "prompts": 0,
+            "resources": 0,
+        }
 
 
 # Without sessions
@@ -580,7 +585,7 @@ async def test_it_stands_under_a_path_of_another_application() -> None:
     stream.close()
     server.should_exit = True
     await task
-    assert not app.connections
+    assert not app.core.roster
 
 
 def _no_signals() -> Any:

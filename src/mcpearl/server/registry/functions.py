@@ -8,7 +8,7 @@ import inspect
 from collections import abc
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context
@@ -55,7 +55,8 @@ class HandlerFunction:
             self.run = self._run_stream
             self._note_parts()
         elif inspect.iscoroutinefunction(target):
-            self.run = self._run_async if signature.injected else self._run_async_bare
+            # Where nothing is injected, what stands in its place is not looked at.
+            self.run = self._run_async if signature.injected else cast("Any", signature.call)
         elif inspect.isgeneratorfunction(target):
             self.run = self._run_generator
             self._note_parts()
@@ -72,10 +73,6 @@ class HandlerFunction:
     def _injected(self, ctx: Context) -> dict[str, Any] | None:
         names = self.signature.injected
         return dict.fromkeys(names, ctx) if names else None
-
-    def _run_async_bare(self, arguments: Any, ctx: Context) -> Awaitable[Any]:
-        coroutine: Awaitable[Any] = self.signature.call(arguments, None)
-        return coroutine
 
     def _run_async(self, arguments: Any, ctx: Context) -> Awaitable[Any]:
         coroutine: Awaitable[Any] = self.signature.call(arguments, self._injected(ctx))

@@ -25,7 +25,10 @@ class Listing(Generic[T]):
         self.kind = kind
         self.page_size = page_size
         self._scope = f"{scope}/{kind}".encode()
-        self._entries: dict[str, tuple[int, T]] = {}  # with their numbers, which grow
+        self._entries: dict[str, T] = {}
+        self._numbers: dict[str, int] = {}  # of the same keys in the same order; they only grow
+        #: Find an entry by its key; None when there is none.
+        self.get = self._entries.get
         self._next = 1
         self._adding = threading.Lock()  # a plain function may add from its thread
 
@@ -35,11 +38,6 @@ class Listing(Generic[T]):
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 
-    def get(self, key: str) -> T | None:
-        """Find an entry."""
-        numbered = self._entries.get(key)
-        return None if numbered is None else numbered[1]
-
     @property
     def ever_used(self) -> bool:
         """Whether there is, or was, an entry."""
@@ -48,26 +46,26 @@ class Listing(Generic[T]):
     def add(self, key: str, entry: T) -> None:
         """Add an entry at the end, or replace the one that has its key, in place."""
         with self._adding:
-            replaced = self._entries.get(key)
-            if replaced is None:
-                number, self._next = self._next, self._next + 1
-            else:
-                number = replaced[0]
-            self._entries[key] = number, entry
+            if key not in self._numbers:
+                self._numbers[key], self._next = self._next, self._next + 1
+            self._entries[key] = entry
 
     def remove(self, key: str) -> bool:
         """Take an entry out; False when there was none."""
-        return self._entries.pop(key, None) is not None
+        with self._adding:
+            self._numbers.pop(key, None)
+            return self._entries.pop(key, None) is not None
 
     def values(self) -> list[T]:
         """All entries, in order."""
-        return [entry for _, entry in list(self._entries.values())]
+        return list(self._entries.values())
 
     def page(
         self, cursor: str | None, shown: Callable[[T], bool] | None = None
     ) -> tuple[list[T], str | None]:
         """Give one page, and the cursor of the page after it; only of what is to be shown."""
-        numbered = list(self._entries.values())
+        with self._adding:
+            numbered = list(zip(self._numbers.values(), self._entries.values(), strict=True))
         if shown is not None:
             numbered = [pair for pair in numbered if shown(pair[1])]
         start = 0

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
+from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.pagination import Listing
@@ -29,11 +30,12 @@ from mcpearl.types.completion import (
 )
 from mcpearl.types.prompts import ListPromptsResult
 from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
-from mcpearl.types.tools import CallToolRequestParams, ListToolsResult
+from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
+NoticeListener = Callable[[Notice, Caller | None], None]
 PageT = TypeVar("PageT", bound=PaginatedResult)
 EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
@@ -59,6 +61,7 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
+        self.listeners: list[NoticeListener] = []  # to what clients notify
 
     # Changing
 
@@ -246,6 +249,16 @@ class Registry(Handler):
         """Give every scope that something here needs."""
         listings = (self.tools, self.resources, self.templates, self.prompts)
         return frozenset().union(*(entry.scopes for each in listings for entry in each.values()))
+
+    def tool(self, name: str) -> Tool | None:
+        """Return the definition of a tool; None when there is none of that name."""
+        entry = self.tools.get(name)
+        return None if entry is None else entry.definition
+
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Hand a notification to those who asked for it."""
+        for listener in self.listeners:
+            listener(notice, caller)
 
     def _page(
         self, listing: Listing[EntryT], cursor: str | None, ctx: Context

@@ -51,7 +51,7 @@ class Relay:
         try:
             while True:
                 uri = self._socket.recv(65536).decode(errors="replace")
-                self._server.subscriptions.resource_updated(uri)
+                self._server.core.subscriptions.resource_updated(uri)
         except BlockingIOError:
             pass
 

@@ -42,7 +42,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
     if http.options.get("server", "uvicorn") != "uvicorn":
         raise ValueError("`workers` share a port on uvicorn only; leave them or `server` out")
-    server.sealer()  # now, so that every worker can open what another has sealed
+    server.core.sealer()  # now, so that every worker can open what another has sealed
     options = dict(http.options)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     count = options.pop("workers")
@@ -59,7 +59,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             wire = Http(host=host, port=port, listening=sock, siblings=siblings, **options)
             run(server, wire, Relay(server, siblings), _Lifeline(ready, lifeline))
 
-        Crew(count, work, server.grace + _MARGIN).run()
+        Crew(count, work, server.core.grace + _MARGIN).run()
 
 
 class _Lifeline(Struct):

@@ -106,7 +106,7 @@ def parse_mcp(count: int) -> float:
         check=False,
     )
     expect(done.returncode == 0, f"the parse of mcp failed: {done.stderr[-200:]}")
-    return json.loads(done.stdout)
+    return float(json.loads(done.stdout))
 
 
 def decode_arguments(count: int) -> float:

@@ -37,6 +37,8 @@ PATIENCE_SECONDS = 180
 TOLERANCE = 0.05  # of the mean length of an answer
 AT_ONCE = 16
 WARM_UP, TRIAL = 1, 1  # seconds
+ROUNDS = 5
+FLOOR_ROUNDS = 9  # where a share of the floor is asked for, which differs by little
 
 Options = tuple[str, ...]
 STREAMING, JSON = (), ("json_response=true",)
@@ -131,14 +133,13 @@ CASES = (
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure with wrk and with clients; each round goes over all peers."""
-    rounds = 1 if quick else 5
+    rounds, seconds = (1, 1) if quick else (ROUNDS, 2)
     if wrk.is_there():
         for case in CASES:
-            with_floor = FLOOR in case.ways and not quick
-            more = 4 if with_floor else 0
-            measure_case(results, case, rounds + more, 1 if quick else 2, tries_ways=not quick)
+            repeats = FLOOR_ROUNDS if FLOOR in case.ways and not quick else rounds
+            measure_case(results, case, repeats, seconds, tries_ways=not quick)
     else:
-        say(f"http: no calls with many connections, since {wrk.MISSING}")
+        say(f"http: no calls with many connections: {wrk.MISSING}")
         results.missing.append(f"calls over HTTP with many connections: {wrk.MISSING}")
     for number in range(1, rounds + 1):
         for peer in in_turn(PYTHON_PEERS, number):

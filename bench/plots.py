@@ -62,6 +62,7 @@ def _draw(results: Results, file: Path, metrics: tuple[str, ...], titles: dict[s
     figure, axes = pyplot.subplots(1, len(metrics), figsize=size, layout="constrained")
     for axis, name in zip(axes, metrics, strict=True):
         _draw_panel(axis, results, name, titles)
+        axis.set_ylim(most - 0.5, -0.5)  # bars of the same height in all panels, from the top
     figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
     pyplot.close(figure)
 
@@ -82,7 +83,6 @@ def _draw_panel(axis: Any, results: Results, name: str, titles: dict[str, str]) 
         weight = "bold" if peer == OWN else "normal"
         axis.text(end, place, _label(results, name, peer, figure), va="center", weight=weight)
     axis.set_xlim(0, longest * ROOM)
-    axis.invert_yaxis()
     _strip(axis, longest)
     row = metric(name)
     better = "less" if row.lower_is_better else "more"
@@ -93,7 +93,7 @@ def _strip(axis: Any, longest: float) -> None:
     """Keep the names and a few numbers under the bars, none under the text beside them."""
     axis.spines[["top", "right", "bottom"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
-    axis.locator_params(axis="x", nbins=6)
+    axis.locator_params(axis="x", nbins=9)
     axis.set_xticks([tick for tick in axis.get_xticks() if tick <= longest])
     axis.xaxis.set_major_formatter(lambda tick, _: f"{tick:,.0f}")
 

@@ -18,8 +18,8 @@ from bench.tables import (
     NOISY,
     as_markdown,
     as_text,
-    count_noisy,
     figure_tables,
+    noise,
     target_table,
 )
 from bench.targets import Verdict, verdicts
@@ -62,20 +62,15 @@ each time they are resumed. They are counted, not timed.
 """
 
 
-def noise(results: Results) -> str:
-    """How much of the run is too noisy to read."""
-    noisy, all_ = count_noisy(results)
-    if not noisy:
-        return f"None of the {all_} figures is too noisy to read."
-    return f"{noisy} of {all_} figures are too noisy to read."
-
-
 def legend(results: Results) -> str:
     """How the tables are read."""
     return (
         "In brackets is the spread of the rounds: the distance between their quartiles, of the median. "
         f"`{NOISY}` marks what is too noisy to read: a spread of more than {MOST_SPREAD:.0%}, or a ratio "
-        f"whose spread is larger than its distance from one. {noise(results)}\n"
+        f"whose spread is larger than its distance from one. {noise(results)}\n\n"
+        '"Of the floor" is mcpearl\'s figure as a share of the floor\'s; "to" a peer is how many times '
+        "better mcpearl is. In the plots that number stands in brackets, and the line over the end of a "
+        "bar goes from quartile to quartile.\n"
     )
 
 
@@ -87,7 +82,7 @@ def print_report(results: Results) -> None:
     if found:
         print(f"\nTargets\n\n{as_text(target_table(found))}")
         print(f"\n{sum(verdict.met for verdict in found)} of {len(found)} targets met")
-    print(f"{noise(results)} They are marked {NOISY}.")
+    print(noise(results))
     for what in results.missing:
         print(f"not measured: {what}")
     for what in results.wrong:

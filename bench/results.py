@@ -40,7 +40,7 @@ class Estimate:
     @property
     def spread(self) -> float:
         """The range as a share of the median."""
-        return self.range / self.median
+        return self.range / self.median if self.range else 0.0
 
     def inverse(self) -> "Estimate":
         """The same for one over each round."""

@@ -95,18 +95,25 @@ RATIOS = {"of the floor": ("floor",), "to mcp": ("mcp",), "to TypeScript": TYPES
 
 
 def ratio_is_noisy(ratio: Estimate) -> bool:
-    """Whether a ratio is too noisy to read, or is not told from one."""
+    """Whether a ratio is too noisy to read, or cannot be distinguished from one."""
     return ratio.is_noisy() or not ratio.separates(1)
 
 
-def count_noisy(results: Results) -> tuple[int, int]:
-    """How many figures are too noisy to read, and how many there are."""
-    figures = [
-        Estimate.of(rounds).is_noisy(metric(name).resolution)
+def noise(results: Results) -> str:
+    """How much of a run is too noisy to read."""
+    timed = [
+        (metric(name), rounds)
         for name, peers in results.rounds.items()
         for rounds in peers.values()
+        if metric(name).group != "frames"
     ]
-    return sum(figures), len(figures)
+    repeated = [(row, rounds) for row, rounds in timed if len(rounds) > 1]
+    noisy = sum(Estimate.of(rounds).is_noisy(row.resolution) for row, rounds in repeated)
+    text = f"{noisy or 'None'} of the {len(repeated)} figures with several rounds "
+    text += f"{'is' if noisy < 2 else 'are'} too noisy to read."
+    if single := len(timed) - len(repeated):
+        text += f" {single} have one round, which says nothing about noise."
+    return text
 
 
 def target_table(found: list[Verdict]) -> Table:

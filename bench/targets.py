@@ -20,7 +20,7 @@ class Metric:
     unit: str
     group: str
     lower_is_better: bool = False
-    resolution: float = 0.0  # a figure below it is not told from zero
+    resolution: float = 0.0  # below it, a figure cannot be distinguished from zero
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def run(results: Results, *, quick: bool) -> None:
     for metric, count in COUNTS.items():
         say(f"frames: {metric}")
         with results.noting(metric):
-            for _ in range(1 if quick else 3):
+            for _ in range(2 if quick else 3):
                 results.add_round(metric, MCPEARL.name, len(usual(count())))
 
 

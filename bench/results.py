@@ -18,19 +18,20 @@ class WrongAnswer(Exception):
 
 @dataclass(frozen=True)
 class Estimate:
-    """A median and its quartiles."""
+    """A median, its quartiles, and the number of rounds they are of."""
 
     median: float
     low: float
     high: float
+    rounds: int
 
     @classmethod
     def of(cls, rounds: Sequence[float]) -> "Estimate":
         """The estimate from some rounds; the quartiles of a single one are itself."""
         if len(rounds) == 1:
-            return cls(rounds[0], rounds[0], rounds[0])
+            return cls(rounds[0], rounds[0], rounds[0], 1)
         low, median, high = statistics.quantiles(rounds, n=4, method="inclusive")
-        return cls(median, low, high)
+        return cls(median, low, high, len(rounds))
 
     @property
     def range(self) -> float:
@@ -42,9 +43,13 @@ class Estimate:
         """The range as a share of the median."""
         return self.range / self.median if self.range else 0.0
 
+    def over(self, value: float) -> "Estimate":
+        """The same for each round divided by a value."""
+        return Estimate(self.median / value, self.low / value, self.high / value, self.rounds)
+
     def inverse(self) -> "Estimate":
         """The same for one over each round."""
-        return Estimate(1 / self.median, 1 / self.high, 1 / self.low)
+        return Estimate(1 / self.median, 1 / self.high, 1 / self.low, self.rounds)
 
     def is_noisy(self, resolution: float = 0.0) -> bool:
         """Whether the quartiles are too far apart to read the figure."""

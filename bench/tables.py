@@ -107,10 +107,12 @@ def noise(results: Results) -> str:
         for rounds in peers.values()
         if metric(name).group != "frames"
     ]
+    if not timed:
+        return "Nothing was timed."
     repeated = [(row, rounds) for row, rounds in timed if len(rounds) > 1]
     noisy = sum(Estimate.of(rounds).is_noisy(row.resolution) for row, rounds in repeated)
-    text = f"{noisy or 'None'} of the {len(repeated)} figures with several rounds "
-    text += f"{'is' if noisy < 2 else 'are'} too noisy to read."
+    text = f"{noisy} of the {len(repeated)} figures with several rounds "
+    text += f"{'is' if noisy == 1 else 'are'} too noisy to read."
     if single := len(timed) - len(repeated):
         text += f" {single} have one round, which says nothing about noise."
     return text
@@ -126,6 +128,8 @@ def _target_row(verdict: Verdict) -> list[str]:
     outcome = "met" if verdict.met else "MISSED"
     if not verdict.is_clear:
         outcome += ", within noise"
+    elif verdict.ratio.rounds == 1:
+        outcome += ", one round"
     if target.limit is not None:
         signs = "<≤" if row.lower_is_better else ">≥"
         asked = f"{signs[not target.strict]} {number(target.limit)} {row.unit}"

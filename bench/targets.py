@@ -190,9 +190,11 @@ def _ratio(target: Target, results: Results) -> Estimate | None:
         if not all(peer in measured for peer in target.peers):
             return None
         return results.ratio(target.metric, OWN, target.peers, lower_is_better=lower)
-    limit = target.limit
-    rounds = [limit / figure if lower else figure / limit for figure in measured.get(OWN, [])]
-    return Estimate.of(rounds) if rounds else None
+    reached = results.get(target.metric, OWN)
+    if reached is None:
+        return None
+    share = reached.over(target.limit)
+    return share.inverse() if lower else share
 
 
 def _meets(target: Target, ratio: float) -> bool:

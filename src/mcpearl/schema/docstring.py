@@ -49,6 +49,9 @@ _SPHINX_PARAMETERS = {"param", "parameter", "arg", "argument", "key", "keyword"}
 def parse_docstring(text: str | None) -> Docstring:
     r"""Split a docstring into its parts.
 
+    Args:
+        text: The docstring; None if there is none.
+
     >>> parse_docstring("Add.\n\nArgs:\n    a: The first.").parameters
     {'a': 'The first.'}
     """

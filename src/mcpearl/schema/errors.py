@@ -25,20 +25,28 @@ class SchemaError(ValueError):
 
 
 class ArgumentsError(ValueError):
-    """Arguments do not fit. The message says how to correct them."""
+    """Arguments do not fit. The message says how to correct them.
+
+    Args:
+        message: Everything that is wrong.
+        argument: The first wrong argument, if a single one can be named.
+    """
 
     def __init__(self, message: str, argument: str | None = None) -> None:
         super().__init__(message)
-        #: The first wrong argument, if a single one can be named.
         self.argument = argument
 
 
 class SchemaMismatch(ArgumentsError):
-    """A value does not fit a schema written by hand."""
+    """A value does not fit a schema written by hand.
+
+    Args:
+        message: Everything that is wrong.
+        path: Where in the value the first mismatch is; empty for the whole value.
+    """
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message, str(path[0]) if path else None)
-        #: Where in the value the first mismatch is; empty for the whole value.
         self.path = path
 
 

@@ -37,7 +37,7 @@ _DIALECTS = {
 
 
 class Validator:
-    """A compiled schema with its validator."""
+    """A compiled schema with its validator; made by `compile_schema`."""
 
     __slots__ = ("_deepest", "_is_valid", "_validator", "dialect", "schema")
 
@@ -51,7 +51,11 @@ class Validator:
         self._deepest = explained_depth(schema)
 
     def check(self, value: Any) -> None:
-        """Check a value made of JSON types. Raises `SchemaMismatch` if it does not fit."""
+        """Check a value made of JSON types. Raises `SchemaMismatch` if it does not fit.
+
+        Args:
+            value: The value.
+        """
         try:
             if self._is_valid(value):
                 return
@@ -69,7 +73,11 @@ class Validator:
         raise SchemaMismatch("; ".join(said), path or _named(errors))
 
     def check_json(self, raw: bytes | msgspec.Raw) -> Any:
-        """Decode and check JSON. Raises `msgspec.DecodeError` if the text is not JSON."""
+        """Decode and check JSON. Raises `msgspec.DecodeError` if the text is not JSON.
+
+        Args:
+            raw: The JSON text.
+        """
         try:
             value = msgspec.json.decode(raw)
         except RecursionError:

@@ -34,7 +34,7 @@ _GROUPS = (
 
 
 class Output:
-    """The compiled return type of a tool: its schema and its encoder."""
+    """A compiled return type, its schema and its encoder; made by `compile_output`."""
 
     __slots__ = ("encode", "schema", "wrapped")
 

@@ -63,6 +63,9 @@ class Signature:
     def decode(self, arguments: bytes | msgspec.Raw | None) -> Any:
         """Decode raw JSON into arguments for `call`.
 
+        Args:
+            arguments: A JSON object; None for no arguments.
+
         Raises `ArgumentsError` if they do not fit, `msgspec.DecodeError` if they are not JSON.
         """
         if arguments is None:
@@ -75,13 +78,20 @@ class Signature:
             raise ArgumentsError("the arguments are nested too deeply") from None
 
     def bind(self, values: dict[str, Any]) -> Any:
-        """Decode values that are already parsed."""
+        """Decode values that are already parsed.
+
+        Args:
+            values: The arguments by name, as JSON types.
+        """
         return self.decode(msgspec.json.encode(values))
 
     def decode_strings(self, values: dict[str, str]) -> Any:
         """Decode arguments that are always text, such as those of prompts and URI templates.
 
         `"3"` fits an `int`; arrays and objects are written as JSON.
+
+        Args:
+            values: The arguments by name.
         """
         raw = msgspec.json.encode(
             {name: self._as_json(name, text) for name, text in values.items()}

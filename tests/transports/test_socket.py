@@ -125,7 +125,9 @@ async def test_bad_framing_is_answered_and_costs_only_itself():
 
 
 async def test_a_framing_nobody_knows():
-    with pytest.raises(ValueError, match=r"unknown framing 'xml'; there is 'newline', 'content-l"):
+    with pytest.raises(
+        ValueError, match=r"unknown framing 'xml'; use one of 'newline', 'content-l"
+    ):
         await make_app().serve("tcp", port=free_port(), framing="xml")
     with pytest.raises(ValueError, match="unknown framing 'xml'"):
         async with Client("tcp://127.0.0.1:1", framing="xml"):

@@ -1,7 +1,7 @@
-"""Server-sent events: writing them, and reading them per the WHATWG rules at any cut of the bytes.
+"""Writes server-sent events, and reads them incrementally by the WHATWG rules.
 
-The reader takes all three line endings, comments, multi-line data, `id`, `retry` and a byte order
-mark; an event over the bound is reported in its place and the stream goes on after it.
+The reader supports all three line endings, comments, multi-line data, `id`, `retry` and a byte order
+mark. An event over the size limit is reported in its place, and the stream continues after it.
 """
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ _COMMENT = b":"
 
 
 class ServerSentEvent(Struct, frozen=True):
-    """One event as it was dispatched. `id` is the last one seen, which events may inherit."""
+    """A dispatched event. `id` is the last one seen, which may be that of an earlier event."""
 
     data: bytes
     event: str = "message"
@@ -20,7 +20,7 @@ class ServerSentEvent(Struct, frozen=True):
 
 
 class OversizedEvent(Struct, frozen=True):
-    """An event that was longer than allowed; its content is gone."""
+    """An event that was longer than allowed, without its content."""
 
     limit: int
 
@@ -29,7 +29,7 @@ AnyEvent = ServerSentEvent | OversizedEvent
 
 
 def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
-    """Write one event. `data` is a JSON message, so it has no line breaks."""
+    """Return one event as bytes. `data` is a JSON message, so it has no line breaks."""
     head = b""
     if event:
         head += b"event: %b\r\n" % event.encode()
@@ -39,12 +39,12 @@ def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
 
 
 def format_retry(milliseconds: int) -> bytes:
-    """Write how long a reader shall wait before it comes back."""
+    """Return the field that tells a reader how long to wait before it reconnects."""
     return b"retry: %d\r\n\r\n" % milliseconds
 
 
 class EventReader:
-    """Reads a stream of events, incrementally.
+    """Reads a stream of events incrementally.
 
     >>> reader = EventReader(max_event=1_000_000)
     >>> for event in reader.feed(chunk): ...
@@ -67,29 +67,29 @@ class EventReader:
 
     def __init__(self, max_event: int) -> None:
         self._max = max_event
-        self._line = bytearray()  # the unfinished line; of an overlong one, how it begins
-        self._overlong = False  # the unfinished line cannot be part of an event within the bound
-        self._skip_lf = False  # the line before ended in CR; a LF now belongs to it
-        self._start = True  # no line was read yet, so a byte order mark may come
+        self._line = bytearray()  # the unfinished line; only the start of an overlong one
+        self._overlong = False  # the unfinished line is too long for an event within the limit
+        self._skip_lf = False  # the previous line ended in CR; a LF now belongs to it
+        self._start = True  # no line has been read yet, so a byte order mark may follow
         self._data: list[bytes] = []
-        self._size = 0  # bytes of data of the event so far
+        self._size = 0  # bytes of data in the current event
         self._event = ""
-        self._id = ""  # counts only once its event is whole
+        self._id = ""  # takes effect once its event is complete
         self._oversized = False
         self.last_id = ""
-        """The id to come back with after the stream broke."""
+        """The id to resume with after the stream broke."""
         self.retry: int | None = None
-        """Milliseconds to wait before that, as the server last asked."""
+        """Milliseconds to wait before reconnecting, as the server last asked."""
 
     def feed(self, data: bytes) -> list[AnyEvent]:
-        """Take bytes as they were read; give the events they complete."""
+        """Take bytes as they were read. Return the events they complete."""
         if self._skip_lf and data:
             self._skip_lf = False
             data = data.removeprefix(b"\n")
         if data[-1:] == b"\r":
             self._skip_lf = True
         events: list[AnyEvent] = []
-        # `splitlines` would also cut at other characters; these are the three SSE knows.
+        # `splitlines` would also split at other characters; SSE has only these three.
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = data.split(b"\n")
@@ -100,7 +100,7 @@ class EventReader:
         return events
 
     def restart(self) -> None:
-        """Begin with a new stream that goes on where this one broke off."""
+        """Prepare for a new stream that continues this one."""
         self._line.clear()
         self._overlong = self._skip_lf = False
         self._start = True

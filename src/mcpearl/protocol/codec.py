@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0: bytes to envelopes and back.
+"""JSON-RPC 2.0: from bytes to envelopes and back.
 
-The envelope is decoded once and leaves `params`, `result` and `error` raw; whoever routes the
-message decodes them into their type. Encoding splices bodies that are encoded already.
+The envelope is decoded once and leaves `params`, `result` and `error` raw; the code that routes the
+message decodes them into their types. Encoding splices bodies that are already encoded.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
 
-# What decoding can raise. Strings that are not UTF-8 come out as they do everywhere in Python.
+# What decoding can raise; strings that are not UTF-8 raise `UnicodeDecodeError`.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -32,7 +32,7 @@ class Envelope(Struct, gc=False):
 
 
 class _Anything(Struct):
-    """What can still be read of a message that is none: enough to answer it, or not to."""
+    """The readable members of an invalid message: enough to decide whether and how to answer."""
 
     id: Raw | UnsetType = UNSET
     method: Raw | UnsetType = UNSET
@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(message: bytes | Raw) -> Envelope:
-    """Read one message; `Malformed` says what is wrong with it and which id to answer with."""
+    """Decode one message. Raises `Malformed` with the reason and the id to answer with."""
     try:
         envelope = _decode(message)
     except UNREADABLE as error:
@@ -60,17 +60,17 @@ def decode(message: bytes | Raw) -> Envelope:
         if envelope.id is UNSET and envelope.error is UNSET:
             raise _invalid(message, "a message needs `method`, or `id` with `result` or `error`")
         if (envelope.result is UNSET) is (envelope.error is UNSET):
-            raise _invalid(message, "`method` is missing, and it is not an answer either")
+            raise _invalid(message, "`method` is missing, and the message is not an answer either")
     return envelope
 
 
 def is_batch(message: bytes) -> bool:
-    """Whether the message is a JSON array."""
+    """Return whether the message is a JSON array."""
     return message.lstrip()[:1] == b"["
 
 
 def decode_batch(message: bytes, limit: int) -> list[Raw]:
-    """Cut a batch into its messages, undecoded."""
+    """Split a batch into its messages, undecoded. Raises `Malformed`."""
     try:
         slots = astuple(_batch_decoder(limit)(message))
     except UNREADABLE as error:
@@ -85,14 +85,14 @@ def decode_batch(message: bytes, limit: int) -> list[Raw]:
 
 @lru_cache(maxsize=8)
 def _batch_decoder(limit: int) -> Callable[[bytes], Any]:
-    # One slot more than the limit, and what follows is skipped: a list of all the messages could
-    # take thirty times the bytes of the batch.
+    # One slot more than the limit; further messages are skipped. A list of all messages could take
+    # thirty times the size of the batch.
     slots = [(f"m{place}", Raw | UnsetType, UNSET) for place in range(limit + 1)]
     return msgspec.json.Decoder(msgspec.defstruct("_Cut", slots, array_like=True)).decode
 
 
 def check_json(message: bytes) -> None:
-    """Raise `Malformed` unless the bytes are JSON, whatever they say."""
+    """Raise `Malformed` unless the bytes are JSON, of any content."""
     try:
         _skim(message)
     except UNREADABLE as error:
@@ -100,7 +100,7 @@ def check_json(message: bytes) -> None:
 
 
 def decode_error(raw: Raw | bytes) -> ErrorObject:
-    """Read the `error` member of an answer; whatever it is, something usable comes back."""
+    """Decode the `error` member of an answer. A malformed one becomes a generic error."""
     try:
         return _decode_error(raw)
     except UNREADABLE:
@@ -110,7 +110,7 @@ def decode_error(raw: Raw | bytes) -> ErrorObject:
 
 
 def encode_request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Give the bytes of a request whose params are encoded already."""
+    """Return the bytes of a request whose params are already encoded."""
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (
         b"%d" % id if type(id) is int else _encode(id),
         _encode(method),
@@ -119,23 +119,23 @@ def encode_request(id: RequestId, method: str, params: bytes) -> bytes:
 
 
 def encode_notification(method: str, params: bytes = b"") -> bytes:
-    """Give the bytes of a notification whose params are encoded already."""
+    """Return the bytes of a notification whose params are already encoded."""
     if not params or params == b"{}":
         return b'{"jsonrpc":"2.0","method":%b}' % _encode(method)
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params)
 
 
 def encode_result(id: RequestId, result: bytes) -> bytes:
-    """Give the bytes of an answer whose result is encoded already."""
+    """Return the bytes of an answer whose result is already encoded."""
     if type(id) is int:
         return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
 
 
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
-    """Give the bytes of an error answer. Without a readable id it carries `null`, as JSON-RPC asks.
+    """Return the bytes of an error answer. If the id is None it is `null`, as JSON-RPC demands.
 
-    An error can always be told: data that is not JSON is left out, text that is not UTF-8 mended.
+    Encoding an error never fails: data that is not JSON is left out, invalid text is repaired.
     """
     data = getattr(error, "data", UNSET)
     try:
@@ -150,12 +150,12 @@ def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject
 
 
 def encode_text(text: str) -> bytes:
-    """Give a string as JSON."""
+    """Return a string as JSON."""
     return _encode(text)
 
 
 def splice(members: bytes, body: bytes) -> bytes:
-    """Put encoded members (`"a":1,"b":2`) in front of those of an encoded object."""
+    """Insert encoded members (`"a":1,"b":2`) at the front of an encoded object."""
     if not members:
         return body
     return b"{%b%b%b" % (
@@ -166,7 +166,7 @@ def splice(members: bytes, body: bytes) -> bytes:
 
 
 def _diagnose(message: bytes | Raw, error: Exception) -> Malformed:
-    """Find out whether this was no JSON at all, or JSON that is no message."""
+    """Return the error for bytes that are not JSON, or JSON that is not a message."""
     if isinstance(error, msgspec.ValidationError):
         return _invalid(message, f"not a JSON-RPC message: {error}")
     if isinstance(error, RecursionError):
@@ -177,7 +177,7 @@ def _diagnose(message: bytes | Raw, error: Exception) -> Malformed:
 
 
 def _invalid(message: bytes | Raw, reason: str) -> Malformed:
-    """Say what is wrong with JSON that is no message. A broken answer is never answered."""
+    """Return the error for JSON that is not a message. A broken answer is never answered."""
     try:
         _skim(message)
         seen = _decode_anything(message)

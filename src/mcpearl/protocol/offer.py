@@ -1,4 +1,4 @@
-"""What a server says of itself, the same to every client: who it is and what it can do."""
+"""What a server announces to every client: its identity, capabilities and versions."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from mcpearl.types.tasks import TASKS_EXTENSION
 
 
 class Offer:
-    """A server's side of every negotiation. The server owns it and renews it when it changes."""
+    """What a server announces. The server owns it, and renews it when its capabilities change."""
 
     __slots__ = (
         "capabilities",
@@ -42,7 +42,7 @@ class Offer:
         self.renew(capabilities)
 
     def renew(self, capabilities: ServerCapabilities) -> None:
-        """Offer these capabilities from now on."""
+        """Announce these capabilities from now on."""
         self.capabilities = capabilities
         self.paths = paths_of(capabilities)  # every capability, such as `resources.subscribe`
 
@@ -65,12 +65,12 @@ class Offer:
 
 
 def _is_on(setting: object) -> bool:
-    # An empty object means "yes, without settings".
+    # An empty object means that the capability is present, without settings.
     return setting is not None and setting is not False
 
 
 def paths_of(capabilities: ServerCapabilities) -> frozenset[str]:
-    """Every capability that is there, as the paths `SERVER_NEEDS` speaks of."""
+    """Return the paths of all capabilities, as used in `SERVER_NEEDS`."""
     found: set[str] = set()
     for name, value in asdict(capabilities).items():
         if value is None:

@@ -1,7 +1,7 @@
-"""What answers requests: a class with one method for each.
+"""The handler of a server: a class with one method per request.
 
-Override what you serve; the server announces exactly the capabilities whose methods are overridden.
-The decorators of `Server` fill a handler of this shape too (see `registry`).
+Override the methods you serve; the server announces exactly the capabilities whose methods are
+overridden. The registry behind the decorators of `Server` is such a handler too.
 """
 
 from mcpearl.protocol.errors import McpError, ResourceNotFound
@@ -25,7 +25,7 @@ from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListTools
 
 
 class Handler:
-    """Subclass it and override what the server shall do.
+    """Answers requests. Subclass it and override the methods that the server should have.
 
     >>> class Echo(Handler):
     ...     async def list_tools(self, cursor, ctx):
@@ -46,47 +46,98 @@ class Handler:
             cls.scoped = True
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
-        """Give a page of the tools."""
+        """Return a page of the tools.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListToolsResult(tools=[])
 
     async def call_tool(
         self, params: CallToolRequestParams, ctx: Context
     ) -> CallToolResult | Result:
-        """Run a tool."""
+        """Run a tool.
+
+        Args:
+            params: The tool's name, and its arguments as raw JSON.
+            ctx: The context of the request.
+        """
         raise _not_here("tools/call")
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
-        """Give a page of the resources."""
+        """Return a page of the resources.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListResourcesResult(resources=[])
 
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
     ) -> ListResourceTemplatesResult:
-        """Give a page of the resource templates."""
+        """Return a page of the resource templates.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListResourceTemplatesResult(resource_templates=[])
 
     async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult | Result:
-        """Read a resource."""
+        """Read a resource.
+
+        Args:
+            uri: The URI of the resource.
+            ctx: The context of the request.
+        """
         raise ResourceNotFound(uri)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
-        """Agree that the caller follows a resource; raise to refuse."""
+        """Accept a subscription of the caller to a resource. Raise to refuse it.
+
+        Args:
+            uri: The URI of the resource.
+            ctx: The context of the request.
+        """
 
     async def unsubscribe(self, uri: str, ctx: Context) -> None:
-        """Note that the caller no longer follows a resource."""
+        """Note that the caller has ended its subscription to a resource.
+
+        Args:
+            uri: The URI of the resource.
+            ctx: The context of the request.
+        """
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
-        """Give a page of the prompts."""
+        """Return a page of the prompts.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListPromptsResult(prompts=[])
 
     async def get_prompt(
         self, name: str, arguments: dict[str, str], ctx: Context
     ) -> GetPromptResult | Result:
-        """Fill in a prompt."""
+        """Return the messages of a prompt.
+
+        Args:
+            name: The name of the prompt.
+            arguments: Its arguments.
+            ctx: The context of the request.
+        """
         raise _not_here("prompts/get")
 
     async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
-        """Suggest how an argument could go on."""
+        """Return suggestions for an argument of a prompt or resource template.
+
+        Args:
+            params: The argument, and what it belongs to.
+            ctx: The context of the request.
+        """
         raise _not_here("completion/complete")
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
@@ -115,7 +166,7 @@ class Handler:
         return None
 
     def capabilities(self) -> ServerCapabilities:
-        """Say what this handler can do: what its class overrides."""
+        """Return the capabilities whose methods the class overrides."""
         tools = _overrides(self, "list_tools", "call_tool")
         prompts = _overrides(self, "list_prompts", "get_prompt")
         resources = _overrides(self, "list_resources", "list_resource_templates", "read_resource")

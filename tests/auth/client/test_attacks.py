@@ -34,9 +34,9 @@ async def refusal(server: Guarded, **options: Any) -> str:
 
 async def test_a_forged_issuer(issuer: Authority, server: Guarded, caplog: Any):
     issuer.bring_back = lambda back: {**back, "iss": "https://honest.example"}
-    assert "of another issuer" in await refusal(server)
+    assert "from another issuer" in await refusal(server)
     assert not issuer.forms  # the code went nowhere
-    assert "answer of another issuer" in caplog.text
+    assert "redirect of another issuer" in caplog.text
 
 
 @pytest.mark.parametrize("variant", ["{}/", "{}?", "HTTP{}"])
@@ -45,7 +45,7 @@ async def test_an_issuer_that_is_only_nearly_the_same(
 ):
     given = variant.format(issuer.issuer if variant[0] == "{" else issuer.issuer[4:])
     issuer.bring_back = lambda back: {**back, "iss": given}
-    assert "of another issuer" in await refusal(server)
+    assert "from another issuer" in await refusal(server)
     assert not issuer.forms
 
 
@@ -120,7 +120,7 @@ async def test_a_code_put_in_at_the_loopback(issuer: Authority, server: Guarded,
     assert all("Not your login" in page for page in pages)
     assert len(pages) == 6
     assert [form["code"] for form in issuer.forms] == list(issuer.codes)
-    assert "belongs to no login" in caplog.text
+    assert "does not belong to this login" in caplog.text
     assert "stolen-code" not in caplog.text
 
 
@@ -225,9 +225,9 @@ async def test_a_mixed_up_authorization_server(issuer: Authority, server: Guarde
         assert not issuer.asked
         # The same, but with an issuer that is the attacker's own: the answer gives it away.
         attacker.metadata["issuer"] = attacker.issuer
-        assert "of another issuer" in await refusal(server)
+        assert "from another issuer" in await refusal(server)
         assert not attacker.forms
-    assert "answer of another issuer" in caplog.text
+    assert "redirect of another issuer" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def test_a_directory_that_cannot_be_written(
     storage = FileStorage(tmp_path / "file" / "tokens")
     async with Client(server.url, auth=person(storage=storage)) as client:
         await client.list_tools()
-    assert "cannot be kept" in caplog.text
+    assert "cannot be saved" in caplog.text
 
 
 RENEWING = """

@@ -204,7 +204,7 @@ async def test_scopes_that_are_not_granted(issuer: Authority):
     async with guarded(issuer, scopes=["notes"]) as server:
         give = issuer.issue
         issuer.issue = lambda scope: give("own")  # type: ignore[method-assign]
-        with pytest.raises(AuthorizationFailed, match="asked for already"):
+        with pytest.raises(AuthorizationFailed, match="already requested"):
             await Client(server.url, auth=person(scopes=["own"])).connect()
         assert len(issuer.asked) == 1
 

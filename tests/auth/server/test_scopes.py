@@ -289,10 +289,10 @@ async def test_a_client_is_told_what_is_missing() -> None:
 
 def test_scopes_that_are_none() -> None:
     app = Server("x")
-    with pytest.raises(TypeError, match="`scopes` is a list"):
+    with pytest.raises(TypeError, match="`scopes` must be a list"):
         app.add_tool(lambda: "x", name="x", scopes="admin")
     for wrong in ("", "a b", 'a"', "a\\", "é"):
         with pytest.raises(ValueError, match="is not a scope"):
             app.add_tool(lambda: "x", name="x", scopes=[wrong])
-    with pytest.raises(ValueError, match="cannot be cached for everybody"):
+    with pytest.raises(ValueError, match="cannot be cached for all callers"):
         app.add_resource("a://b", lambda: "x", name="x", cache_scope="public", scopes=["a"])

@@ -1,7 +1,7 @@
-"""Reading `WWW-Authenticate`: what a server that refused a request wants to see instead.
+"""Parses `WWW-Authenticate`: what a server demands after it refused a request.
 
-The header is a list of challenges, each a scheme with parameters (RFC 9110, section 11.6.1). Nothing
-a server writes there makes reading fail; what is no challenge is passed over.
+The header is a list of challenges, each a scheme with parameters (RFC 9110, section 11.6.1). Parsing
+never fails; text that is not a challenge is skipped.
 """
 
 import re
@@ -17,7 +17,7 @@ _MAX_SCOPES = 200
 
 
 class Challenge(NamedTuple):
-    """One way the server offers to be convinced."""
+    """One way of authenticating that the server accepts."""
 
     scheme: str
     """In lower case."""
@@ -25,7 +25,7 @@ class Challenge(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a refusal says, as far as OAuth is concerned."""
+    """The demands of a refusal that concern OAuth."""
 
     schemes: frozenset[str] = frozenset()
     error: str | None = None
@@ -34,7 +34,7 @@ class Demand(NamedTuple):
 
 
 def read_demand(headers: Mapping[str, str]) -> Demand:
-    """Put together what the challenges of an answer say."""
+    """Combine the challenges of a response."""
     challenges = parse_challenges(headers.get("www-authenticate", ""))
     said: dict[str, str] = {}
     for challenge in challenges:
@@ -49,7 +49,7 @@ def read_demand(headers: Mapping[str, str]) -> Demand:
 
 
 def parse_challenges(header: str) -> list[Challenge]:
-    """Read a header into its challenges."""
+    """Split a header into its challenges."""
     challenges: list[Challenge] = []
     position = 0
     while position < len(header):
@@ -69,6 +69,6 @@ def parse_challenges(header: str) -> list[Challenge]:
 
 
 def scopes_in(text: str | None) -> tuple[str, ...]:
-    """Read a list of scopes, each once, leaving out what cannot be one."""
+    """Split a list of scopes, without duplicates and invalid ones."""
     found = dict.fromkeys(_SCOPE.findall(text or ""))
     return tuple(found)[:_MAX_SCOPES]

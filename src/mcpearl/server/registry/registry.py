@@ -1,4 +1,4 @@
-"""The handler behind the decorators: tools, resources and prompts by name, added at any time."""
+"""The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -41,7 +41,7 @@ EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
 
 class Registry(Handler):
-    """What was registered, and how it is found."""
+    """The registered tools, resources and prompts; answers requests for them."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Registry(Handler):
         self.scoped = False  # whether anything was for some callers only
         self.listeners: list[NoticeListener] = []  # to what clients notify
 
-    # Changing
+    # Changes
 
     def add_tool(self, entry: ToolEntry) -> None:
         """Add or replace a tool."""
@@ -91,16 +91,16 @@ class Registry(Handler):
         self._changed("prompts")
 
     def add_completer(self, reference: str, argument: str, completer: Completer) -> None:
-        """Let `completer` suggest values for an argument of a prompt or template."""
+        """Register `completer` for an argument of a prompt or template."""
         self._completers[reference, argument] = completer
         self._changed("completions")
 
     def remove_tool(self, name: str) -> bool:
-        """Take a tool out."""
+        """Remove a tool. Return whether there was one."""
         return self._removed("tools", self.tools.remove(name))
 
     def remove_resource(self, uri: str) -> bool:
-        """Take a resource or a resource template out."""
+        """Remove a resource or resource template. Return whether there was one."""
         removed = self.resources.remove(uri)
         if self.templates.remove(uri):
             self._order_templates()
@@ -108,7 +108,7 @@ class Registry(Handler):
         return self._removed("resources", removed)
 
     def remove_prompt(self, name: str) -> bool:
-        """Take a prompt out."""
+        """Remove a prompt. Return whether there was one."""
         return self._removed("prompts", self.prompts.remove(name))
 
     def _removed(self, kind: str, removed: bool) -> bool:
@@ -122,9 +122,9 @@ class Registry(Handler):
         )
 
     def capabilities(self) -> ServerCapabilities:
-        """Say what the registered entries add up to.
+        """Return the capabilities that follow from the registered entries.
 
-        What there was once stays: a list that became empty is still one a client may ask for.
+        They are never withdrawn: a list that has become empty can still be requested.
         """
         changed = ListChangedCapability(list_changed=True)
         resources = ResourcesCapability(list_changed=True, subscribe=True)
@@ -136,10 +136,10 @@ class Registry(Handler):
             logging={},
         )
 
-    # Answering
+    # Requests
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
-        """Give a page of the tools."""
+        """Return a page of the tools."""
         entries, following = self._page(self.tools, cursor, ctx)
         tools = [entry.definition for entry in entries]
         return self._cached(ListToolsResult(tools=tools, next_cursor=following))
@@ -154,7 +154,7 @@ class Registry(Handler):
         return await entry.call(params.arguments, ctx)
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
-        """Give a page of the fixed resources."""
+        """Return a page of the fixed resources."""
         entries, following = self._page(self.resources, cursor, ctx)
         resources = [entry.definition for entry in entries]
         return self._cached(ListResourcesResult(resources=resources, next_cursor=following))
@@ -162,7 +162,7 @@ class Registry(Handler):
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
     ) -> ListResourceTemplatesResult:
-        """Give a page of the templates."""
+        """Return a page of the templates."""
         entries, following = self._page(self.templates, cursor, ctx)
         templates = [entry.definition for entry in entries]
         return self._cached(
@@ -170,7 +170,7 @@ class Registry(Handler):
         )
 
     async def read_resource(self, uri: str, ctx: Context) -> Result:
-        """Read a fixed resource, or the first template that the URI fits, most specific first."""
+        """Read a fixed resource, or one of the most specific template that matches the URI."""
         entry = self.resources.get(uri)
         if entry is not None:
             _require("Resource", uri, entry.scopes, ctx)
@@ -183,14 +183,14 @@ class Registry(Handler):
         raise ResourceNotFound(uri)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
-        """Agree to follow any resource that could be read."""
+        """Accept a subscription to any resource that could be read."""
         entry = self._resource(uri)
         if entry is None:
             raise ResourceNotFound(uri)
         _require("Resource", uri, entry.scopes, ctx)
 
     def _resource(self, uri: str) -> ResourceEntry | TemplateEntry | None:
-        """Find what a read of this URI would be answered by."""
+        """Return the entry that would answer a read of this URI, or None."""
         entry = self.resources.get(uri)
         if entry is not None:
             return entry
@@ -198,13 +198,13 @@ class Registry(Handler):
         return next(fitting, None)
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
-        """Give a page of the prompts."""
+        """Return a page of the prompts."""
         entries, following = self._page(self.prompts, cursor, ctx)
         prompts = [entry.definition for entry in entries]
         return self._cached(ListPromptsResult(prompts=prompts, next_cursor=following))
 
     async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Result:
-        """Fill in a prompt."""
+        """Return the messages of a prompt."""
         entry = self.prompts.get(name)
         if entry is None:
             raise unknown_prompt(name)
@@ -212,7 +212,7 @@ class Registry(Handler):
         return await entry.get(arguments, ctx)
 
     async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
-        """Suggest how an argument could go on; nothing when nobody knows."""
+        """Return suggestions for an argument; none if there is no completer."""
         reference = params.ref
         if isinstance(reference, PromptReference):
             prompt = self.prompts.get(reference.name)
@@ -231,10 +231,10 @@ class Registry(Handler):
             return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
         return await run_completer(completer, params, self._pool, ctx)
 
-    # Who may use what
+    # Scopes
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Give the scopes it takes to use what a request names; none for what is not there."""
+        """Return the scopes needed for what a request names; empty if it does not exist."""
         entry: ToolEntry | PromptEntry | ResourceEntry | TemplateEntry | None = None
         match method:
             case "tools/call":
@@ -246,7 +246,7 @@ class Registry(Handler):
         return frozenset() if entry is None else entry.scopes
 
     def all_scopes(self) -> frozenset[str]:
-        """Give every scope that something here needs."""
+        """Return all scopes that any entry needs."""
         listings = (self.tools, self.resources, self.templates, self.prompts)
         return frozenset().union(*(entry.scopes for each in listings for entry in each.values()))
 
@@ -275,6 +275,6 @@ class Registry(Handler):
 
 
 def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None:
-    """Refuse a caller that lacks scopes. Over HTTP the door has done so already, in its own words."""
+    """Raise `InsufficientScope` if the caller lacks scopes. Over HTTP the gate has checked it."""
     if scopes and not ctx.may_use(scopes):
         raise InsufficientScope(what, name, scopes)

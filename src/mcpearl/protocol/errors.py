@@ -131,8 +131,6 @@ class ConnectionLost(McpearlError, ConnectionError):
         self.maybe_executed = maybe_executed
         self.exit_code = exit_code
         self.stderr = stderr
-        self.deadlines: tuple[float, float] | None = None
-        """By when the request had to be answered, and at the very latest, where it was waiting."""
 
 
 class SessionLost(ConnectionLost):

@@ -77,11 +77,13 @@ class KnownTools:
         """Have output schemas listed again: the server may be another one than before."""
         self.generation += 1
 
-    def check(self, name: str, result: CallToolResult) -> None:
-        """Refuse a result that breaks its tool's output schema, if that is known."""
+    def check(self, name: str, result: CallToolResult) -> bool:
+        """Refuse a result that breaks its tool's output schema; False when that is not known."""
         known = self._tools.get(name)
-        if known is None or known.schema is None or known.seen_in != self.generation:
-            return
+        if known is None or known.seen_in != self.generation:
+            return False
+        if known.schema is None:
+            return True
         if result.structured_content is UNSET:
             raise InvalidResult(
                 f"tool `{name}` has an output schema but its result has no structured content"
@@ -94,6 +96,7 @@ class KnownTools:
             raise InvalidResult(
                 f"the structured content of tool `{name}` breaks its output schema: {error}"
             ) from None
+        return True
 
 
 def _compile(name: str, schema: bytes) -> "Validator":

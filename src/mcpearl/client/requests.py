@@ -53,75 +53,51 @@ REPEATABLE = frozenset(
 _BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
 
 
-class Call(Generic[R]):
+class Call(msgspec.Struct, Generic[R], eq=False):
     """One call of the application: what is asked, and the time for everything that is done for it.
 
     The time runs from the first request on. Progress moves its end, up to the maximum. It stands
     still while a request waits for authorization, and starts anew after a person was asked.
     """
 
-    __slots__ = (
-        "_entry",
-        "_expires",
-        "in_rounds",
-        "kind",
-        "max_timeout",
-        "meta",
-        "method",
-        "on_progress",
-        "params",
-        "timeout",
-        "was_asked",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        params: msgspec.Struct,
-        kind: type[R],
-        timeout: float,
-        max_timeout: float,
-        on_progress: ProgressCallback | None = None,
-        meta: dict[str, Any] | None = None,
-        *,
-        in_rounds: bool = False,
-    ) -> None:
-        self.method = method
-        self.params = params
-        self.kind = kind
-        self.timeout = timeout
-        self.max_timeout = max_timeout if timeout <= max_timeout else timeout
-        self.on_progress = on_progress
-        self.meta = meta
-        self.in_rounds = in_rounds
-        """Whether the server may have questions before it answers."""
-        self.was_asked = False
-        """Whether the server asked for another round."""
-        self._entry: Entry | None = None  # of the request sent last
-        self._expires: tuple[float, float] | None = None  # before anything is sent
-
-    def sent(self, entry: Entry) -> None:
-        """Note the entry of a request: its deadline is the call's."""
-        self._entry = entry
+    method: str
+    params: msgspec.Struct
+    kind: type[R]
+    timeout: float
+    max_timeout: float
+    on_progress: ProgressCallback | None = None
+    meta: dict[str, Any] | None = None
+    in_rounds: bool = False
+    """Whether the server may have questions before it answers."""
+    was_asked: bool = False
+    """Whether the server asked for another round."""
+    sent: list[Entry] = []
+    """Entries of the requests sent; the deadline of the last one is the call's."""
+    expires: tuple[float, float] | None = None
+    """The deadlines before anything is sent, and after a request was held."""
 
     def deadlines(self, now: float) -> tuple[float, float]:
         """Return when the call expires, and when at the latest; the time starts if it does not run."""
-        entry = self._entry
-        if entry is not None and entry.deadline != inf:
-            return entry.deadline, entry.hard_deadline
-        if self._expires is None or entry is not None:  # an entry without end was held
-            self._entry = None
-            self._expires = now + self.timeout, now + self.max_timeout
-        return self._expires
+        if self.sent:
+            entry = self.sent[-1]
+            del self.sent[:-1]
+            if entry.deadline != inf or self.timeout == inf:
+                return entry.deadline, entry.hard_deadline
+            self.sent.clear()  # it was held when its connection was lost
+            self.expires = None
+        if self.expires is None:
+            self.expires = now + self.timeout, now + self.max_timeout
+        return self.expires
 
     def restart(self) -> None:
         """Let the time start anew with the next request."""
-        self._entry = self._expires = None
+        self.sent.clear()
+        self.expires = None
 
     def send(self, connection: ClientConnection) -> Awaitable[R | InputRequiredResult]:
         """Send the request on this connection, in what is left of the call's time."""
         timeout, max_timeout = self.timeout, self.max_timeout
-        if self._entry is not None or self._expires is not None:
+        if self.sent or self.expires is not None:
             now = connection.loop.time()
             deadline, latest = self.deadlines(now)
             timeout, max_timeout = deadline - now, latest - now
@@ -133,7 +109,7 @@ class Call(Generic[R]):
             max_timeout=max_timeout,
             on_progress=self.on_progress,
             meta=self.meta,
-            on_sent=self.sent,
+            on_sent=self.sent.append,
         )
 
 
@@ -166,7 +142,7 @@ class Requests:
     ) -> Awaitable[R]:
         """Make a call that is answered in one round."""
         timeout = self._timeout if timeout is None else timeout
-        return self.run(Call(method, params, kind, timeout, self._max_timeout))
+        return self.run(Call(method, params, kind, timeout, max(timeout, self._max_timeout)))
 
     def call(
         self,
@@ -178,16 +154,11 @@ class Requests:
         meta: dict[str, Any] | None,
     ) -> Call[R]:
         """Return a call that may take several rounds, for `run`."""
-        return Call(
-            method,
-            params,
-            kind,
-            self._timeout if timeout is None else timeout,
-            self._max_timeout,
-            on_progress or self._on_progress,
-            meta,
-            in_rounds=True,
-        )
+        if timeout is None:
+            timeout = self._timeout
+        max_timeout = self._max_timeout if timeout <= self._max_timeout else timeout
+        on_progress = on_progress or self._on_progress
+        return Call(method, params, kind, timeout, max_timeout, on_progress, meta, True)
 
     async def run(self, call: Call[R]) -> R:
         """Send a call, answer the server's questions, and return its result."""

@@ -75,9 +75,8 @@ class ToolCalls:
             if not await self._list(name, _deadline(call)):
                 raise
             result = await self._requests.run(call)
-        if self._validate and not result.is_error:
-            if not self._known.knows(name):
-                await self.learn(name, _deadline(call))
+        if self._validate and not result.is_error and not self._known.check(name, result):
+            await self.learn(name, _deadline(call))
             self._known.check(name, result)
         return result
 

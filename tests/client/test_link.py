@@ -23,6 +23,7 @@ from mcpearl.types.tools import ToolAnnotations
 from .peers import Script, client_of, eventually, modern_peer
 
 BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+HANGS = 60  # seconds after which a test has failed
 QUICK = Reconnect(delays=(0.01,))
 SLOW = Reconnect(delays=(30.0,))
 
@@ -178,12 +179,24 @@ async def _refuse(transport: object) -> None:
 
 async def test_a_connection_that_lasts_starts_the_delays_anew() -> None:
     ledger = Ledger()
-    policy = Reconnect(delays=(0.0, 0.05, 30.0), jitter=0)
-    async with Client(ledger.app, reconnect=policy) as client:
+    policy = Reconnect(delays=(0.0, 0.0, 3600.0), jitter=0, settled_after=0)
+    async with asyncio.timeout(HANGS), Client(ledger.app, reconnect=policy) as client:
         for _ in range(5):
             await ledger.cut()
             await client.ping()
-            await asyncio.sleep(0.08)
+        assert client.state is Phase.READY
+
+
+async def test_a_connection_that_does_not_last_makes_the_delays_grow() -> None:
+    ledger = Ledger()
+    policy = Reconnect(delays=(0.0, 0.0, 3600.0), jitter=0, settled_after=3600)
+    async with asyncio.timeout(HANGS), Client(ledger.app, reconnect=policy) as client:
+        for _ in range(2):
+            await ledger.cut()
+            await client.ping()
+        await ledger.cut()
+        with pytest.raises(ConnectionLost, match="not sent in time"):
+            await client.ping(timeout=0.1)
 
 
 async def test_closing_while_it_reconnects() -> None:

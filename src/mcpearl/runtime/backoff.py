@@ -43,7 +43,11 @@ class Backoff(Struct, frozen=True, kw_only=True):
             raise ValueError(f"`{name}.jitter` is between 0 and 1")
 
     def nominal(self, attempt: int) -> float:
-        """Return the delay before an attempt without jitter; the first attempt is number 0."""
+        """Return the delay before an attempt without jitter.
+
+        Args:
+            attempt: number of the attempt; the first is 0.
+        """
         return self.delays[min(attempt, len(self.delays) - 1)]
 
     def delay(self, attempt: int, chance: Callable[[], float] = random.random) -> float:

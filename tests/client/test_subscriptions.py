@@ -118,7 +118,7 @@ async def test_a_subscription_that_was_refused_leaves_nothing() -> None:
     async with await client_of(peer) as client:
         with pytest.raises(McpError, match="too many"):
             await client.subscribe("x://one")
-        assert not len(client._following)
+        assert not len(client._subscriptions)
         assert not client._link.connection._listeners
 
 

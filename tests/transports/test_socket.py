@@ -19,7 +19,7 @@ import pytest
 import uvloop
 
 from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, Unix, WebSocket
-from mcpearl.client.targets import ReachOptions, find_route
+from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.net.ports import bind_port
 from mcpearl.protocol.framing import ContentLengthFramer
 from tests.client.peers import eventually
@@ -571,7 +571,7 @@ async def test_while_one_floods_the_others_are_served(kind: str, folder: Path):
     }
     wire, url = wires[kind]
     async with serving(app, wire), Client(url, validate_output=False) as other:
-        route = find_route(url, ReachOptions())
+        route = find_target(url, ReachOptions())
         assert route.transport is not None
         flooding, ear = route.transport(Limits(max_outgoing=1 << 28)), Ear()
         await flooding.open(ear)

@@ -56,6 +56,16 @@ class ClientEnd(End):
         self.presentation = None
         self.version = NEWEST_LEGACY
 
+    def set_log_level(self, level: str) -> None:
+        """Ask a modern server for this log level with every request from now on."""
+        if self.presentation is not None:
+            self.speak_modern(self.version, level)
+
+    def restart(self) -> None:
+        """Go back to before the handshake, to try it another way on the same connection."""
+        self.lifecycle.take(Step.LOSE)
+        self.lifecycle.take(Step.CONNECT)
+
     def initialize(
         self, waiter: Any, now: float, timeout: float, version: Version = NEWEST_LEGACY
     ) -> tuple[Entry, bytes]:

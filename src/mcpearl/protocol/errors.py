@@ -145,8 +145,6 @@ class ConnectionLost(McpearlError, ConnectionError):
         self.maybe_executed = maybe_executed
         self.exit_code = exit_code
         self.stderr = stderr
-        self.deadlines: tuple[float, float] | None = None
-        """The request's deadline and its latest possible deadline, if it was waiting."""
 
 
 class SessionLost(ConnectionLost):

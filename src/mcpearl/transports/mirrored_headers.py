@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mcpearl.runtime.bounded import BoundedDict
 from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.http")
@@ -86,24 +87,30 @@ def decode_value(value: str) -> str:
 
 
 class ToolHeaders:
-    """The mirrored parameters of a server's tools, according to their latest schemas."""
+    """The headers of the tools of one server, as their schemas last said.
 
-    def __init__(self) -> None:
-        self._paths: dict[str, dict[Path, str]] = {}  # by tool; only tools that have any
+    Bounded: the tools learned longest ago are forgotten first. A call of such a tool lacks its
+    headers, which a server that checks them answers with an error that has the tools listed again.
+    """
+
+    def __init__(self, max_bytes: int = 8 << 20) -> None:
+        # By tool, only of those that have any.
+        self._paths: BoundedDict[dict[Path, str]] = BoundedDict(max_bytes)
 
     def learn(self, tools: list[Tool]) -> list[Tool]:
         """Remember the mirrored parameters of tools. Return the tools with valid annotations."""
         return [tool for tool in tools if self._learn(tool)]
 
     def _learn(self, tool: Tool) -> bool:
-        self._paths.pop(tool.name, None)
+        self._paths.pop(tool.name)
         try:
             paths = annotated(tool.input_schema)
         except ValueError as error:
             logger.warning("ignored tool %r: %s", tool.name[:128], error)
             return False
         if paths:
-            self._paths[tool.name] = paths
+            names = (len(name) for path, header in paths.items() for name in (*path, header))
+            self._paths.put(tool.name, paths, sum(names))
         return True
 
     def mirrors(self, tool: str) -> bool:
@@ -114,7 +121,7 @@ class ToolHeaders:
         """Return the headers of one call. An absent or null value has none."""
         found = (
             (PARAM + header, _text(_value_at(arguments, path)))
-            for path, header in self._paths.get(tool, {}).items()
+            for path, header in (self._paths.get(tool) or {}).items()
         )
         return [(name, encode_value(text)) for name, text in found if text is not None]
 

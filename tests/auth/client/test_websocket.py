@@ -401,7 +401,7 @@ async def test_who_says_it_twice():
         (["server"], r"env=\{"),
         ({"command": "server"}, r"env=\{"),
         ("server.py", r"env=\{"),
-        (Server("mine"), "program's own"),
+        (Server("mine"), "needs no login"),
     ],
 )
 def test_where_no_token_can_be_brought(target: Any, instead: str):

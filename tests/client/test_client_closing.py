@@ -132,3 +132,16 @@ async def test_connecting_cancelled_and_tried_again() -> None:
             await client.close()
     async with client:
         assert (await client.list_tools()).tools
+
+
+async def test_a_closed_client_still_knows_its_server() -> None:
+    client = Client(an_app())
+    with pytest.raises(McpearlError, match="not connected"):
+        _ = client.server_info
+    async with client:
+        known = client.server_info, client.server_capabilities, client.instructions
+        version = client.protocol_version, client.era
+    assert (client.server_info, client.server_capabilities, client.instructions) == known
+    assert (client.protocol_version, client.era) == version
+    with pytest.raises(McpearlError, match="not connected"):
+        await client.call_tool("ask")

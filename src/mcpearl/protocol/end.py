@@ -28,7 +28,13 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.pending import Entry, Pending
 from mcpearl.protocol.routes import Route
 from mcpearl.types.base import PROGRESS_TOKEN_KEY, RequestId
-from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from mcpearl.types.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorObject,
+)
 
 
 class End:
@@ -77,8 +83,17 @@ class End:
     def _refuse_malformed(self, error: Malformed) -> Event:
         self.malformed += 1
         if error.is_answer:
-            return Ignored(f"malformed answer: {error.message}")
+            return self._answered_badly(error)
         return Reply(codec.encode_error(error.id, error), refused=True)
+
+    def _answered_badly(self, error: Malformed) -> Event:
+        """Fail the request of ours whose answer cannot be read; what is not an answer is ignored."""
+        unreadable = error.code == PARSE_ERROR and error.id is not None
+        entry = self.pending.resolve(error.id) if unreadable else None
+        reason = f"malformed answer: {error.message}"
+        if entry is None:
+            return Ignored(reason)
+        return Answer(entry, error=ErrorObject(code=error.code, message=reason))
 
     def refuse_frame(self, reason: str) -> Event:
         """Answer bytes the framing could not make a message of."""

@@ -29,7 +29,7 @@ from mcpearl.auth.client.session import Session
 from mcpearl.auth.client.storage import FileStorage, Key, Storage
 from mcpearl.auth.client.token import Token
 from mcpearl.auth.client.token_endpoint import GrantRefused, plain, request_token
-from mcpearl.auth.client.web import Reach, Web
+from mcpearl.auth.client.web import Reach, Web, inert
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
 
@@ -279,7 +279,7 @@ class _Request(NamedTuple):
             query["scope"] = " ".join(self.scopes)
         if OFFLINE in self.scopes:
             query["prompt"] = "consent"  # OpenID Connect gives no refresh token without
-        endpoint = place.server.authorization_endpoint or ""
+        endpoint = inert(place.server.authorization_endpoint or "")
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
 

@@ -107,7 +107,7 @@ class End:
             messages = codec.decode_batch(message, self.limits.max_batch)
         except Malformed as error:
             return self._refuse_malformed(error)
-        batch = Batch()
+        batch = Batch(self.limits.max_outgoing)
         batch.open = 1  # held open until every message was looked at
         events: list[Event] = []
         for part in messages:
@@ -118,7 +118,7 @@ class End:
             if isinstance(event, Call):
                 batch.open += 1
             elif isinstance(event, Reply):
-                batch.parts.append(event.message)
+                batch.add(event.message)
                 continue
             events.append(event)
         whole = batch.close(None)
@@ -202,7 +202,7 @@ class End:
     def _finish(self, call: Call, answer: bytes) -> bytes | None:
         """Close a call with its encoded answer: bytes to send, or None while its batch is open."""
         del self.in_flight[call.key]
-        return answer if call.batch is None else call.batch.close(answer)
+        return answer if call.batch is None else call.batch.close(answer, call.id)
 
     def fail(self, call: Call, error: McpError) -> bytes | None:
         """Answer a call with an error; None when there is nothing to send."""

@@ -262,3 +262,15 @@ async def test_a_subscription_cancelled_while_the_handler_thinks() -> None:
         client.cancel(id)
         assert await client.silence() == []
         assert counts(app)[0] == 0
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_an_update_reaches_every_spelling_under_its_own(version: str) -> None:
+    app = server()
+    app.add_resource("b://{name}", lambda name: name, name="b")
+    async with wire(app, version) as client, wire(app, version) as other:
+        await follow(client, "b://caf%c3%A9")
+        await follow(other, "b://c%61f\u00e9")
+        app.notify_resource_updated("b://caf\u00e9")
+        assert (await client.next())["params"]["uri"] == "b://caf%c3%A9"
+        assert (await other.next())["params"]["uri"] == "b://c%61f\u00e9"

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
@@ -25,6 +25,7 @@ from mcpearl.protocol.errors import McpearlError
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 3
+_RELAYS = IPv4Network("192.88.99.0/24")  # 6to4 relays (RFC 7526): leads to whatever is near
 _NAT64 = IPv6Network("64:ff9b::/96")  # IPv6 addresses that contain an IPv4 address
 
 
@@ -155,6 +156,7 @@ async def _fetch(
         finally:
             wire.close()
         url = elsewhere
+        _checked(url, policy)
     raise FetchRefused(f"{_shown(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
@@ -176,9 +178,12 @@ def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
     location = connection.headers.get("location")
     if connection.status not in _REDIRECTS or location is None:
         return None
-    elsewhere = urljoin(url, location)
     if method != "GET":
         raise FetchRefused(f"{_shown(url)} redirects a {method}, which is not followed")
+    try:
+        elsewhere = urljoin(url, location)
+    except ValueError:
+        raise FetchRefused(f"{_shown(url)} redirects to what is not an address") from None
     if _origin(elsewhere) != _origin(url):
         raise FetchRefused(f"{_shown(url)} redirects to another origin, {_shown(elsewhere)}")
     return elsewhere
@@ -261,6 +266,8 @@ def _objection(address: str, policy: FetchPolicy, named_loopback: bool) -> str |
         return None if allowed else "an address of this machine"
     if ip.is_unspecified or ip.is_link_local or ip.is_multicast or ip.is_reserved:
         return "not the address of a host"
+    if ip in _RELAYS or (isinstance(ip, IPv6Address) and ip.is_site_local):
+        return "an address out of use"
     if not ip.is_global and not policy.allow_private:
         return "a private address"
     return None

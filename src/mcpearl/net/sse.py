@@ -58,7 +58,6 @@ class EventReader:
         "_max",
         "_overlong",
         "_oversized",
-        "_size",
         "_skip_lf",
         "_start",
         "last_id",
@@ -67,12 +66,12 @@ class EventReader:
 
     def __init__(self, max_event: int) -> None:
         self._max = max_event
-        self._line = bytearray()  # the unfinished line; only the start of an overlong one
-        self._overlong = False  # the unfinished line is too long for an event within the limit
-        self._skip_lf = False  # the previous line ended in CR; a LF now belongs to it
-        self._start = True  # no line has been read yet, so a byte order mark may follow
-        self._data: list[bytes] = []
-        self._size = 0  # bytes of data in the current event
+        self._line = bytearray()  # the unfinished line; of an overlong one, how it begins
+        self._overlong = False  # the unfinished line cannot be part of an event within the bound
+        self._skip_lf = False  # the line before ended in CR; a LF now belongs to it
+        self._start = True  # no line was read yet, so a byte order mark may come
+        # The data of the event so far: None without any, and a copy only from the second line on.
+        self._data: bytes | bytearray | None = None
         self._event = ""
         self._id = ""  # takes effect once its event is complete
         self._oversized = False
@@ -82,7 +81,7 @@ class EventReader:
         """Milliseconds to wait before reconnecting, as the server last asked."""
 
     def feed(self, data: bytes) -> list[AnyEvent]:
-        """Take bytes as they were read. Return the events they complete."""
+        """Take bytes as they were read; return the events they complete."""
         if self._skip_lf and data:
             self._skip_lf = False
             data = data.removeprefix(b"\n")
@@ -94,8 +93,13 @@ class EventReader:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = data.split(b"\n")
         for line in lines:
-            self._extend(line)
-            self._end_line(events)
+            if self._line or self._overlong or self._start or len(line) > self._max:
+                self._extend(line)
+                self._end_line(events)
+            elif line:
+                self._field(*line.split(b":", 1))
+            else:
+                self._dispatch(events)
         self._extend(rest)
         return events
 
@@ -131,12 +135,7 @@ class EventReader:
     def _field(self, name: bytes, value: bytes = b"") -> None:
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._size += len(value) + bool(self._data)
-            self._data.append(value)
-            if self._size > self._max:
-                self._oversized = True
-            if self._oversized:
-                self._data = [b""]
+            self._add(value)
         elif name == b"event":
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
@@ -144,17 +143,27 @@ class EventReader:
         elif name == b"retry" and value.isdigit() and len(value) < 10:
             self.retry = int(value)
 
+    def _add(self, value: bytes) -> None:
+        if self._data is None:
+            self._data = value
+        elif not self._oversized:
+            if isinstance(self._data, bytes):
+                self._data = bytearray(self._data)
+            self._data += b"\n"
+            self._data += value
+        if len(self._data) > self._max:
+            self._oversized = True
+            self._data = b""
+
     def _dispatch(self, events: list[AnyEvent]) -> None:
         self.last_id = self._id
         if self._oversized:
             events.append(OversizedEvent(self._max))
-        elif self._data:
-            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            events.append(ServerSentEvent(data, self._event or "message", self._id))
+        elif self._data is not None:
+            events.append(ServerSentEvent(bytes(self._data), self._event or "message", self._id))
         self._clear()
 
     def _clear(self) -> None:
-        self._data = []
+        self._data = None
         self._event = ""
-        self._size = 0
         self._oversized = False

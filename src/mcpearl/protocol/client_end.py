@@ -98,7 +98,9 @@ class ClientEnd(End):
     def _refuse_malformed(self, error: Malformed) -> Event:
         # A client has no business answering what it cannot read; it would only feed a loop.
         self.malformed += 1
-        return Ignored(f"the server sent what is no message: {error.message}")
+        if error.is_answer:
+            return self._answered_badly(error)
+        return Ignored(f"the server sent something that is not a message: {error.message}")
 
     def _refuse_notice(self, method: str) -> str | None:
         return self.lifecycle.refuse(method) if self.presentation is None else None

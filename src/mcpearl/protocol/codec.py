@@ -13,10 +13,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from mcpearl.protocol.errors import Malformed, McpError
+from mcpearl.protocol.nesting import MAX_DEPTH, SHALLOW, is_too_deep
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
 
-# What decoding can raise; strings that are not UTF-8 raise `UnicodeDecodeError`.
+_TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"
+
+# What decoding can raise. Strings that are not UTF-8 come out as they do everywhere in Python.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -54,6 +57,9 @@ def decode(message: bytes | Raw) -> Envelope:
         envelope = _decode(message)
     except UNREADABLE as error:
         raise _diagnose(message, error) from None
+    # The messages of a batch are `Raw`, and were looked at as a whole.
+    if type(message) is not Raw and len(message) > SHALLOW and is_too_deep(message):
+        raise _refusal(message, PARSE_ERROR, _TOO_DEEP)
     if envelope.jsonrpc != "2.0":
         raise _invalid(message, f'`jsonrpc` must be "2.0", not {envelope.jsonrpc[:32]!r}')
     if envelope.method is UNSET:
@@ -80,6 +86,8 @@ def decode_batch(message: bytes, limit: int) -> list[Raw]:
         raise Malformed(INVALID_REQUEST, "a batch must not be empty")
     if len(messages) > limit:
         raise Malformed(INVALID_REQUEST, f"a batch may hold {limit} messages, not more")
+    if is_too_deep(message):
+        raise Malformed(PARSE_ERROR, _TOO_DEEP)
     return messages
 
 
@@ -110,36 +118,36 @@ def decode_error(raw: Raw | bytes) -> ErrorObject:
 
 
 def encode_request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Return the bytes of a request whose params are already encoded."""
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (
-        b"%d" % id if type(id) is int else _encode(id),
-        _encode(method),
-        params,
+    """Return the bytes of a request whose params are encoded already."""
+    return _checked(
+        b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
+        % (b"%d" % id if type(id) is int else _encode(id), _encode(method), params)
     )
 
 
 def encode_notification(method: str, params: bytes = b"") -> bytes:
-    """Return the bytes of a notification whose params are already encoded."""
+    """Return the bytes of a notification whose params are encoded already."""
     if not params or params == b"{}":
         return b'{"jsonrpc":"2.0","method":%b}' % _encode(method)
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params)
+    return _checked(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params))
 
 
 def encode_result(id: RequestId, result: bytes) -> bytes:
-    """Return the bytes of an answer whose result is already encoded."""
-    if type(id) is int:
-        return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
+    """Return the bytes of an answer whose result is encoded already."""
+    shown = b"%d" % id if type(id) is int else _encode(id)
+    message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (shown, result)
+    return message if len(message) <= SHALLOW else _checked(message)
 
 
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
-    """Return the bytes of an error answer. If the id is None it is `null`, as JSON-RPC demands.
+    """Return the bytes of an error answer. Without a readable id it carries `null`.
 
-    Encoding an error never fails: data that is not JSON is left out, invalid text is repaired.
+    Every error has a form: data that is not JSON or too deep is left out, and text that is not
+    UTF-8 is mended.
     """
     data = getattr(error, "data", UNSET)
     try:
-        body = _encode(ErrorObject(code=error.code, message=error.message, data=data))
+        body = _checked(_encode(ErrorObject(code=error.code, message=error.message, data=data)))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         message = error.message.encode(errors="replace").decode()
         body = _encode(ErrorObject(code=error.code, message=message))
@@ -165,28 +173,39 @@ def splice(members: bytes, body: bytes) -> bytes:
     )
 
 
+def _checked(message: bytes) -> bytes:
+    """Refuse to send what no peer of ours would take."""
+    if is_too_deep(message):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    return message
+
+
 def _diagnose(message: bytes | Raw, error: Exception) -> Malformed:
-    """Return the error for bytes that are not JSON, or JSON that is not a message."""
+    """Find out whether this is not JSON at all, or JSON that is not a message."""
     if isinstance(error, msgspec.ValidationError):
         return _invalid(message, f"not a JSON-RPC message: {error}")
     if isinstance(error, RecursionError):
-        return Malformed(PARSE_ERROR, "JSON is nested too deeply")
+        return Malformed(PARSE_ERROR, _TOO_DEEP)
     if isinstance(error, UnicodeDecodeError):
         return Malformed(PARSE_ERROR, "a string is not UTF-8")
     return Malformed(PARSE_ERROR, str(error) or "not JSON")
 
 
 def _invalid(message: bytes | Raw, reason: str) -> Malformed:
-    """Return the error for JSON that is not a message. A broken answer is never answered."""
+    return _refusal(message, INVALID_REQUEST, reason)
+
+
+def _refusal(message: bytes | Raw, code: int, reason: str) -> Malformed:
+    """Say what is wrong with JSON that is not a message. A broken answer is never answered."""
     try:
         _skim(message)
         seen = _decode_anything(message)
     except msgspec.ValidationError:
-        return Malformed(INVALID_REQUEST, reason)
+        return Malformed(code, reason)
     except UNREADABLE as error:
         return _diagnose(message, error)
     is_answer = seen.method is UNSET and (seen.result is not UNSET or seen.error is not UNSET)
-    return Malformed(INVALID_REQUEST, reason, _readable_id(seen.id), is_answer=is_answer)
+    return Malformed(code, reason, _readable_id(seen.id), is_answer=is_answer)
 
 
 def _readable_id(raw: Raw | UnsetType) -> RequestId | None:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET
 
 from mcpearl.types.jsonrpc import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     RESOURCE_NOT_FOUND,
@@ -53,6 +54,15 @@ class McpError(McpearlError):
     def __str__(self) -> str:
         detail = "" if self.data is UNSET or self.data is None else f" ({self.data})"
         return f"{self.message} [{self.code}]{detail}"
+
+
+def answer_too_large(size: int, limit: int) -> McpError:
+    """Make the error that takes the place of an answer over the bound."""
+    return McpError(
+        INTERNAL_ERROR,
+        f"The answer has {size} bytes, alone or with those of its batch over the {limit} of "
+        "`Limits.max_outgoing`",
+    )
 
 
 class ResourceNotFound(McpError):

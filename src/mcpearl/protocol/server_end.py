@@ -179,7 +179,11 @@ class ServerEnd(End):
         assert self.caller is not None
         body = encode(narrow(params, self.caller.version.name))
         entry = self.pending.add(method, waiter, now, timeout)
-        return entry, codec.encode_request(entry.id, method, body)
+        try:
+            return entry, codec.encode_request(entry.id, method, body)
+        except BaseException:
+            self.pending.discard(entry.id)
+            raise
 
 
 class SoloEnd(ServerEnd):

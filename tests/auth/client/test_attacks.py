@@ -157,6 +157,7 @@ async def test_only_the_first_answer_counts(issuer: Authority, server: Guarded):
         "GET http://evil.example{path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
         "GET /other?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
         "nonsense\r\n\r\n",
+        "GET //[x HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n",
         "GET /{long} HTTP/1.1\r\n",
     ],
 )
@@ -209,6 +210,18 @@ async def test_the_loopback_is_not_filled_up(issuer: Authority, server: Guarded)
         await client.list_tools()
 
 
+async def test_silent_connections_do_not_keep_the_browser_out(issuer: Authority, server: Guarded):
+    async def crowded(url: str) -> None:
+        port = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0]).port
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(16)]
+        await visit(url)
+        for _, writer in silent:
+            writer.close()
+
+    async with Client(server.url, auth=person(open_browser=crowded)) as client:
+        await client.list_tools()
+
+
 # Metadata
 
 
@@ -252,6 +265,25 @@ async def test_a_login_page_that_must_not_be_opened(
     assert "is not opened in the browser" in await refusal(server, open_browser=opened.append)
     assert not opened
     assert "is not opened" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["\x1b[2J", "\x07", "\u202e", " ", '"', "`", "<", "\\"])
+async def test_a_login_page_of_the_server_itself_is_of_plain_characters(
+    issuer: Authority, server: Guarded, what: str
+):
+    issuer.metadata = {"authorization_endpoint": f"{server.url}/authorize?{what}"}
+    opened: list[str] = []
+    assert "is not opened in the browser" in await refusal(server, open_browser=opened.append)
+    assert not opened
+
+
+async def test_a_login_page_is_one_word_to_a_shell(issuer: Authority, server: Guarded):
+    issuer.metadata = {"authorization_endpoint": f"{issuer.issuer}/authorize?a=$(x)'y'&b=%24"}
+    opened: list[str] = []
+    with pytest.raises(AuthorizationFailed):
+        async with Client(server.url, auth=person(open_browser=opened.append, timeout=0.5)):
+            pass
+    assert opened[0].startswith(f"{issuer.issuer}/authorize?a=%24%28x%29%27y%27&b=%24&")
 
 
 async def test_no_pkce_no_login(issuer: Authority, server: Guarded):

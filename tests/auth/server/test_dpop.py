@@ -94,7 +94,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an id that is no text": ({"jti": 5}, "no usable `jti`"),
     "another type": ({"headers": {"typ": "JWT"}}, "does not have the type"),
     "no key in it": ({"headers": {"jwk": None}}, "not signed by its key"),
-    "another key in it": ({"headers": {"jwk": KeyPair("ES256").jwk}}, "not signed by its key"),
+    "another key in it": ({"headers": {"jwk": KeyPair("ES256").jwk}}, "made with another key"),
+    "a key without members": ({"headers": {"jwk": {"kty": "EC"}}}, "not signed by its key"),
+    "a type that is not text": ({"headers": {"jwk": {"kty": []}}}, "not signed by its key"),
     "a private key in it": (
         {"headers": {"jwk": {**KeyPair("ES256").jwk, "d": "AAAA"}}},
         "contains a private key",
@@ -117,6 +119,32 @@ async def test_a_proof_that_is_refused(
     scheme, said = challenge(answer)
     assert (scheme, said["error"]) == ("DPoP", "invalid_dpop_proof")
     assert reason in said["error_description"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"key_ops": 5}, {"key_ops": None}, {"use": []}, {"alg": {}}, {"kid": [1]}, {"ext": 5}],
+    ids=str,
+)
+async def test_a_proof_whose_key_is_odd_is_refused_or_taken(
+    client: Raw, issuer: Issuer, key: KeyPair, odd: dict[str, Any]
+) -> None:
+    token = bound(issuer, key)
+    proof = key.proof(token, url_of(client), headers={"jwk": {**key.jwk, **odd}})
+    answer = await call(client, token, proof)
+    assert answer.status in (200, 401)
+    if answer.status == 401:
+        assert challenge(answer)[1]["error"] == "invalid_dpop_proof"
+
+
+def test_of_another_key_not_even_the_signature_is_looked_at(
+    key: KeyPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcpearl.auth.server.jose.public_key", lambda _: pytest.fail("imported"))
+    proof = KeyPair("RS256").proof("t", "http://a.example/")
+    checker = ProofChecker(max_age=60, memory=OwnProofs(10), nonces=None)
+    with pytest.raises(TokenRefused, match="another key"):
+        checker.check(proof.encode(), "POST", "http://a.example/", "t", key.thumbprint)
 
 
 async def test_no_proof_two_proofs_and_no_proof_at_all(

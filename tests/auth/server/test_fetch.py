@@ -105,6 +105,8 @@ async def test_forms_and_json_are_sent() -> None:
         ("https://[64:ff9b::a00:1]/", "a private address"),
         ("https://[2002:a00:1::]/", "a private address"),
         ("https://224.0.0.1/", "not the address of a host"),
+        ("https://[fec0::1]/", "out of use"),
+        ("https://192.88.99.1/", "out of use"),
     ],
 )
 async def test_an_address_that_is_refused(url: str, why: str) -> None:
@@ -169,6 +171,8 @@ async def test_redirects_stay_within_the_origin() -> None:
             "/a": "/b",
             "/out": "http://localhost:1/keys?token=secret",
             "/loop": "/loop",
+            "/blank": "/a b",
+            "/bracket": "http://[::1",
         }.get(path)
         if where is None:
             writer.write(response(json.dumps(path).encode()))
@@ -181,6 +185,10 @@ async def test_redirects_stay_within_the_origin() -> None:
         with pytest.raises(FetchRefused, match="another origin") as refused:
             await fetch_json(f"{base}/out", policy=LOCAL)
         assert "secret" not in str(refused.value)
+        with pytest.raises(FetchRefused, match="blank"):
+            await fetch_json(f"{base}/blank", policy=LOCAL)
+        with pytest.raises(FetchRefused, match="not an address"):
+            await fetch_json(f"{base}/bracket", policy=LOCAL)
         with pytest.raises(FetchRefused, match="more than 3 times"):
             await fetch_json(f"{base}/loop", policy=LOCAL)
         with pytest.raises(FetchRefused, match="redirects a POST"):

@@ -418,7 +418,19 @@ async def test_leaving_cancels_the_call(progress: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost.evil.example", "http://evil@x"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://evil@x",
+        "x://127.0.0.1",
+        "chrome-extension://localhost",
+        "tauri://localhost",
+        "://127.0.0.1",
+        "127.0.0.1",
+        "http://127.0.0.1:\xb2",
+    ],
 )
 async def test_a_page_from_elsewhere_is_refused(client: Raw, origin: str) -> None:
     headers, body = modern("tools/list")

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from mcpearl.protocol.errors import AuthorizationFailed
 
@@ -80,6 +80,7 @@ class Loopback:
         self._taken: Arrival | None = None
         self._showing: asyncio.Task[Any] | None = None  # the request waiting for the outcome
         self._serving: set[asyncio.Task[Any]] = set()
+        self._unread: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}  # no whole request yet
         self.redirect_uri = ""
 
     async def __aenter__(self) -> "Loopback":
@@ -123,17 +124,31 @@ class Loopback:
             self._arrived.set_exception(AuthorizationFailed(reason))
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= _MAX_CONNECTIONS:
+        if len(self._unread) >= _MAX_CONNECTIONS:
+            # The one that has said nothing for longest makes room: the browser speaks at once.
+            oldest, silent = next(iter(self._unread.items()))
+            del self._unread[oldest]
+            silent.transport.abort()
+            oldest.cancel()
+        elif len(self._serving) >= 2 * _MAX_CONNECTIONS:
             writer.transport.abort()
             return
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        self._unread[task] = writer
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._serving.discard(task)
+        self._unread.pop(task, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
                 head = await reader.readuntil(b"\r\n\r\n")
+            task = asyncio.current_task()
+            assert task is not None
+            self._unread.pop(task, None)
             status, page = await self._answer(head.decode("latin-1"))
             writer.write(_response(status, page))
             async with asyncio.timeout(_PATIENCE):
@@ -146,7 +161,7 @@ class Loopback:
     async def _answer(self, head: str) -> tuple[int, str]:
         lines = head.split("\r\n")
         words = lines[0].split(" ")
-        target = urlsplit(words[1]) if len(words) == 3 and words[1].startswith("/") else None
+        target = _target(words[1]) if len(words) == 3 else None
         if target is None or words[0] != "GET" or target.path != _PATH:
             return 404, _page(False, "Nothing here", "This address is only used to finish a login.")
         if not self._is_our_host(lines[1:]):
@@ -181,6 +196,14 @@ class Loopback:
         return hmac.compare_digest(given.encode(), self._state.encode()) and (
             not self._arrived.done()
         )
+
+
+def _target(text: str) -> SplitResult | None:
+    """Read what a request asks for; None unless it is a path."""
+    try:
+        return urlsplit(text) if text.startswith("/") else None
+    except ValueError:
+        return None
 
 
 def _parameters(query: str) -> dict[str, str] | None:

@@ -29,7 +29,7 @@ from mcpearl.auth.client.session import Session
 from mcpearl.auth.client.storage import FileStorage, Key, Storage
 from mcpearl.auth.client.token import Token
 from mcpearl.auth.client.token_endpoint import GrantRefused, plain, request_token
-from mcpearl.auth.client.web import Reach, Web
+from mcpearl.auth.client.web import Reach, Web, inert
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
 
@@ -308,8 +308,8 @@ class _Request(NamedTuple):
         if self.scopes:
             query["scope"] = " ".join(self.scopes)
         if OFFLINE in self.scopes:
-            query["prompt"] = "consent"  # OpenID Connect issues a refresh token only with it
-        endpoint = place.server.authorization_endpoint or ""
+            query["prompt"] = "consent"  # OpenID Connect gives no refresh token without
+        endpoint = inert(place.server.authorization_endpoint or "")
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
 

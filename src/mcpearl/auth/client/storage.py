@@ -131,13 +131,19 @@ class FileStorage:
         path = self._path(key)
         try:
             _private_directory(self._directory)
+            if self._directory.stat().st_mode & 0o022:
+                logger.warning("tokens are kept in %s, where others can write", self._directory)
             _replace(path, _encoded(key, record))
         except OSError as error:
             logger.warning("tokens cannot be saved to %s: %s", path, error)
 
     async def delete(self, key: Key) -> None:
-        """Delete a record, if it exists."""
-        self._path(key).unlink(missing_ok=True)
+        """Keep nothing any more."""
+        path = self._path(key)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("tokens in %s cannot be deleted: %s", path, error)
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
         """Lock a key, so that other processes do not refresh its token at the same time."""
@@ -213,7 +219,10 @@ def _state() -> Path:
 
 
 def _private_directory(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Make a directory, and those above it that are missing, for its owner alone."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True, mode=0o700)
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -5,12 +5,13 @@ documents may not, unless allowed, and may be on loopback only if the server is.
 """
 
 import logging
+import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
 from mcpearl.net.http_client.exchange import Header
@@ -21,6 +22,9 @@ from mcpearl.protocol.errors import AuthorizationFailed
 logger = logging.getLogger("mcpearl.auth")
 
 _HTTP1 = ["http/1.1"]
+_RESERVED = ":/?#[]@!$&'()*+,;="
+_URL = re.compile(rf"[A-Za-z0-9\-._~%{re.escape(_RESERVED)}]+")  # RFC 3986
+_OF_SHELLS = "$'()"  # legal in an address, and what a command line would make something else of
 MAX_TIME = 15.0  # seconds for one exchange with an authorization server
 
 
@@ -112,10 +116,12 @@ class Web:
             logger.warning("the authorization endpoint %r is not opened", bare(url))
             raise AuthorizationFailed(
                 f"the authorization endpoint {bare(url)!r} is not opened in the browser: "
-                "it must be a public https:// URL"
+                "it has to be a public https:// address, of the characters addresses are made of"
             )
 
     def _may_be_shown(self, url: str) -> bool:
+        if not _URL.fullmatch(url):
+            return False  # it is shown on a terminal and handed to programs
         try:
             parts = urlsplit(url)
             if origin_of(parts) in self._ours and parts.scheme in ("http", "https"):
@@ -123,7 +129,7 @@ class Web:
             host = parts.hostname or ""
         except ValueError:
             return False
-        if not host or parts.fragment or parts.username is not None or not url.isprintable():
+        if not host or parts.fragment or parts.username is not None:
             return False
         if is_loopback(url):
             return self._theirs.allow_loopback and parts.scheme in ("http", "https")
@@ -137,8 +143,13 @@ def _is_private(host: str) -> bool:
         return False  # a name: resolved by the browser, which isolates pages by origin
 
 
+def inert(url: str) -> str:
+    """Return an address that a command line takes as one word, whatever its quoting."""
+    return quote(url, safe="%" + "".join(set(_RESERVED) - set(_OF_SHELLS)))
+
+
 def bare(url: str) -> str:
-    """Return a URL without its secret parts: credentials, query and fragment."""
+    """Return an address without what may be secret in it: login, query and fragment."""
     try:
         parts = urlsplit(url)
         return f"{origin_of(parts)}{parts.path}"[:2048]

@@ -4,7 +4,8 @@ Only asymmetric algorithms are known: `none` and symmetric ones do not exist her
 confused with them. Reading is cheap; the signature is checked last.
 """
 
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +29,12 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
 
 MAX_TOKEN = 16 * 1024
 _MIN_RSA_BITS = 2048
+# By key type: the members a key is told by, in the order of their names.
+_IDENTITY = {
+    "RSA": ("e", "kty", "n"),
+    "EC": ("crv", "kty", "x", "y"),
+    "OKP": ("crv", "kty", "x"),
+}
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 
 
@@ -87,20 +94,21 @@ _BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def public_key(jwk: Any) -> "Key | None":
-    """Read a public key. Return None if it is not a usable signature key."""
-    from joserfc.errors import JoseError
+    """Read a public key; None when it is not one that could sign for us."""
     from joserfc.jwk import JWKRegistry
 
     if not isinstance(jwk, dict) or jwk.get("kty") not in ("RSA", "EC", "OKP"):
         return None
     operations = jwk.get("key_ops", ["verify"])
-    if jwk.get("use", "sig") != "sig" or "verify" not in operations:
+    if not isinstance(operations, list) or "verify" not in operations:
+        return None
+    if jwk.get("use", "sig") != "sig":
         return None
     public = {name: value for name, value in jwk.items() if name not in _PRIVATE}
     try:
         key = JWKRegistry.import_key(public)
         strong = jwk["kty"] != "RSA" or key.public_key.key_size >= _MIN_RSA_BITS  # type: ignore[union-attr]
-    except (JoseError, ValueError, TypeError, KeyError):
+    except Exception:  # whatever a library makes of a malformed key costs that key only
         return None
     return key if strong else None
 
@@ -113,6 +121,19 @@ def fits(key: "Key", algorithm: str) -> bool:
     stated = key.get("alg")
     same = (algorithm,) if kind != "OKP" else ("EdDSA", "Ed25519")  # two names of the same
     return stated is None or stated in same
+
+
+def thumbprint_of(jwk: Any) -> str | None:
+    """Return the thumbprint of a public key (RFC 7638); None when it cannot have one.
+
+    It is made of the key's members as they are written, without any arithmetic.
+    """
+    kind = jwk.get("kty") if isinstance(jwk, dict) else None
+    members = _IDENTITY.get(kind, ()) if isinstance(kind, str) else ()
+    if not members or not all(isinstance(jwk.get(name), str) for name in members):
+        return None
+    written = msgspec.json.encode({name: jwk[name] for name in members})
+    return urlsafe_b64encode(sha256(written).digest()).rstrip(b"=").decode()
 
 
 def is_signed_by(signed: Signed, key: "Key") -> bool:

@@ -1,12 +1,13 @@
 """The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
+from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.pagination import Listing
 from mcpearl.server.registry.prompts import (
     Completer,
@@ -55,6 +56,7 @@ class Registry(Handler):
         self._list_ttl_ms = list_ttl_ms
         self._changed = changed  # called with the kind of list that changed
         self.tools: Listing[ToolEntry] = Listing("tools", scope, page_size)
+        # By their URI in its normal form: spellings that are equivalent are one resource.
         self.resources: Listing[ResourceEntry] = Listing("resources", scope, page_size)
         self.templates: Listing[TemplateEntry] = Listing("resources/templates", scope, page_size)
         self.prompts: Listing[PromptEntry] = Listing("prompts", scope, page_size)
@@ -73,7 +75,7 @@ class Registry(Handler):
 
     def add_resource(self, entry: ResourceEntry) -> None:
         """Add or replace a resource."""
-        self.resources.add(entry.definition.uri, entry)
+        self.resources.add(normal_uri(entry.definition.uri), entry)
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("resources")
 
@@ -101,7 +103,7 @@ class Registry(Handler):
 
     def remove_resource(self, uri: str) -> bool:
         """Remove a resource or resource template. Return whether there was one."""
-        removed = self.resources.remove(uri)
+        removed = self.resources.remove(normal_uri(uri))
         if self.templates.remove(uri):
             self._order_templates()
             removed = True
@@ -171,31 +173,43 @@ class Registry(Handler):
 
     async def read_resource(self, uri: str, ctx: Context) -> Result:
         """Read a fixed resource, or one of the most specific template that matches the URI."""
-        entry = self.resources.get(uri)
-        if entry is not None:
-            _require("Resource", uri, entry.scopes, ctx)
+        entry, variables = self._route(uri)
+        if entry is None:
+            raise ResourceNotFound(uri)
+        _require("Resource", uri, entry.scopes, ctx)
+        if isinstance(entry, ResourceEntry):
             return await entry.read(ctx)
-        for template in self._by_specificity:
-            variables = template.template.match(uri)
-            if variables is not None:
-                _require("Resource", uri, template.scopes, ctx)
-                return await template.read(uri, variables, ctx)
-        raise ResourceNotFound(uri)
+        return await entry.read(uri, variables, ctx)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
         """Accept a subscription to any resource that could be read."""
-        entry = self._resource(uri)
+        entry, _ = self._route(uri)
         if entry is None:
             raise ResourceNotFound(uri)
         _require("Resource", uri, entry.scopes, ctx)
 
-    def _resource(self, uri: str) -> ResourceEntry | TemplateEntry | None:
-        """Return the entry that would answer a read of this URI, or None."""
-        entry = self.resources.get(uri)
-        if entry is not None:
-            return entry
-        fitting = (each for each in self._by_specificity if each.template.match(uri) is not None)
-        return next(fitting, None)
+    def _route(self, uri: str) -> tuple[ResourceEntry | TemplateEntry | None, dict[str, Any]]:
+        """Find what answers a read of this URI, and the variables in it."""
+        uri = normal_uri(uri)
+        entry, variables = self._most_specific(uri)
+        if isinstance(entry, TemplateEntry):
+            # What the handler is going to see must not be the name of something else.
+            meant = normal_uri(entry.template.expand(variables))
+            if meant != uri and self._most_specific(meant)[0] is not entry:
+                return None, {}
+        return entry, variables
+
+    def _most_specific(
+        self, uri: str
+    ) -> tuple[ResourceEntry | TemplateEntry | None, dict[str, Any]]:
+        fixed = self.resources.get(uri)
+        if fixed is not None:
+            return fixed, {}
+        for entry in self._by_specificity:
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, variables
+        return None, {}
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
         """Return a page of the prompts."""
@@ -221,7 +235,9 @@ class Registry(Handler):
             key = reference.name
             _require("Prompt", key, prompt.scopes, ctx)
         else:
-            resource = self.templates.get(reference.uri) or self.resources.get(reference.uri)
+            resource = self.templates.get(reference.uri) or self.resources.get(
+                normal_uri(reference.uri)
+            )
             if resource is None:
                 raise ResourceNotFound(reference.uri)
             key = reference.uri
@@ -242,7 +258,7 @@ class Registry(Handler):
             case "prompts/get":
                 entry = self.prompts.get(name)
             case "resources/read" | "resources/subscribe":
-                entry = self._resource(name)
+                entry, _ = self._route(name)
         return frozenset() if entry is None else entry.scopes
 
     def all_scopes(self) -> frozenset[str]:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
+from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.uri_expression import (
     BARE_PERCENT,
     Expression,
@@ -31,8 +32,6 @@ __all__ = ["MAX_URI", "Matched", "TemplateError", "UriTemplate", "Value"]
 MAX_URI = 8192  # characters, after percent-encoding those outside ASCII
 
 Matched = str | list[str] | dict[str, str]
-
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 # Not allowed in decoded values: they could leave a path segment, or forge a line in a log.
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]|\A\.\.?\Z")
@@ -94,7 +93,9 @@ class UriTemplate:
             sum(e.operator.reserved for e in self._parts if isinstance(e, Expression)),
             text,
         )
-        pieces = _pieces(self._parts)
+        pieces = _pieces(
+            [normal_uri(part) if isinstance(part, str) else part for part in self._parts]
+        )
         self._captures = tuple(piece for piece in pieces if isinstance(piece, _Capture))
         self._groups = _matcher(pieces)
 
@@ -112,10 +113,9 @@ class UriTemplate:
         if len(uri) > MAX_URI:
             return None
         try:
-            if not uri.isascii():
-                uri = _NOT_ASCII.sub(lambda found: quote(found[0]), uri)
-                if len(uri) > MAX_URI:
-                    return None
+            uri = normal_uri(uri)
+            if len(uri) > MAX_URI:
+                return None
             if "%" in uri and BARE_PERCENT.search(uri):
                 return None
             groups = self._groups(uri)
@@ -345,7 +345,12 @@ def _pairs(operator: Operator, items: list[tuple[str, str, str]]) -> dict[str, s
 
 
 def _decoded(operator: Operator, text: str) -> str:
-    """Decode once, strictly; text that was encoded twice stays encoded once."""
+    """Decode once, strictly; what is encoded twice stays encoded once.
+
+    A `/` that is escaped is not one that separates, and the value would not tell them apart.
+    """
+    if operator.reserved and "%2F" in text:
+        raise _Refused
     value = unquote(text, errors="strict") if "%" in text else text
     if (_UNSAFE_PATH if operator.reserved else _UNSAFE).search(value):
         raise _Refused

@@ -7,7 +7,7 @@ subscriptions, the requests to the client. When the transport is lost, all of it
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -40,6 +40,7 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import LISTEN, subscription_meta
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
+from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Watch
 from mcpearl.runtime.timers import DeadlineTimer
@@ -154,7 +155,34 @@ class ServerConnection:
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
-        self.end.assume(version)
+        self.end.restore(Snapshot(version))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client has sent `notifications/initialized`."""
+        return self.end.lifecycle.phase is Phase.READY
+
+    def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
+        """Return the lasting state of the session, and the resources it is subscribed to."""
+        uris = () if self._subscriber is None else tuple(sorted(self._subscriber.uris))
+        return self.end.snapshot(), uris
+
+    def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
+        """Continue a session that began at another process."""
+        self.end.restore(state)
+        if state.ready:
+            self._ready()
+        self.adopt(state, uris)
+
+    def adopt(self, state: Snapshot, uris: Iterable[str]) -> None:
+        """Take over what another process changed in the session: log level and subscriptions."""
+        assert self.end.caller is not None
+        self.end.caller.log_level = state.log_level
+        subscriber, wanted = self.subscriber(), set(uris)
+        for uri in subscriber.uris - wanted:
+            self.server.subscriptions.unsubscribe(subscriber, uri)
+        for uri in wanted - subscriber.uris:
+            self.server.subscriptions.subscribe(subscriber, uri)
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -23,7 +23,9 @@ from mcpearl.server.registry.prompts import Completer, PromptEntry
 from mcpearl.server.registry.registry import Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
-from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
+from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED, Subscriptions
+from mcpearl.stores.bus import Bus
+from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
 from mcpearl.types.resources import ReadResourceResult
@@ -93,7 +95,7 @@ class Server:
         self.unwinding: set[asyncio.Task[None]] = set()  # cancelled calls that have not ended yet
         self.subscriptions = Subscriptions()
         self.turns = Fairness()  # of clients on sockets
-        self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
+        self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
@@ -291,8 +293,10 @@ class Server:
 
     def _resource_updated(self, uri: str) -> None:
         self.subscriptions.resource_updated(uri)
-        if self.relay is not None:
-            self.relay(uri)
+        self.bus.publish(RESOURCE_UPDATED, uri.encode())
+
+    def _updated_elsewhere(self, uri: bytes) -> None:
+        self.subscriptions.resource_updated(uri.decode(errors="replace"))
 
     def notify_list_changed(self, kind: str) -> None:
         """Tell that a list changed (`tools`, `resources`, `prompts`); for handlers of one's own."""
@@ -401,12 +405,24 @@ class Server:
             if self._stack is None:
                 stack = AsyncExitStack()
                 try:
+                    await self._join_bus(stack)
                     if self._lifespan is not None:
                         self.lifespan_value = await stack.enter_async_context(self._lifespan(self))
                 except BaseException:
                     self._running -= 1
+                    await stack.aclose()
                     raise
                 self._stack = stack
+
+    async def _join_bus(self, stack: AsyncExitStack) -> None:
+        """Hear what other processes publish until the stack is closed."""
+        stack.callback(
+            self.bus.subscribe(
+                RESOURCE_UPDATED, self._updated_elsewhere, self.subscriptions.all_updated
+            )
+        )
+        await self.bus.start()
+        stack.push_async_callback(self.bus.close)
 
     async def _leave(self) -> None:
         self._running -= 1

@@ -20,6 +20,7 @@ LIST_CHANGED = {
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
 }
+RESOURCE_UPDATED = "notifications/resources/updated"
 
 
 class Announcement:
@@ -92,10 +93,13 @@ class Subscriptions:
         listeners = self._by_uri.get(uri)
         if not listeners:
             return 0
-        announcement = Announcement(
-            "notifications/resources/updated", ResourceUpdatedNotificationParams(uri=uri)
-        )
+        announcement = Announcement(RESOURCE_UPDATED, ResourceUpdatedNotificationParams(uri=uri))
         return _deliver(announcement, listeners)
+
+    def all_updated(self) -> None:
+        """Announce every resource that has subscribers, when updates of other processes were missed."""
+        for uri in list(self._by_uri):
+            self.resource_updated(uri)
 
     def list_changed(self, kind: str) -> int:
         """Tell those who follow a list; how many that were."""

@@ -117,6 +117,8 @@ class MemoryEventStore:
             self._remove(kept)  # nothing was said, so there is nothing to come back for
         elif kept.read == kept.next - 1:
             self._finish(kept)
+        while self.size > self._max:
+            self._make_room()
 
     async def stored(self, session: str, stream: str) -> None:
         """Return at once: memory is as safe as it gets here."""

@@ -34,6 +34,9 @@ class MemorySessionStore:
 
     async def load(self, id: str) -> SessionRecord | None:
         """Return a record that has not expired."""
+        return self._find(id)
+
+    def _find(self, id: str) -> SessionRecord | None:
         found = self._records.get(id)
         if found is None:
             return None
@@ -46,7 +49,7 @@ class MemorySessionStore:
     async def save(self, record: SessionRecord, ttl: float) -> bool:
         """Write a record if its revision follows the stored one."""
         self._sweep()
-        stored = await self.load(record.id)
+        stored = self._find(record.id)
         if record.revision != (0 if stored is None else stored.revision) + 1:
             return False
         self._records[record.id] = record, self._clock() + ttl
@@ -54,7 +57,7 @@ class MemorySessionStore:
 
     async def touch(self, id: str, ttl: float) -> bool:
         """Move the expiry of a record."""
-        record = await self.load(id)
+        record = self._find(id)
         if record is None:
             return False
         self._records[id] = record, self._clock() + ttl

@@ -1,6 +1,7 @@
 """Tasks in memory: they end with the process, and otherwise behave as in any store."""
 
 import asyncio
+import heapq
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -9,8 +10,6 @@ from msgspec.structs import replace
 
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TERMINAL, TaskRecord, TasksFull
-
-_SWEEP_EVERY = 60.0  # seconds at most between removals of expired tasks, while any are created
 
 
 class _Kept:
@@ -45,7 +44,7 @@ class MemoryTaskStore:
         self._clock = clock
         self._tasks: dict[str, _Kept] = {}
         self._by_owner: dict[Identity, OrderedDict[str, None]] = {}
-        self._swept = clock()
+        self._expiries: list[tuple[float, str]] = []  # a heap; also of tasks deleted since
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -53,8 +52,7 @@ class MemoryTaskStore:
     async def create(self, task: TaskRecord, holder: str, lease: float) -> TaskRecord:
         """Keep a new task with its first lease."""
         now = self._clock()
-        if now - self._swept >= _SWEEP_EVERY or len(self._tasks) >= self._max:
-            self._sweep(now)
+        self._sweep(now)
         if task.id in self._tasks:
             raise ValueError("a task with this id exists")
         if len(self._tasks) >= self._max:
@@ -64,6 +62,7 @@ class MemoryTaskStore:
         held = {"holder": holder, "fence": 1, "lease_until": now + lease}
         task = replace(task, created=now, updated=now, revision=1, **held)
         self._tasks[task.id] = _Kept(task, now + task.ttl)
+        heapq.heappush(self._expiries, (now + task.ttl, task.id))
         self._by_owner.setdefault(task.owner, OrderedDict())[task.id] = None
         return task
 
@@ -181,9 +180,14 @@ class MemoryTaskStore:
             kept.changes = None
 
     def _sweep(self, now: float) -> None:
-        self._swept = now
-        for id in [id for id, kept in self._tasks.items() if kept.expires <= now]:
-            self._remove(id)
+        """Remove what has expired."""
+        while self._expiries and self._expiries[0][0] <= now:
+            expires, id = heapq.heappop(self._expiries)
+            if id in self._tasks and self._tasks[id].expires == expires:
+                self._remove(id)
+        if len(self._expiries) > 2 * len(self._tasks) + 100:
+            self._expiries = [(kept.expires, id) for id, kept in self._tasks.items()]
+            heapq.heapify(self._expiries)
 
 
 def _rests(task: TaskRecord) -> bool:

@@ -4,6 +4,7 @@ A session is the transport of a client that has no connection of its own. What b
 goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
 """
 
+import secrets
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ from mcpearl.stores.sessions import SessionRecord
 from mcpearl.transports.http_server.event_stream import KeptStream, StreamReader
 from mcpearl.transports.http_server.gate import Refused, busy
 
-STANDING = "s"
+STANDING = "s"  # the name of the first standing stream; those of further ones begin with it
+_POST = "p"
 MAX_BESIDE = 8  # standing streams of one session beside the first that are read, and that are not
 
 
@@ -100,20 +102,17 @@ class Session:
 class HttpSession(Session):
     """A session of Streamable HTTP."""
 
-    __slots__ = ("_next", "_streams")
+    __slots__ = ("_streams",)
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
         super().__init__(terms, principal, now)
-        self._next = 1
         self._streams: dict[str, KeptStream] | None = None  # in this process, by name
 
     # Streams
 
     def new_stream(self) -> KeptStream:
         """Return the stream of a POST, which can be resumed."""
-        name = f"{self._next}"
-        self._next += 1
-        return self._open_stream(name)
+        return self._open_stream(_new_name(_POST))
 
     def _open_stream(self, name: str) -> KeptStream:
         limit, events = self._terms
@@ -166,9 +165,7 @@ class HttpSession(Session):
         if len(unread) >= MAX_BESIDE:
             unread[0].end()
             self._drop(unread[0])
-        name = f"{STANDING}{self._next}"
-        self._next += 1
-        return self._open_stream(name)
+        return self._open_stream(_new_name(STANDING))
 
     async def listen_after(self, event_id: str) -> StreamReader:
         """Return a reader that continues a broken stream after the event a client names."""
@@ -211,6 +208,11 @@ class HttpSession(Session):
         if not stream.read:
             stream = next((other for other in self._beside() if other.read), stream)
         stream.put(message)
+
+
+def _new_name(kind: str) -> str:
+    """Return a name no other stream of the session has, whichever process opened it."""
+    return kind + secrets.token_urlsafe(6)
 
 
 def _not_kept() -> Refused:

@@ -33,6 +33,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.routes import Route, unknown_method
+from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -43,7 +44,6 @@ from mcpearl.types.base import (
     Result,
     encode,
 )
-from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.jsonrpc import INVALID_REQUEST
 
 _MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
@@ -63,11 +63,27 @@ class ServerEnd(End):
         self.reception = modern.CallerReader(offer.versions, principal)
         self.lifecycle.take(Step.CONNECT)
 
-    def assume(self, version: str) -> None:
-        """Take the session as initialized, where none is kept: the client is not known."""
-        self.caller = Caller(VERSIONS[version], None, ClientCapabilities(), None, self.principal)
+    def snapshot(self) -> Snapshot:
+        """Return what the session agreed on. There must be one: `initialize` was answered."""
+        caller = self.caller
+        assert caller is not None
+        ready = self.lifecycle.phase is not Phase.INITIALIZING
+        return Snapshot(
+            caller.version.name, caller.client, caller.capabilities, caller.log_level, ready
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue a session that began at another end. This end must be a new one."""
+        self.caller = Caller(
+            VERSIONS[snapshot.version],
+            snapshot.client,
+            snapshot.capabilities,
+            snapshot.log_level,
+            self.principal,
+        )
         self.lifecycle.take(Step.INITIALIZE)
-        self.lifecycle.take(Step.INITIALIZED)
+        if snapshot.ready:
+            self.lifecycle.take(Step.INITIALIZED)
 
     def recognize(self, principal: Any) -> None:
         """Take what comes from now on as this principal's; calls in flight stay who made them."""

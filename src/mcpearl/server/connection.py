@@ -8,7 +8,7 @@ is lost, all of it ends. `SoloConnection` serves requests that stand for themsel
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -32,6 +32,7 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
+from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.liveness import Watch
 from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
@@ -142,7 +143,34 @@ class ServerConnection:
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
-        self.end.assume(version)
+        self.end.restore(Snapshot(version))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client has sent `notifications/initialized`."""
+        return self.end.lifecycle.phase is Phase.READY
+
+    def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
+        """Return the lasting state of the session, and the resources it is subscribed to."""
+        uris = () if self._subscriber is None else tuple(sorted(self._subscriber.uris))
+        return self.end.snapshot(), uris
+
+    def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
+        """Continue a session that began at another process."""
+        self.end.restore(state)
+        if state.ready:
+            self._ready()
+        self.adopt(state, uris)
+
+    def adopt(self, state: Snapshot, uris: Iterable[str]) -> None:
+        """Take over what another process changed in the session: log level and subscriptions."""
+        assert self.end.caller is not None
+        self.end.caller.log_level = state.log_level
+        held, wanted = set(self._own_subscriber().uris), set(uris)
+        for uri in held - wanted:
+            self.unsubscribe(uri)
+        for uri in wanted - held:
+            self.subscribe(uri)
 
     def _handle(self, event: Event) -> None:
         match event:

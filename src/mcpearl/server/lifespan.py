@@ -12,7 +12,7 @@ class Uptime:
 
     Args:
         name: The server, for error messages.
-        enter: Returns the context manager to be held while the server runs; None for none.
+        enter: Returns the context manager to be held while the server runs.
         entered: Called with what the context manager yielded, and with None after its end.
         leaving: Awaited before the context manager is left.
     """
@@ -20,7 +20,7 @@ class Uptime:
     def __init__(
         self,
         name: str,
-        enter: Callable[[], AbstractAsyncContextManager[Any]] | None,
+        enter: Callable[[], AbstractAsyncContextManager[Any]],
         entered: Callable[[Any], None],
         leaving: Callable[[], Awaitable[None]],
     ) -> None:
@@ -49,8 +49,7 @@ class Uptime:
             if self._stack is None:
                 stack = AsyncExitStack()
                 try:
-                    if self._enter is not None:
-                        self._entered(await stack.enter_async_context(self._enter()))
+                    self._entered(await stack.enter_async_context(self._enter()))
                 except BaseException:
                     self._holders -= 1
                     raise

@@ -1,7 +1,7 @@
 """The server people write: identity, registration, notifications, and how it is served."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from mcpearl.net.fairness import Fairness
@@ -26,7 +26,9 @@ from mcpearl.server.registry.prompts import Completer, PromptEntry
 from mcpearl.server.registry.registry import NoticeListener, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
-from mcpearl.server.subscriptions import LIST_CHANGED
+from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.stores.bus import Bus
+from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
 from mcpearl.types.tools import ToolAnnotations
@@ -111,7 +113,7 @@ class Server:
     ) -> None:
         self.auth = auth
         self.turns = Fairness()  # between clients on sockets
-        self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
+        self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
@@ -140,8 +142,8 @@ class Server:
             observer=observer,
         )
         self.core.wrap(self._middleware)
-        enter = None if lifespan is None else lambda: lifespan(self)
-        self._uptime = Uptime(repr(self), enter, self._entered, self._leaving)
+        self._lifespan = lifespan
+        self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
             for kind in LIST_CHANGED
@@ -418,8 +420,10 @@ class Server:
 
     def _resource_updated(self, uri: str) -> None:
         self.core.subscriptions.resource_updated(uri)
-        if self.relay is not None:
-            self.relay(uri)
+        self.bus.publish(RESOURCE_UPDATED, uri.encode())
+
+    def _updated_elsewhere(self, uri: bytes) -> None:
+        self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
 
     def notify_list_changed(self, kind: str) -> None:
         """Notify clients that a list changed. The decorators do so themselves; a handler has to.
@@ -449,6 +453,23 @@ class Server:
             yield self
         finally:
             await self._uptime.release()
+
+    @asynccontextmanager
+    async def _up(self) -> AsyncIterator[Any]:
+        """Hear what other processes publish, and hold the lifespan."""
+        async with AsyncExitStack() as stack:
+            subscriptions = self.core.subscriptions
+            stack.callback(
+                self.bus.subscribe(
+                    RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
+                )
+            )
+            await self.bus.start()
+            stack.push_async_callback(self.bus.close)
+            if self._lifespan is None:
+                yield None
+            else:
+                yield await stack.enter_async_context(self._lifespan(self))
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value

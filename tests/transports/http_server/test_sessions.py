@@ -11,7 +11,8 @@ import pytest
 
 from mcpearl import Context, Server
 from mcpearl.auth import Principal
-from mcpearl.transports.http_server.sessions import MAX_BESIDE, MAX_STREAMS
+from mcpearl.stores.memory_events import MAX_ENDED
+from mcpearl.transports.http_server.sessions import MAX_BESIDE
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,
@@ -425,7 +426,7 @@ async def test_many_streams_at_once_are_all_served() -> None:
     gate = Gate()
     async with serving(make_app(gate)) as client:
         session = await client.initialize()
-        many = range(MAX_STREAMS + 10)
+        many = range(MAX_ENDED + 10)
         streams: list[Response] = await asyncio.gather(
             *(session.use("wait", id=id, token=id) for id in many)
         )
@@ -500,14 +501,68 @@ async def test_an_idle_session_expires_and_a_busy_one_does_not() -> None:
         stream.close()
 
 
-async def test_the_number_of_sessions_is_bounded() -> None:
+async def test_the_number_of_sessions_in_use_is_bounded() -> None:
     async with serving(make_app(), max_sessions=2) as client:
-        first, _ = await client.initialize(), await client.initialize()
+        first, second = await client.initialize(), await client.initialize()
+        for session in (first, second):
+            assert (await session.ask("ping")).status == 200
         answer = await client.post(INITIALIZE)
         assert (answer.status, answer.headers["retry-after"]) == (503, "10")
         assert (await first.ask("ping")).status == 200
         await first.delete()
         assert (await client.post(INITIALIZE)).status == 200
+
+
+async def test_a_session_that_was_never_used_makes_room_for_another() -> None:
+    async with serving(make_app(), max_sessions=3) as client:
+        used, unused = await client.initialize(), await client.initialize()
+        assert (await used.ask("ping")).status == 200
+        begun = await client.post(INITIALIZE)
+        new = await client.initialize()
+        assert (await unused.ask("ping")).status == 404
+        assert (await used.ask("ping")).status == 200
+        assert (await new.ask("ping")).status == 200
+        last = await client.initialize()
+        assert (await last.ask("ping")).status == 200
+        gone = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        assert (await client.post(message("ping"), gone)).status == 404
+
+
+async def test_a_session_that_is_not_initialized_ends_soon() -> None:
+    app = make_app()
+    async with serving(app, initialize_timeout=0.2) as client:
+        ready = await client.initialize()
+        begun = await client.post(INITIALIZE)
+        assert len(app.connections) == 2
+        await until(lambda: len(app.connections) == 1)
+        gone = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        assert (await client.post(message("ping"), gone)).status == 404
+        assert (await ready.ask("ping")).status == 200
+
+
+async def test_a_stream_that_ended_can_be_resumed_until_the_budget_is_used_up() -> None:
+    app = make_app()
+
+    @app.tool
+    async def say(size: int, ctx: Context) -> str:
+        await ctx.progress(1)
+        return "x" * size
+
+    async with serving(app, max_history=150_000) as client:
+        sessions = [await client.initialize() for _ in range(3)]
+        first_events = []
+        for session in sessions:
+            stream = await session.use("say", {"size": 60_000}, token="t")
+            event = await stream.event()
+            assert event is not None
+            first_events.append(event["id"])
+            await stream.rest()
+        statuses = []
+        for session, last in zip(sessions, first_events, strict=True):
+            again = await session.get({"Last-Event-ID": last})
+            statuses.append(again.status)
+            again.close()
+        assert (statuses[0], statuses[-1]) == (400, 200)
 
 
 async def test_a_session_that_ended_leaves_nothing() -> None:

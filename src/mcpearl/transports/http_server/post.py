@@ -7,7 +7,7 @@ writer of its own is there only once there is a stream.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
@@ -70,6 +70,8 @@ class PostOutlet:
     refused = False
     headers: Headers = ()
     """What the response has beside the usual."""
+    before_answer: Callable[[], Awaitable[None]] | None = None
+    """Awaited before the answer leaves: what it acknowledges is stored first."""
     stream: EventStream | None = None
     _late = False
     _expired = False  # the body took too long
@@ -162,6 +164,8 @@ class PostOutlet:
                 self._stop_timer()
                 self._watch()
             await conversation.run(calls)
+        if self.before_answer is not None:
+            await self.before_answer()
         if self.answer is not None:
             await self._respond(status(self), self.answer)
         elif calls:
@@ -270,11 +274,10 @@ class PostOutlet:
             return False
         if self.stream is None:
             make = self._new_stream
-            self.stream = EventStream(None, self._terms.max_outgoing) if make is None else make()
+            self.stream = EventStream(self._terms.max_outgoing) if make is None else make()
+            writing = self._write(self.stream.reader())
             if self._primes:
                 self.stream.prime()
-            # The reader from now on: a stream that has none may be dropped to make room.
-            writing = self._write(self.stream.reader(0))
             self._writer = asyncio.get_running_loop().create_task(writing)
         return True
 

@@ -1,9 +1,10 @@
 """Who is asking: what a verified token, or certificate, says of the one who brought it."""
 
-import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+from mcpearl.runtime import clock
 
 Identity = tuple[str | None, str, str | None]
 
@@ -43,7 +44,7 @@ class Principal:
     @property
     def time_left(self) -> float | None:
         """How many seconds what they brought is good for; None when it does not say."""
-        return None if self.expires is None else max(0.0, self.expires - time.time())
+        return None if self.expires is None else max(0.0, self.expires - clock.now())
 
     def with_scopes(self, scopes: frozenset[str]) -> "Principal":
         """Give the same principal with other scopes."""

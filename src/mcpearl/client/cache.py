@@ -6,11 +6,11 @@ A cache belongs to one client unless it is shared on purpose; then only results 
 
 from collections import OrderedDict
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 from msgspec import Struct
 
+from mcpearl.runtime import clock as source
 from mcpearl.types.base import CacheableResult
 
 # What a notification makes stale.
@@ -35,9 +35,9 @@ class ResponseCache:
     >>> cache = ResponseCache(); a = Client(url, cache=cache); b = Client(url, cache=cache)
     """
 
-    def __init__(self, max_entries: int = 1024, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, max_entries: int = 1024, clock: Callable[[], float] | None = None) -> None:
         self._max = max_entries
-        self._clock = clock
+        self._clock = clock or (lambda: source.monotonic())
         self._entries: OrderedDict[Key, _Kept] = OrderedDict()
         self.hits = 0
         self.changes = 0  # how often something was said to be stale

@@ -1,12 +1,12 @@
 """Results that may be kept, and lists that come in pages."""
 
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar, cast
 
 from mcpearl.client.cache import ResponseCache
 from mcpearl.client.requests import Requests
 from mcpearl.protocol.errors import InvalidResult, McpError
+from mcpearl.runtime import clock
 from mcpearl.types.base import CacheableResult, PaginatedRequestParams, PaginatedResult
 
 C = TypeVar("C", bound=CacheableResult)
@@ -21,7 +21,7 @@ class CacheView:
     def __init__(self, cache: ResponseCache, server: str) -> None:
         self._cache = cache
         self._server = server
-        self._owner = uuid.uuid4().hex  # whose private results are whose, in a shared cache
+        self._owner = clock.token(16)  # whose private results are whose, in a shared cache
 
     @property
     def changes(self) -> int:

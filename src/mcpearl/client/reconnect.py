@@ -1,8 +1,8 @@
 """How a client comes back after its connection was lost: when it tries again, and how often."""
 
-import random
-
 from msgspec import Struct
+
+from mcpearl.runtime import clock
 
 
 class Reconnect(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Reconnect(Struct, frozen=True, kw_only=True):
 
     def delay(self, attempt: int) -> float:
         """Seconds to wait before an attempt; the first is number 0."""
-        return self.nominal(attempt) * random.uniform(1 - self.jitter, 1 + self.jitter)
+        return self.nominal(attempt) * clock.uniform(1 - self.jitter, 1 + self.jitter)
 
     def nominal(self, attempt: int) -> float:
         """Give the same without jitter."""

@@ -7,7 +7,6 @@ request, asking a modern one ends this round of the call (see `rounds`).
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +16,7 @@ import msgspec
 from mcpearl.protocol import codec
 from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call, Caller
+from mcpearl.runtime import clock
 from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import RequestId, Result, encode
 from mcpearl.types.elicitation import ElicitRequest, ElicitRequestParams, ElicitResult
@@ -240,7 +240,7 @@ class Context:
             message=message,
             mode="url",
             url=url,
-            elicitation_id=elicitation_id or f"{self._call.id}-{time.time_ns():x}",
+            elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
         )
         request = ElicitRequest(params=ElicitRequestParams(message=message, mode="url", url=url))
         result: ElicitResult = await self._ask(
@@ -308,7 +308,7 @@ class Context:
         if self.rounds is None:
             from mcpearl.server.input_rounds import InputRounds
 
-            self.rounds = InputRounds(self._call, self.server.sealer, time.time())
+            self.rounds = InputRounds(self._call, self.server.sealer, clock.now())
         return self.rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
@@ -374,7 +374,7 @@ class Context:
     def input_required(self) -> Result:
         """The result that asks the client for what the handler wanted to know."""
         assert self.rounds is not None
-        return self.rounds.required(time.time())
+        return self.rounds.required(clock.now())
 
 
 def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:

@@ -13,6 +13,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime import clock
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.threads import ThreadPool
@@ -372,7 +373,10 @@ class Server:
             from mcpearl.protocol.seal import Sealer
 
             self._sealer = Sealer(
-                self._state_keys, ttl=self._state_ttl, max_size=self.limits.max_request_state
+                self._state_keys,
+                ttl=self._state_ttl,
+                max_size=self.limits.max_request_state,
+                random_bytes=clock.random_bytes,
             )
         return self._sealer
 

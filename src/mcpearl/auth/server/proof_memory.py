@@ -4,12 +4,12 @@ To forget one early would let it be used again, so at the bound no more are take
 all the room.
 """
 
-import time
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Protocol
 
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.runtime import clock
 
 
 class ProofMemory(Protocol):
@@ -31,7 +31,7 @@ class OwnProofs:
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
         """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
-        self._forget(time.time())
+        self._forget(clock.now())
         proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16).digest()
         if proof in self._used:
             raise used_before()

@@ -6,12 +6,11 @@ expire; their number is bounded.
 """
 
 import asyncio
-import secrets
 from collections import OrderedDict
-from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime import clock
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.transport import Receiver
@@ -72,7 +71,7 @@ class HttpSession:
     def leave(self) -> None:
         """Note that it has been."""
         self._open -= 1
-        self.used = monotonic()
+        self.used = clock.monotonic()
 
     def new_stream(self) -> EventStream:
         """Make the stream of a POST, which can be resumed."""
@@ -210,11 +209,11 @@ class Sessions(Generic[S]):
         """Begin a session, or raise `SessionsFull`."""
         loop = asyncio.get_running_loop()
         if len(self._sessions) >= self._max:
-            self._expire(monotonic())
+            self._expire(clock.monotonic())
             if len(self._sessions) >= self._max:
                 raise SessionsFull
-        id = self._prefix + secrets.token_urlsafe(24)
-        session = self._kind(id, self._limits, principal, monotonic())
+        id = self._prefix + clock.token(24)
+        session = self._kind(id, self._limits, principal, clock.monotonic())
         self._sessions[session.id] = session
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._idle / 4, self._sweep)
@@ -227,7 +226,7 @@ class Sessions(Generic[S]):
             return None
         if session.principal is not principal:
             session.recognize(principal)
-        session.used = monotonic()
+        session.used = clock.monotonic()
         return session
 
     def remove(self, session: S) -> None:
@@ -238,7 +237,7 @@ class Sessions(Generic[S]):
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._sweeper = None
-        self._expire(monotonic())
+        self._expire(clock.monotonic())
         if self._sessions:
             self._sweeper = loop.call_later(self._idle / 4, self._sweep)
 

@@ -1,1 +1,4 @@
-"""What keeps both roles alive on an event loop: tasks, threads, timers, coalescing."""
+"""What both roles need of asyncio and of the system: tasks, threads, timers, time and chance.
+
+Nothing in here knows MCP.
+"""

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mcpearl.net.fairness import Fairness
+from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
@@ -95,7 +96,7 @@ class Server:
         self.subscriptions = Subscriptions()
         self.turns = Fairness()  # of clients on sockets
         self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
-        self._pool = ThreadPool(threads)
+        self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
         self._lifespan = lifespan

@@ -20,8 +20,9 @@ class Coalescer:
         if self._handle is not None:
             self._again = True
             return
-        self._fire()
+        # The timer first: a poke from inside `fire` counts as one of this interval.
         self._handle = loop.call_later(self.interval, self._elapsed, loop)
+        self._fire()
 
     def _elapsed(self, loop: asyncio.AbstractEventLoop) -> None:
         self._handle = None

@@ -16,6 +16,7 @@ from mcpearl import AuthorizationFailed, Client, Context, Server
 from mcpearl.auth import JWTVerifier, MemoryStorage, OAuth, ResourceServer
 from tests.auth.client.world import bound_socket, serving
 from tests.interop.peers import NODE
+from tests.waiting import eventually
 
 PROGRAMS = Path(__file__).parents[2] / "interop" / "node"
 BROWSER = str(PROGRAMS / "browser.mjs")
@@ -112,9 +113,7 @@ class Browser:
 
     async def closed(self, times: int) -> None:
         """Wait for it: its page is told only after the client has its token."""
-        async with asyncio.timeout(30):
-            while len(self.shown) < times:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(self.shown) >= times)
 
 
 class World(NamedTuple):

@@ -19,6 +19,7 @@ from tests.auth.server.protected import bearer, make_app
 from tests.auth.server.test_dpop import bound, protect
 from tests.ports import free_port
 from tests.transports.raw_http import message, meta, serving
+from tests.waiting import eventually
 
 READER = "reader-0123456789abc"
 WRITER = "writer-0123456789abc"
@@ -43,8 +44,7 @@ def _is_open(port: int = 0, path: Path | None = None, **_: Any) -> bool:
 async def served(app: Server, wire: str, **options: Any) -> AsyncIterator[None]:
     task = asyncio.create_task(app.serve(wire, **options))
     try:
-        while not task.done() and not _is_open(**options):
-            await asyncio.sleep(0.02)
+        await eventually(lambda: task.done() or _is_open(**options))
         if task.done():
             await task
         yield

@@ -236,10 +236,15 @@ async def test_a_function_is_asked_again_when_its_token_is_refused(
 
 async def test_an_async_function(issuer: Authority, server: Guarded):
     async def token() -> str:
-        await asyncio.sleep(0.01)
-        return str(issuer.issue("")["access_token"])
+        await asyncio.sleep(0)
+        given.append(str(issuer.issue("")["access_token"]))
+        return given[-1]
 
+    given: list[str] = []
     await use(server, token)
+    shown = {shown for _, shown, _ in server.seen}
+    assert given
+    assert shown == {f"Bearer {each}" for each in given}
 
 
 async def test_nothing_of_it_is_in_what_is_shown_of_the_objects(issuer: Authority, server: Guarded):

@@ -495,7 +495,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
                 state.set_result(None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpearl.net.http_server.http1_connection.HttpProtocol", Seen)
+        patch.setattr("mcpearl.net.http_server.http1_connection.Http1Connection", Seen)
         async with serving(make_app(), stall_timeout=0.3) as client:
             with socket.socket() as peer:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

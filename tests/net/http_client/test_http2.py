@@ -31,10 +31,10 @@ from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool, tls_context
 from mcpearl.net.tls import Tls
-from tests.client.peers import eventually
 from tests.net.http_client.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
 from tests.transports.proxies import proxy
+from tests.waiting import eventually
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,

@@ -69,7 +69,7 @@ async def test_past_the_soft_limit_calls_wait_and_none_is_lost(version: str) -> 
 
 
 async def test_many_messages_in_one_read_are_no_exception() -> None:
-    """The hard limit is not for those who could have waited."""
+    """The hard limit is not for calls that could have waited."""
     gate = Gate()
     async with wire(gate.app) as client:
         client.transport._peer.pause()  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""The lifespan: entered once by the first who serves, left by the last, and its failures told."""
+"""The lifespan: entered with the first connection, left with the last, and its failures reported."""
 
 import asyncio
 import subprocess

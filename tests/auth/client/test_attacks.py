@@ -359,7 +359,7 @@ async def test_metadata_without_end(issuer: Authority, server: Guarded):
         async def spaces() -> Any:
             while True:
                 yield b" " * 65536
-                await asyncio.sleep(0)  # or nobody hears that the client is gone
+                await asyncio.sleep(0)  # or the server does not notice that the client is gone
 
         return StreamingResponse(spaces(), media_type="application/json")
 

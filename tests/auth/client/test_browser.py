@@ -73,7 +73,7 @@ async def openid_provider(resource: str) -> AsyncIterator[Provider]:
 
 
 def protected(provider: Provider, url: str, dpop: bool) -> tuple[Server, list[dict[str, Any]]]:
-    """Make a server for tokens of the provider, and a list of what those said who called."""
+    """Make a server for tokens of the provider, and a list of the claims of its callers."""
     verifier = JWTVerifier(issuer=provider.issuer, audience=url, leeway=0)
     binding: Any = {"dpop": "required", "dpop_nonces": True} if dpop else {}
     app = Server("protected", auth=ResourceServer(verifier, scopes=["mcp:read"], **binding))
@@ -117,7 +117,7 @@ class Browser:
 
 
 class World(NamedTuple):
-    """A protected server, its provider, and who called it."""
+    """A protected server, its provider, and the claims of its callers."""
 
     url: str
     provider: Provider
@@ -174,7 +174,7 @@ async def test_more_scopes_take_another_look_by_the_person(tmp_path: Path):
     assert [shown.splitlines()[0] for shown in browser.shown] == ["You are logged in"] * 2
 
 
-async def test_somebody_who_changes_their_mind(tmp_path: Path):
+async def test_a_person_who_declines_and_then_logs_in(tmp_path: Path):
     browser = Browser(tmp_path / "page.png", "deny")
     async with world() as (url, _, callers):
         with pytest.raises(AuthorizationFailed, match="access_denied"):

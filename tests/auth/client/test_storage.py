@@ -1,4 +1,4 @@
-"""Where tokens are kept: whose they are, who can read them, and one renewal between all."""
+"""Where tokens are kept: by server and issuer, readable by their owner, renewed once for all."""
 
 import asyncio
 import os

@@ -277,7 +277,7 @@ async def guarded(
 
 
 async def visit(url: str) -> None:
-    """Be a browser with somebody in front of it who says yes to everything."""
+    """Be a browser whose user agrees to everything."""
 
     def follow() -> None:
         try:
@@ -289,7 +289,7 @@ async def visit(url: str) -> None:
 
 
 def person(**options: Any) -> OAuth:
-    """Log in as somebody who does not hesitate."""
+    """Make an `OAuth` whose person logs in at once."""
     options.setdefault("storage", MemoryStorage())
     options.setdefault("open_browser", visit)
     options.setdefault("timeout", 10)

@@ -1,4 +1,4 @@
-"""Tokens bound to a key (RFC 9449): each request proves anew, and once, who has it."""
+"""Tokens bound to a key (RFC 9449): each request proves possession anew, and each proof is good once."""
 
 from collections.abc import AsyncIterator
 from typing import Any

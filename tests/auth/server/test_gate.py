@@ -1,4 +1,4 @@
-"""The door: what is published, what is told at it, and how long somebody who came in is known."""
+"""The token gate: what it publishes, what it answers, and how long it knows a token."""
 
 import time
 from collections.abc import AsyncIterator
@@ -135,7 +135,7 @@ async def test_without_a_token(client: Raw) -> None:
     assert said == {"resource_metadata": expected}
 
 
-async def test_scopes_everybody_needs(issuer: Issuer) -> None:
+async def test_scopes_every_caller_needs(issuer: Issuer) -> None:
     auth = ResourceServer(
         verifier_of(issuer), scopes=["mcp"], implies={"admin": ["staff"], "staff": ["mcp"]}
     )

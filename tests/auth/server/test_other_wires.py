@@ -90,7 +90,7 @@ async def test_a_websocket_beside_http() -> None:
         assert (await client.call("whoami")).status == 401
 
 
-async def test_a_websocket_that_asks_nobody_has_nothing_for_few() -> None:
+async def test_a_websocket_without_a_gate_offers_nothing_that_needs_scopes() -> None:
     port = free_port()
     async with served(make_app(), "ws", port=port):
         answer = await ask(
@@ -135,7 +135,7 @@ async def test_tcp_cannot_bring_a_token() -> None:
         await make_app(auth=TOKENS).serve("tcp", port=free_port())
 
 
-async def test_tcp_knows_nobody_or_a_certificate(tmp_path: Path) -> None:
+async def test_a_caller_over_tcp_is_anonymous_or_has_a_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     port = free_port()
     async with (

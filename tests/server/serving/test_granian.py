@@ -290,7 +290,7 @@ async def test_a_websocket_beside_the_endpoint(marks: Marks) -> None:
             assert await text(mine, "echo", text="by request") == "by request"
 
 
-async def test_a_server_nobody_knows(marks: Marks) -> None:
+async def test_an_unknown_server_is_refused(marks: Marks) -> None:
     with pytest.raises(ValueError, match="there is 'uvicorn', 'granian'"):
         await make_app(marks).serve("http", server="apache")
 

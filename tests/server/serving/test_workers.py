@@ -269,7 +269,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         assert len(before & {worker.pid for worker in running.workers}) == WORKERS - 1
 
 
-async def test_a_signal_lets_calls_finish_and_leaves_nobody(tmp_path: Path) -> None:
+async def test_a_signal_lets_calls_finish_and_leaves_no_process(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
         workers = running.workers
         async with Client(running.url) as client:

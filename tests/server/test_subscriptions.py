@@ -79,9 +79,16 @@ async def test_updates_may_be_told_from_any_thread(version: str) -> None:
         thread.join()
 
 
-def test_updates_nobody_can_hear_are_fine() -> None:
+@pytest.mark.parametrize("version", ERAS)
+async def test_updates_without_a_loop_or_a_subscriber_are_dropped(version: str) -> None:
     app = server()
-    app.notify_resource_updated("a://1")
+    await asyncio.to_thread(app.notify_resource_updated, "a://1")  # no loop runs there
+    async with wire(app, version) as client:
+        app.notify_resource_updated("a://1")
+        await follow(client, "a://1")
+        assert await client.silence() == []
+        app.notify_resource_updated("a://1")
+        assert [message["method"] for message in await client.silence()] == [UPDATED]
 
 
 @pytest.mark.parametrize("version", ERAS)

@@ -28,6 +28,7 @@ if "--greets" in sys.argv:
 app = Server(
     "traps",
     grace=0.3 if QUICK else 10.0,
+    keepalive=None,  # its driver answers no pings, and leaves it alone for long on a slow machine
     limits=Limits(max_in_flight=8, max_in_flight_hard=32) if SMALL else None,
 )
 

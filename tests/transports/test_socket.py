@@ -22,13 +22,13 @@ from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, 
 from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.net.ports import bind_port
 from mcpearl.protocol.framing import ContentLengthFramer
-from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN, meta
 from tests.transports.certificates import Authority
 from tests.transports.suite_server import make_app
 from tests.transports.test_suite import Ear
 from tests.transports.wires import serving
+from tests.waiting import eventually
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -388,10 +388,16 @@ async def test_a_client_that_never_shakes_hands_is_dropped(folder: Path):
 async def test_a_client_that_keeps_talking_stays():
     port = free_port()
     url = f"tcp://127.0.0.1:{port}"
-    async with serving(make_app(), Tcp(port=port, idle_timeout=1.0)), Client(url) as client:
-        for _ in range(10):
-            await asyncio.sleep(0.2)
+    app = make_app()
+    async with serving(app, Tcp(port=port, idle_timeout=1.0)):
+        await eventually(lambda: not app.connections)
+        async with Client(url) as client:
             await client.ping()
+            (connection,) = app.connections
+            for _ in range(10):
+                await asyncio.sleep(0.2)
+                await client.ping()
+            assert set(app.connections) == {connection}, "it never had to come back"
 
 
 async def test_a_client_that_stops_reading_is_dropped_after_a_while():

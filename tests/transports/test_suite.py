@@ -14,12 +14,12 @@ import pytest
 from mcpearl import ConnectionLost, Limits, McpError, Transport
 from mcpearl.protocol.framing import Frame
 from mcpearl.types.elicitation import ElicitResult
-from tests.client.peers import eventually
 from tests.server.wire import EVERYTHING, HANGS, LEGACY, MODERN, meta
 from tests.transports import custom_transport
 from tests.transports.raw_http import Raw, modern
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.wires import STREAMS, WIRES, Place, place
+from tests.waiting import eventually
 
 on_every_wire = pytest.mark.parametrize("wire", WIRES)
 on_every_stream = pytest.mark.parametrize("wire", STREAMS)

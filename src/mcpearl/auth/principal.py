@@ -1,9 +1,10 @@
 """The principal: the authenticated caller, as its verified token or certificate describes it."""
 
-import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+from mcpearl.runtime import clock
 
 Identity = tuple[str | None, str, str | None]
 
@@ -51,7 +52,7 @@ class Principal:
     @property
     def time_left(self) -> float | None:
         """Seconds until the token or certificate expires; None if it does not say."""
-        return None if self.expires is None else max(0.0, self.expires - time.time())
+        return None if self.expires is None else max(0.0, self.expires - clock.now())
 
     def with_scopes(self, scopes: frozenset[str]) -> "Principal":
         """Return the same principal with other scopes.

@@ -4,14 +4,13 @@ A cache belongs to one client unless it is shared on purpose; then only results 
 `public` cross from one client to another.
 """
 
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
+from mcpearl.runtime import clock as source
 from mcpearl.types.base import CacheableResult
 
 C = TypeVar("C", bound=CacheableResult)
@@ -42,9 +41,9 @@ class ResponseCache:
         clock: returns the current time in seconds; results expire by it.
     """
 
-    def __init__(self, max_entries: int = 1024, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, max_entries: int = 1024, clock: Callable[[], float] | None = None) -> None:
         self._max = max_entries
-        self._clock = clock
+        self._clock = clock or (lambda: source.monotonic())
         self._entries: OrderedDict[Key, _Kept] = OrderedDict()
         self.hits = 0
         """How often a result was found."""
@@ -132,7 +131,7 @@ class CacheView:
     def __init__(self, cache: ResponseCache, server: str) -> None:
         self._cache = cache
         self._server = server
-        self._owner = uuid.uuid4().hex  # keeps private results apart in a shared cache
+        self._owner = source.token(16)  # keeps private results apart in a shared cache
 
     @property
     def changes(self) -> int:

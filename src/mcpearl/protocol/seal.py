@@ -6,6 +6,7 @@ another caller or call is refused with the reason.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from hashlib import blake2b
 from os import urandom
 from typing import Any
@@ -74,17 +75,23 @@ class Sealer:
     >>> sealer = Sealer([secret], ttl=600)
     """
 
-    __slots__ = ("_ciphers", "_first", "max_size", "ttl")
+    __slots__ = ("_ciphers", "_first", "_random_bytes", "max_size", "ttl")
 
     def __init__(
-        self, keys: list[bytes] | None = None, *, ttl: float = 600.0, max_size: int = 256 * 1024
+        self,
+        keys: list[bytes] | None = None,
+        *,
+        ttl: float = 600.0,
+        max_size: int = 256 * 1024,
+        random_bytes: Callable[[int], bytes] = urandom,
     ) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 20 ms, only when used
 
         self.ttl = ttl
         self.max_size = max_size
+        self._random_bytes = random_bytes
         self._ciphers: dict[bytes, AESGCM] = {}
-        for key in keys or [urandom(_KEY_BYTES)]:
+        for key in keys or [random_bytes(_KEY_BYTES)]:
             if len(key) != _KEY_BYTES:
                 raise ValueError(f"a state key must have {_KEY_BYTES} bytes, not {len(key)}")
             self._ciphers[blake2b(key, digest_size=_KEY_ID_BYTES).digest()] = AESGCM(key)
@@ -92,7 +99,7 @@ class Sealer:
 
     def seal(self, payload: bytes, bound: Binding, now: float) -> str:
         """Return the `requestState` that carries `payload` to the next round."""
-        nonce = urandom(_NONCE_BYTES)
+        nonce = self._random_bytes(_NONCE_BYTES)
         plain = msgspec.json.encode(_Sealed(now + self.ttl, bound, Raw(payload)))
         sealed = self._ciphers[self._first].encrypt(nonce, plain, self._first)
         token = urlsafe_b64encode(self._first + nonce + sealed)

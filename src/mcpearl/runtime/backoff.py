@@ -4,10 +4,11 @@
 and starts again from the first delay when the thing worked for long enough.
 """
 
-import random
 from collections.abc import Callable
 
 from msgspec import Struct
+
+from mcpearl.runtime import clock
 
 
 def doubling(first: float, maximum: float) -> tuple[float, ...]:
@@ -20,6 +21,10 @@ def doubling(first: float, maximum: float) -> tuple[float, ...]:
     while 0 < delays[-1] < maximum:
         delays.append(min(delays[-1] * 2, maximum))
     return tuple(delays)
+
+
+def _chance() -> float:
+    return clock.uniform(0.0, 1.0)
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
@@ -50,7 +55,7 @@ class Backoff(Struct, frozen=True, kw_only=True):
         """
         return self.delays[min(attempt, len(self.delays) - 1)]
 
-    def delay(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
+    def delay(self, attempt: int, chance: Callable[[], float] = _chance) -> float:
         """Return the seconds to wait before an attempt.
 
         Args:
@@ -69,7 +74,7 @@ class Retries:
 
     __slots__ = ("_backoff", "_chance", "attempts")
 
-    def __init__(self, backoff: Backoff, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, backoff: Backoff, chance: Callable[[], float] = _chance) -> None:
         self._backoff = backoff
         self._chance = chance
         self.attempts = 0

@@ -6,7 +6,6 @@ the task of that request.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
 from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.runtime import clock
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.observer import Guarded, Outcome
 from mcpearl.schema.errors import OutputError
@@ -125,7 +125,7 @@ class Calls:
 
     def _input_required(self, call: Call) -> Answer:
         try:
-            required: Result = call.rounds.required(time.time())
+            required: Result = call.rounds.required(clock.now())
         except Exception as error:
             return answer_to(call, error, mask=self._core.mask_errors)
         return required

@@ -7,7 +7,6 @@ request, asking a modern one ends this round of the call (see `rounds`).
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +15,7 @@ import msgspec
 
 from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call, Caller
+from mcpearl.runtime import clock
 from mcpearl.server.peer import Peer, wants_log
 from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import RequestId, Result
@@ -227,7 +227,7 @@ class Context:
             message=message,
             mode="url",
             url=url,
-            elicitation_id=elicitation_id or f"{self._call.id}-{time.time_ns():x}",
+            elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
         )
         request = ElicitRequest(params=ElicitRequestParams(message=message, mode="url", url=url))
         result: ElicitResult = await self._ask(
@@ -296,7 +296,7 @@ class Context:
         if call.rounds is None:
             from mcpearl.server.input_rounds import InputRounds
 
-            call.rounds = InputRounds(call, self._core.sealer, time.time(), self._peer.stop)
+            call.rounds = InputRounds(call, self._core.sealer, clock.now(), self._peer.stop)
         rounds: InputRounds = call.rounds
         return rounds
 

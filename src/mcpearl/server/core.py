@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
+from mcpearl.runtime import clock
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Guarded, Observer
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
@@ -88,7 +89,10 @@ class ServerCore:
             from mcpearl.protocol.seal import Sealer
 
             self._sealer = Sealer(
-                self._state_keys, ttl=self._state_ttl, max_size=self.limits.max_request_state
+                self._state_keys,
+                ttl=self._state_ttl,
+                max_size=self.limits.max_request_state,
+                random_bytes=clock.random_bytes,
             )
         return self._sealer
 

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from mcpearl.net.fairness import Fairness
+from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.coalesce import Coalescer
@@ -114,7 +115,7 @@ class Server:
         self.auth = auth
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
-        self._pool = ThreadPool(threads)
+        self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
         self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)

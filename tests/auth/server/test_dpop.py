@@ -1,7 +1,5 @@
-"""Tokens bound to a key (RFC 9449): each request proves anew, and once, who has it."""
+"""Tokens bound to a key (RFC 9449): each request proves possession anew, and each proof is good once."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +10,7 @@ from mcpearl.auth.server.dpop_proof import ProofChecker, same_place
 from mcpearl.auth.server.proof_memory import OwnProofs
 from tests.auth.server.issuer import AUDIENCE, Issuer, KeyPair, unsigned
 from tests.auth.server.protected import as_bearer, challenge, make_app, structured
+from tests.clock import MovableClock
 from tests.transports.raw_http import Raw, Response, serving
 
 
@@ -211,7 +210,7 @@ async def test_a_proof_may_need_this_servers_nonce(issuer: Issuer, key: KeyPair)
             assert (await call(client, token, key.proof(token, url, nonce=given))).status == 200
 
 
-async def test_a_nonce_ends(monkeypatch: pytest.MonkeyPatch, key: KeyPair) -> None:
+async def test_a_nonce_ends(clock: MovableClock, key: KeyPair) -> None:
     proofs = ProofChecker(max_age=1e6, nonces=b"secret", memory=OwnProofs(100))
     nonce = proofs.nonce()
     url = "https://mcp.example/mcp"
@@ -221,8 +220,7 @@ async def test_a_nonce_ends(monkeypatch: pytest.MonkeyPatch, key: KeyPair) -> No
         proofs.check(proof, "POST", url, "token", key.thumbprint)
 
     check()
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 121)
+    clock.move(121)
     with pytest.raises(TokenRefused, match="needs the nonce"):
         check()
 
@@ -237,7 +235,9 @@ async def test_too_few_scopes_are_told_in_the_same_scheme(
     assert (scheme, said["scope"]) == ("DPoP", "notes:write")
 
 
-async def test_what_is_remembered_is_bounded_and_forgotten(key: KeyPair) -> None:
+async def test_what_is_remembered_is_bounded_and_forgotten(
+    clock: MovableClock, key: KeyPair
+) -> None:
     """At the bound nothing is forgotten early: that would let a proof be used twice."""
     url, thumbprint = "https://mcp.example/mcp", key.thumbprint
     proofs = ProofChecker(max_age=5, nonces=None, memory=OwnProofs(40))
@@ -261,7 +261,7 @@ async def test_what_is_remembered_is_bounded_and_forgotten(key: KeyPair) -> None
                 continue
             taken += 1
     assert taken == 30
-    await asyncio.sleep(6.1)
+    clock.move(7)
     with pytest.raises(TokenRefused, match="too old or from the future"):
         proofs.check(made[0], "POST", url, "token", thumbprint)
     proofs.check(key.proof("token", url).encode(), "POST", url, "token", thumbprint)

@@ -214,7 +214,7 @@ async def test_size_and_time_are_bounded() -> None:
             await fetch_json(f"http://127.0.0.1:{port}/", policy=policy)
 
 
-async def test_nobody_there() -> None:
+async def test_a_port_that_is_closed() -> None:
     with pytest.raises(FetchError, match="cannot connect"):
         await fetch_json("http://127.0.0.1:9/", policy=LOCAL)
 

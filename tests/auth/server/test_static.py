@@ -78,7 +78,7 @@ def test_the_tokens_themselves_are_not_kept() -> None:
 
 
 async def test_each_process_hashes_with_a_key_of_its_own() -> None:
-    """So nobody outside can work out which token would be found, or nearly found."""
+    """So an attacker cannot work out which token would be found, or nearly found."""
     one, other = StaticTokens({ALICE: "alice"}), StaticTokens({ALICE: "alice"})
     assert set(one._known) != set(other._known)
     with pytest.raises(TokenRefused):

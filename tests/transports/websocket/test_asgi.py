@@ -15,12 +15,12 @@ from websockets.exceptions import InvalidStatus
 from mcpearl import Client, ConnectionLost, Limits, Server
 from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Location
 from mcpearl.transports.websocket.asgi import AsgiWebSocket, AsgiWebSockets
-from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.test_suite import Ear
 from tests.transports.websocket.test_websocket import Doorman, answer, call, opened
+from tests.waiting import eventually
 
 
 @asynccontextmanager

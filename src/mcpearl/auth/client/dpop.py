@@ -6,14 +6,13 @@ each origin is kept.
 
 import base64
 import hashlib
-import secrets
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.net.http_client.pool import origin_of
+from mcpearl.runtime import clock
 
 ALGORITHM = "ES256"
 _NONCE = "dpop-nonce"
@@ -41,10 +40,10 @@ class ProofKey:
         """Return the header that proves possession of the key for one request."""
         parts = urlsplit(url)
         claims: dict[str, Any] = {
-            "jti": secrets.token_urlsafe(16),
+            "jti": clock.token(16),
             "htm": method,
             "htu": origin_of(parts) + parts.path,
-            "iat": int(time.time()),
+            "iat": int(clock.now()),
         }
         if token is not None:
             digest = hashlib.sha256(token.encode()).digest()

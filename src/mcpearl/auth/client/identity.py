@@ -1,8 +1,6 @@
 """The identity of this client at an authorization server, and how it authenticates there."""
 
 import base64
-import secrets
-import time
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -11,6 +9,7 @@ from msgspec import Struct
 from mcpearl.auth.client.discovery import ServerMetadata
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 60  # seconds
@@ -66,7 +65,7 @@ class Identity(Struct, frozen=True):
         assert self.private_key is not None
         key = _import(self.private_key)
         algorithm = self.algorithm or _algorithm_for(key, server)
-        now = int(time.time())
+        now = int(clock.now())
         header = {"alg": algorithm, "typ": "JWT"}
         if self.key_id is not None:
             header["kid"] = self.key_id
@@ -76,7 +75,7 @@ class Identity(Struct, frozen=True):
             "aud": server.issuer,
             "iat": now,
             "exp": now + _ASSERTION_LIFE,
-            "jti": secrets.token_urlsafe(16),
+            "jti": clock.token(16),
         }
         return jwt.encode(header, claims, key, algorithms=[algorithm])
 

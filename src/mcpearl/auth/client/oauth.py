@@ -9,7 +9,6 @@ import base64
 import hashlib
 import inspect
 import logging
-import secrets
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterable
@@ -32,6 +31,7 @@ from mcpearl.auth.client.token_endpoint import GrantRefused, plain, request_toke
 from mcpearl.auth.client.web import Reach, Web, inert
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 logger = logging.getLogger("mcpearl.auth")
 
@@ -150,7 +150,7 @@ class OAuth:
             )
         if OFFLINE in (server.scopes_supported or ()) and OFFLINE not in scopes:
             scopes = (*scopes, OFFLINE)
-        state = secrets.token_urlsafe(32)
+        state = clock.token(32)
         kept = await self._registered(place)
         async with Loopback(state, self._ports(kept)) as loopback:
             identity = await self._identify(web, place, kept, loopback.redirect_uri, scopes, key)
@@ -342,7 +342,7 @@ def _could_not_open(browsing: asyncio.Task[None], loopback: Loopback) -> None:
 
 def new_verifier() -> str:
     """Return a new secret for one PKCE exchange."""
-    return secrets.token_urlsafe(64)
+    return clock.token(64)
 
 
 async def open_on_terminal(url: str) -> None:

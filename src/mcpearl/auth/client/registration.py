@@ -4,7 +4,6 @@ It is the last resort, after given credentials and a Client ID Metadata Document
 stored under its issuer and used for no other.
 """
 
-import time
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from mcpearl.auth.client.identity import BASIC, NONE, POST, Identity
 from mcpearl.auth.client.token_endpoint import plain
 from mcpearl.auth.client.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 
 class Registration(Struct, frozen=True):
@@ -30,7 +30,7 @@ class Registration(Struct, frozen=True):
     @property
     def over(self) -> bool:
         """Whether the secret has expired."""
-        return 0 < self.secret_expires_at < time.time()
+        return 0 < self.secret_expires_at < clock.now()
 
     def identity(self) -> Identity:
         """Return the identity to authenticate with at the token endpoint."""

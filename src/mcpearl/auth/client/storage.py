@@ -10,7 +10,6 @@ import hashlib
 import logging
 import os
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import msgspec
 
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 logger = logging.getLogger("mcpearl.auth")
 
@@ -251,9 +251,9 @@ async def _file_lock(path: Path) -> AsyncIterator[None]:
         yield
         return
     try:
-        until = time.monotonic() + _MAX_WAIT
+        until = clock.monotonic() + _MAX_WAIT
         while not _try_lock(handle):
-            if time.monotonic() > until:
+            if clock.monotonic() > until:
                 raise AuthorizationFailed(f"another process has held {path} for {_MAX_WAIT:g} s")
             await asyncio.sleep(_POLL)
         yield

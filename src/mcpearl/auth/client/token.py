@@ -1,6 +1,5 @@
 """A token as a client holds it: the secret, its expiry, and what is needed to refresh it."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -9,6 +8,7 @@ from msgspec import Struct
 from mcpearl.auth.client.challenge import scopes_in
 from mcpearl.auth.client.identity import Identity
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 _EARLY = 30.0  # seconds before its expiry at which a token is refreshed
 _EARLY_SHARE = 0.1  # of its lifetime, if that is less
@@ -42,7 +42,7 @@ class Token(Struct, frozen=True):
     @property
     def over(self) -> bool:
         """Whether the token should be refreshed."""
-        return self.expires_at is not None and time.time() >= self.expires_at
+        return self.expires_at is not None and clock.now() >= self.expires_at
 
     def __repr__(self) -> str:
         return f"<Token for {self.resource} of {self.issuer}>"
@@ -88,4 +88,4 @@ def _renew_at(expires_in: float | str | None) -> float | None:
         seconds = None
     if seconds is None or not 0 < seconds < 1e10:
         return None
-    return time.time() + seconds - min(_EARLY, seconds * _EARLY_SHARE)
+    return clock.now() + seconds - min(_EARLY, seconds * _EARLY_SHARE)

@@ -1,6 +1,5 @@
 """Authenticates clients by their TLS certificate alone, without tokens."""
 
-import time
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from mcpearl.auth.server.known import KnownTokens
 from mcpearl.auth.server.refusal_log import RefusalLog
 from mcpearl.auth.server.tls import client_certificate, thumbprint
 from mcpearl.net.http_server.request import Scope
+from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ClientCertificates:
         if not left:
             self._log.note("the client certificate has expired", scope)
             raise Refused(401, "The client certificate has expired")
-        until = time.monotonic() + min(left, _RECHECK)
+        until = clock.monotonic() + min(left, _RECHECK)
         self._known.put(sha256(pem.encode()).digest(), principal, until)
         return principal
 

@@ -5,7 +5,6 @@ remembered (`proof_memory`) until they are too old to be accepted, within bounds
 """
 
 import hmac
-import time
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from mcpearl.auth.server import jose
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import TokenRefused, time_of
 from mcpearl.net.http_client.pool import origin_of
+from mcpearl.runtime import clock
 
 _MAX_ID = 256  # characters
 _NONCE_STEP = 60  # seconds a nonce is handed out; it stays valid for as long again
@@ -62,7 +62,7 @@ class ProofChecker:
         issued = time_of(claims, "iat")
         if issued is None:
             raise TokenRefused("the DPoP proof does not say when it was made")
-        if abs(time.time() - issued) > self._max_age:
+        if abs(clock.now() - issued) > self._max_age:
             raise TokenRefused("the DPoP proof is too old or from the future")
         id = claims.get("jti")
         if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID:
@@ -86,7 +86,7 @@ class ProofChecker:
 
     def nonce(self) -> str:
         """Return the current nonce."""
-        return self._nonce(int(time.time()) // _NONCE_STEP)
+        return self._nonce(int(clock.now()) // _NONCE_STEP)
 
     def _nonce(self, step: int) -> str:
         assert self._secret is not None
@@ -96,7 +96,7 @@ class ProofChecker:
         if self._secret is None:
             return
         given = str(signed.claims.get("nonce")).encode()
-        step = int(time.time()) // _NONCE_STEP
+        step = int(clock.now()) // _NONCE_STEP
         good = [hmac.compare_digest(given, self._nonce(step - n).encode()) for n in (0, 1)]
         if not any(good):
             raise NonceNeeded("the DPoP proof needs the nonce of this server")

@@ -6,7 +6,6 @@ limited rate.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -22,6 +21,7 @@ from mcpearl.auth.server.tls import certificate_digest
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.www_authenticate import Challenges, unavailable
 from mcpearl.net.http_server.request import Scope
+from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.siblings import was_passed_on
 
@@ -197,7 +197,7 @@ class TokenGate:
         try:
             principal = await self._ask(token)
         except TokenRefused as error:
-            self._refused.put(key, str(error), time.monotonic() + _REFUSED_FOR)
+            self._refused.put(key, str(error), clock.monotonic() + _REFUSED_FOR)
             raise
         principal = principal.with_scopes(self._settings.widened(principal.scopes))
         self._verified.put(key, principal, self._good_until(principal))
@@ -222,7 +222,7 @@ class TokenGate:
 
     def _good_until(self, principal: Principal) -> float:
         left, longest = principal.time_left, self._settings.recheck
-        return time.monotonic() + (longest if left is None else min(left, longest))
+        return clock.monotonic() + (longest if left is None else min(left, longest))
 
     def _check_certificate(self, principal: Principal, scope: Scope) -> None:
         """Refuse a token that is bound to another certificate (RFC 8705)."""

@@ -1,7 +1,6 @@
 """Verifies opaque access tokens by asking their issuer about each (RFC 7662)."""
 
 import asyncio
-import time
 from base64 import b64encode
 from collections.abc import Iterable
 from urllib.parse import quote_plus
@@ -16,6 +15,7 @@ from mcpearl.auth.server.verifier import (
     check_times,
     principal_of,
 )
+from mcpearl.runtime import clock
 
 _OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
 
@@ -80,7 +80,7 @@ class IntrospectionVerifier:
         if claims.setdefault("iss", self.issuer) != self.issuer:
             raise TokenRefused("it comes from another issuer")
         check_audience(claims, self.audience)
-        check_times(claims, time.time(), self._leeway, must_end=False)
+        check_times(claims, clock.now(), self._leeway, must_end=False)
         return principal_of(claims)
 
     async def _answer(self, token: str) -> dict[str, object]:

@@ -7,13 +7,13 @@ valid for a day.
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.auth.fetch import FetchError, FetchFailed, FetchPolicy, fetch_json
 from mcpearl.auth.issuer import issuer_metadata
 from mcpearl.auth.server.jose import fits, public_key
 from mcpearl.auth.server.verifier import VerifierUnavailable
+from mcpearl.runtime import clock
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
@@ -49,7 +49,7 @@ class IssuerKeys:
 
     async def find(self, kid: str | None, algorithm: str) -> "list[Key]":
         """Return the keys a token may be signed with: usually one, or none."""
-        if time.monotonic() - self._fetched > self._max_age:
+        if clock.monotonic() - self._fetched > self._max_age:
             failing = bool(self._keys) and self._tried > self._fetched
             fetching = self._start()
             if fetching is not None and not failing:
@@ -61,7 +61,7 @@ class IssuerKeys:
                 # Shielded: other requests wait for the same fetch.
                 await asyncio.shield(fetching)
                 found = self._matching(kid, algorithm)
-        if not self._keys or time.monotonic() - self._fetched > _MAX_STALE:
+        if not self._keys or clock.monotonic() - self._fetched > _MAX_STALE:
             raise VerifierUnavailable(f"the keys of {self._issuer} cannot be fetched")
         return found[:_MAX_TRIED]
 
@@ -76,8 +76,8 @@ class IssuerKeys:
         """Start a fetch, or join the running one. Return None if one was made just now."""
         # A fetch that did not end belonged to an event loop that is closed.
         under_way = self._fetching is not None and not self._fetching.get_loop().is_closed()
-        if not under_way and time.monotonic() - self._tried >= self._pause:
-            self._tried = time.monotonic()
+        if not under_way and clock.monotonic() - self._tried >= self._pause:
+            self._tried = clock.monotonic()
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
             under_way = True
         return self._fetching if under_way else None
@@ -96,7 +96,7 @@ class IssuerKeys:
             logger.warning("the keys of %s could not be fetched: %s", self._issuer, error)
         else:
             self._keys = keys
-            self._fetched = time.monotonic()
+            self._fetched = clock.monotonic()
         finally:
             self._fetching = None
 

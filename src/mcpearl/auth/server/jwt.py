@@ -4,7 +4,6 @@ Cheap checks come first (form, issuer, audience, times), so that a wrong token c
 a token is trusted before its signature has been checked.
 """
 
-import time
 from collections.abc import Iterable
 
 from mcpearl.auth.fetch import FetchPolicy
@@ -18,6 +17,7 @@ from mcpearl.auth.server.verifier import (
     check_times,
     principal_of,
 )
+from mcpearl.runtime import clock
 
 _TYPES = frozenset({"jwt", "at+jwt"})
 _OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
@@ -74,7 +74,7 @@ class JWTVerifier:
         if claims.get("iss") != self.issuer:
             raise TokenRefused("it comes from another issuer")
         check_audience(claims, self.audience)
-        check_times(claims, time.time(), self._leeway, must_end=True)
+        check_times(claims, clock.now(), self._leeway, must_end=True)
         principal = principal_of(claims)
         kid = signed.header.get("kid")
         if kid is not None and not isinstance(kid, str):

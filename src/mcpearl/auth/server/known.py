@@ -1,8 +1,9 @@
 """Remembers facts about tokens for a while, by hash. The tokens themselves are not kept."""
 
-import time
 from collections import OrderedDict
 from typing import Generic, TypeVar
+
+from mcpearl.runtime import clock
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class KnownTokens(Generic[T]):
         found = self._found.get(key)
         if found is None:
             return None
-        if found[0] <= time.monotonic():
+        if found[0] <= clock.monotonic():
             del self._found[key]
             return None
         return found[1]

@@ -4,12 +4,12 @@ Forgetting a proof early would allow a replay, so at the limit further proofs ar
 may take at most a quarter of the space. `shared_proofs` is the implementation for several workers.
 """
 
-import time
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Protocol
 
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.runtime import clock
 
 
 class ProofMemory(Protocol):
@@ -31,7 +31,7 @@ class OwnProofs:
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
         """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
-        self._forget(time.time())
+        self._forget(clock.now())
         proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16).digest()
         if proof in self._used:
             raise used_before()

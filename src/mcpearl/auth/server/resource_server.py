@@ -1,7 +1,6 @@
 """The server as an OAuth protected resource: its settings, and the metadata it publishes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from os import urandom
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from mcpearl.auth.server.jose import ALGORITHMS
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import Verifier, checked, issuers_of
+from mcpearl.runtime import clock
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
@@ -71,7 +71,7 @@ class ResourceServer:
         self.dpop_required = dpop == "required"
         self.dpop_max_age = dpop_max_age
         self.dpop_nonces = dpop_nonces
-        self.nonce_secret = urandom(32)  # made here, so that forked workers share it
+        self.nonce_secret = clock.random_bytes(32)  # made here, so that forked workers share it
         self.dpop_max_remembered = dpop_max_remembered
         self.proofs: ProofMemory | None = None  # shared by workers; None if each gate has its own
 

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from os import urandom
 
 from mcpearl.auth.server.proof_memory import too_many, used_before
 from mcpearl.auth.server.verifier import VerifierUnavailable
+from mcpearl.runtime import clock
 
 _SLOT = struct.Struct("=16s8sd")  # the proof, its key, and when it can be forgotten
 _BUCKET = 64  # slots that are searched for each proof
@@ -34,7 +34,7 @@ class SharedProofs:
         self._size = _BUCKET * _SLOT.size  # bytes of a bucket
         self._table = mmap.mmap(-1, self._buckets * self._size)  # memory is allocated as it is used
         self._locks = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the table)
-        self._secret = urandom(32)
+        self._secret = clock.random_bytes(32)
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
         """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
@@ -45,7 +45,7 @@ class SharedProofs:
             self._put(bucket * self._size, proof, key, until)
 
     def _put(self, start: int, proof: bytes, key: bytes, until: float) -> None:
-        now = time.time()
+        now = clock.now()
         free, of_key = -1, 0
         slots = _SLOT.iter_unpack(self._table[start : start + self._size])
         for number, (known, owner, end) in enumerate(slots):

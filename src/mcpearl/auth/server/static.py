@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mcpearl.auth.principal import Principal
 from mcpearl.auth.server.verifier import TokenRefused
+from mcpearl.runtime import clock
 
 logger = logging.getLogger("mcpearl.auth")
 _SHORTEST = 16
@@ -29,7 +30,7 @@ class StaticTokens:
     """
 
     def __init__(self, tokens: Mapping[str, Principal | str]) -> None:
-        self._key = os.urandom(32)
+        self._key = clock.random_bytes(32)
         self._known: dict[bytes, tuple[bytes, Principal]] = {}
         if not tokens:
             raise ValueError("`StaticTokens` needs at least one token")

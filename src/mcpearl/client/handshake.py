@@ -179,7 +179,7 @@ class Handshake:
             result = decode(InitializeResult, raw)
         except UNREADABLE as error:
             raise InvalidResult(f"the answer to `initialize` is not valid: {error}") from None
-        connection.transport.send(connection.end.initialized(result))
+        connection.initialized(result)
         return Introduction(
             connection.end.version, result.capabilities, result.server_info, result.instructions
         )

@@ -27,9 +27,10 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
-from mcpearl.net.http_client.pool import ConnectionPool, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.tls import Tls
 from tests.client.peers import eventually
 from tests.net.http_client.http2_peer import Asked, Connection, Http2Peer, http2_peer

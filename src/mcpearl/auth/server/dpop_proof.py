@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from mcpearl.auth.server import jose
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import TokenRefused, time_of
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 
 _MAX_ID = 256  # characters
 _NONCE_STEP = 60  # seconds a nonce is given out; it is good for as long again

@@ -11,28 +11,58 @@ from typing import NamedTuple
 
 
 class SendOrder:
-    """The order of one transport's messages. Requests are any objects, each with its own identity."""
+    """The order of one transport's messages. A request is any object, told apart by identity."""
 
     def __init__(self, max_requests: int) -> None:
-        self.slots = asyncio.Semaphore(max_requests)
-        """Held by each request while it is under way, except by subscriptions, which last."""
+        self._max = max_requests
+        self._under_way: set[Hashable] = set()  # requests that count against `max_requests`
+        self._waiting: dict[Hashable, asyncio.Future[None]] = {}  # requests that are too many
+        # Requests that later notifications have to wait for, and what the first of those waits on.
         self._unsent: dict[Hashable, asyncio.Future[None] | None] = {}
-        # Requests that later notifications have to wait for, with what the first of those waits on.
         self._last_notice: asyncio.Task[None] | None = None
         self.opening: asyncio.Task[None] | None = None
         """The delivery of `notifications/initialized`, until a request found it done."""
 
     # Requests
 
-    def enter(self, request: Hashable) -> None:
-        """Note a request that is about to leave."""
+    def enter(self, request: Hashable, *, lasts: bool) -> "asyncio.Future[None] | None":
+        """Take a request; return what it has to wait for, when too many are under way.
+
+        Args:
+            request: The request.
+            lasts: Whether it is a subscription, which must not block calls.
+        """
+        if not lasts:
+            if len(self._under_way) >= self._max:
+                waiter = self._waiting[request] = asyncio.get_running_loop().create_future()
+                return waiter
+            self._under_way.add(request)
         self._unsent[request] = None
+        return None
 
     def left(self, request: Hashable) -> None:
-        """Let later notifications pass: the request has left, never will, or waits for a slot."""
+        """Let later notifications pass: the request has left, or never will."""
         waiter = self._unsent.pop(request, None)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def leave(self, request: Hashable) -> None:
+        """Forget a request that is over, even if it never left."""
+        if request in self._unsent:
+            self.left(request)
+        self._waiting.pop(request, None)
+        if request in self._under_way:
+            self._under_way.remove(request)
+            if self._waiting:
+                self._admit_next()
+
+    def _admit_next(self) -> None:
+        for request, waiter in self._waiting.items():
+            if not waiter.done():
+                del self._waiting[request]
+                self._under_way.add(request)
+                waiter.set_result(None)
+                return
 
     async def opened(self) -> None:
         """Wait until the legacy session that is being opened is open."""

@@ -144,13 +144,16 @@ class HttpTransport:
             self._not_run[id] = "the server ended the session"
             return
         self._exchanges[id] = exchange
-        self._order.enter(exchange)
-        exchange.task = task = self._spawn(self._request(exchange, id))
+        slot = self._order.enter(exchange, lasts=exchange.about.method == LISTEN)
+        task = spawn(asyncio.get_running_loop(), self._request(exchange, id, slot))
+        exchange.task = task
+        self._tasks.add(task)
         task.add_done_callback(partial(self._forget, exchange, id))
 
-    def _forget(self, exchange: PostExchange, id: RequestId, _: "asyncio.Task[None]") -> None:
+    def _forget(self, exchange: PostExchange, id: RequestId, task: "asyncio.Task[None]") -> None:
         """Forget a request that is over, even if it was given up before it began."""
-        self._order.left(exchange)
+        self._tasks.discard(task)
+        self._order.leave(exchange)
         if self._exchanges.get(id) is exchange:
             del self._exchanges[id]
 
@@ -175,19 +178,16 @@ class HttpTransport:
     def flush(self) -> None:
         """Do nothing: each message leaves at once."""
 
-    async def _request(self, exchange: PostExchange, id: RequestId) -> None:
+    async def _request(
+        self, exchange: PostExchange, id: RequestId, slot: "asyncio.Future[None] | None"
+    ) -> None:
         """Carry out the exchange of one request, whatever its outcome."""
-        order = self._order
         try:
-            if order.opening is not None:
-                await order.opened()
-            if exchange.about.method == LISTEN:  # it lasts, and must not block calls
-                await self._post(exchange)
-            else:
-                if order.slots.locked():
-                    order.left(exchange)
-                async with order.slots:
-                    await self._post(exchange)
+            if self._order.opening is not None:
+                await self._order.opened()
+            if slot is not None:
+                await slot
+            await self._post(exchange)
         except SessionEnded as error:
             if not error.sent:
                 self._not_run[id] = error.reason

@@ -48,7 +48,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         check_given(headers or (), authorizer)
         self._uri = uri = parse_uri(url)
         if authorizer is not None and uri.user_info:
-            raise ValueError("give either `auth` or a login in the address, not both")
+            raise ValueError("pass either `auth` or a login in the address, not both")
         self.url = url
         self.beat = beat or Beat()
         self._given: list[Header] = list((headers or {}).items())

@@ -8,8 +8,8 @@ kept for another minute, in case its last bytes did not reach the client.
 import asyncio
 from collections import OrderedDict, deque
 from itertools import islice
-from time import monotonic
 
+from mcpearl.runtime import clock
 from mcpearl.stores.events import Event, EventsLost, Follower, Kept
 
 MAX_EVENTS = 1000  # kept of one stream
@@ -248,13 +248,13 @@ class MemoryEventStore:
 
     def _finish(self, stream: _Stream) -> None:
         """Drop a stream some time from now: it ended and was read whole."""
-        self._done[stream] = monotonic() + self._linger
+        self._done[stream] = clock.monotonic() + self._linger
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._linger, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
-        now = monotonic()
+        now = clock.monotonic()
         while self._done:
             stream, due = next(iter(self._done.items()))
             if due > now:

@@ -3,10 +3,9 @@
 An endpoint that has its sessions to itself needs no store at all: a session it does not know is gone.
 """
 
-import secrets
 from collections.abc import Callable
-from time import monotonic
 
+from mcpearl.runtime import clock as source
 from mcpearl.stores.sessions import SessionRecord
 
 _SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, while any are written
@@ -15,22 +14,22 @@ _SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, whil
 class MemorySessionStore:
     """A `SessionStore` that ends with the process."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         """Create an empty store.
 
         Args:
             clock: Returns the time in seconds.
         """
-        self._clock = clock
+        self._clock = clock or (lambda: source.monotonic())
         self._records: dict[str, tuple[SessionRecord, float]] = {}  # with the time each expires
-        self._swept = clock()
+        self._swept = self._clock()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def new_id(self, record: SessionRecord) -> str:
         """Return 32 random characters."""
-        return secrets.token_urlsafe(24)
+        return source.token(24)
 
     async def load(self, id: str) -> SessionRecord | None:
         """Return a record that has not expired."""

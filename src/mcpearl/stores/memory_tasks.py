@@ -2,12 +2,12 @@
 
 import asyncio
 import heapq
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from mcpearl.runtime import clock as source
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TERMINAL, TaskRecord, TasksFull
 
@@ -30,7 +30,7 @@ class MemoryTaskStore:
         self,
         max_tasks: int = 100_000,
         max_per_owner: int = 10_000,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """Create an empty store.
 
@@ -41,7 +41,7 @@ class MemoryTaskStore:
         """
         self._max = max_tasks
         self._max_per_owner = max_per_owner
-        self._clock = clock
+        self._clock = clock or (lambda: source.now())
         self._tasks: dict[str, _Kept] = {}
         self._by_owner: dict[Identity, OrderedDict[str, None]] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; also of tasks deleted since

@@ -18,6 +18,7 @@ from mcpearl import Client, Server
 from mcpearl.types.elicitation import ElicitResult
 from tests.ports import free_port
 from tests.transports.raw_http import HANGS, Raw, Response, Session, modern, response
+from tests.waiting import eventually
 
 SERVER = Path(__file__).with_name("worker_server.py")
 WORKERS = 3
@@ -34,9 +35,8 @@ class Crew:
         return psutil.Process(self.process.pid).children()
 
     async def up(self, count: int = WORKERS) -> None:
-        async with asyncio.timeout(HANGS):
-            while len(self.workers) < count or not await self._answers():
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(self.workers) >= count)
+        await eventually(self._answers)
 
     async def _answers(self) -> bool:
         try:
@@ -175,9 +175,7 @@ async def test_an_update_reaches_subscribers_of_every_worker(tmp_path: Path) -> 
             await client.subscribe("test://thing")
         async with Client(running.url) as other:
             await other.call_tool("touch")
-        async with asyncio.timeout(HANGS):
-            while heard.count("notifications/resources/updated") < len(clients):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: heard.count("notifications/resources/updated") == len(clients))
         for client in clients:
             await client.close()
 
@@ -261,10 +259,13 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         session = await raw.initialize()
         owner = int((await session.use("who")).json["result"]["content"][0]["text"])
         os.kill(owner, signal.SIGKILL)
-        async with asyncio.timeout(HANGS):
-            while owner in {worker.pid for worker in running.workers} or len(running.workers) < 3:
-                await asyncio.sleep(0.05)
-        # Its sessions went with it, and nobody else's.
+        await eventually(
+            lambda: (
+                len(running.workers) == WORKERS
+                and owner not in {worker.pid for worker in running.workers}
+            )
+        )
+        # Its sessions went with it, and no others.
         async with asyncio.timeout(HANGS):
             while (answer := await session.use("who")).status == 503:
                 await asyncio.sleep(0.1)
@@ -273,7 +274,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         assert len(before & {worker.pid for worker in running.workers}) == WORKERS - 1
 
 
-async def test_a_signal_lets_calls_finish_and_leaves_nobody(tmp_path: Path) -> None:
+async def test_a_signal_lets_calls_finish_and_leaves_no_process(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
         workers = running.workers
         async with Client(running.url) as client:

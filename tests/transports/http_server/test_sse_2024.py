@@ -98,10 +98,10 @@ async def test_the_session_ends_with_its_stream() -> None:
         stream, place = await begin(client)
         await client.post(initialize(), path=place)
         await stream.next()
-        assert len(app.connections) == 1
+        assert len(app.core.roster) == 1
         stream.close()
         async with asyncio.timeout(HANGS):
-            while app.connections:
+            while app.core.roster:
                 await asyncio.sleep(0.01)
         answer = await client.post(message("ping"), path=place)
         assert answer.status == 404

@@ -15,7 +15,6 @@ import stat
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mcpearl.net.ports import bind_port
+from mcpearl.runtime import clock
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
@@ -54,7 +54,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
     if http.options.get("server", "uvicorn") != "uvicorn":
         raise ValueError("`workers` share a port on uvicorn only; leave them or `server` out")
-    server.sealer()  # now, so that every worker can open what another has sealed
+    server.core.sealer()  # now, so that every worker can open what another has sealed
     options = dict(http.options)
     host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
     count = options.pop("workers")
@@ -72,7 +72,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             wire = Http(host=host, port=port, listening=sock, siblings=siblings, **options)
             run(server, wire, _Lifeline(ready, lifeline))
 
-        Crew(count, work, server.grace + _MARGIN).run()
+        Crew(count, work, server.core.grace + _MARGIN).run()
 
 
 @contextmanager
@@ -195,7 +195,7 @@ class Crew:
         if pid == 0:
             self._be(worker, ready)
         os.close(ready)
-        worker.pid, worker.began = pid, time.monotonic()
+        worker.pid, worker.began = pid, clock.monotonic()
 
     def _be(self, worker: _Worker, ready: int) -> None:
         """Run as the forked worker. Never returns."""
@@ -216,7 +216,7 @@ class Crew:
     def _watch(self) -> None:
         while True:
             dues = [worker.due for worker in self._workers if worker.due is not None]
-            wait = max(0.0, min(dues) - time.monotonic()) if dues else 3600.0
+            wait = max(0.0, min(dues) - clock.monotonic()) if dues else 3600.0
             got = signal.sigtimedwait(_SIGNALS, wait)
             if got is not None and got.si_signo != signal.SIGCHLD:
                 return
@@ -225,7 +225,7 @@ class Crew:
 
     def _look_after(self, worker: _Worker) -> None:
         if worker.due is not None:
-            if worker.due <= time.monotonic():
+            if worker.due <= clock.monotonic():
                 self._start(worker)
             return
         status = _reaped(worker)
@@ -235,10 +235,10 @@ class Crew:
         came_up = self._came_up(worker)
         if not came_up and not worker.early_deaths:
             raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
-        lived = time.monotonic() - worker.began
+        lived = clock.monotonic() - worker.began
         worker.early_deaths = worker.early_deaths + 1 if lived < _YOUNG else 0
         pause = _PAUSES[min(worker.early_deaths, len(_PAUSES)) - 1] if worker.early_deaths else 0.0
-        worker.due = time.monotonic() + pause
+        worker.due = clock.monotonic() + pause
         logger.error(
             "worker %d (process %d) %s; it will be replaced in %g s",
             *(worker.number, pid, _how(status), pause),
@@ -257,12 +257,12 @@ class Crew:
     def _end(self) -> None:
         """Ask every worker to stop; kill those still running after the grace period."""
         self._signal(signal.SIGTERM)
-        until = time.monotonic() + self._patience
+        until = clock.monotonic() + self._patience
         while alive := [worker for worker in self._workers if worker.pid]:
             for worker in alive:
                 if _reaped(worker) is not None:
                     worker.pid = 0
-            left = until - time.monotonic()
+            left = until - clock.monotonic()
             got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left, 0.1)))
             if left <= 0 or (got is not None and got.si_signo != signal.SIGCHLD):
                 self._signal(signal.SIGKILL)

@@ -7,12 +7,12 @@ which also says where messages go.
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.sse import EventReader, OversizedEvent
 from mcpearl.protocol.framing import Frame, FrameError
+from mcpearl.runtime import clock
 from mcpearl.transports.http_client.endpoint import (
     Oversized,
     RemoteEndpoint,
@@ -108,7 +108,7 @@ class EventStreams:
     async def _wait_to_return(self, reader: EventReader, failures: int) -> None:
         """Wait as long as the server asked, and longer each time it cannot be reached."""
         reader.restart()
-        delay = min(self._reconnect_delay * 2**failures, _MAX_BACKOFF) * random.uniform(0.75, 1.0)
+        delay = min(self._reconnect_delay * 2**failures, _MAX_BACKOFF) * clock.uniform(0.75, 1.0)
         if reader.retry is not None:
             asked = reader.retry / 1000
             delay = max(asked, delay) if failures else asked

@@ -30,7 +30,7 @@ from mcpearl.transports.http_server import sse_2024 as old_transport
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, busy
 from mcpearl.transports.http_server.header_check import is_modern, mismatch_of
 from mcpearl.transports.http_server.origin import Location
-from mcpearl.transports.http_server.post import Conversation, PostOutlet, Terms
+from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
 from mcpearl.transports.http_server.responses import (
     EVENTS,
     Pace,
@@ -72,13 +72,21 @@ _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
 
-class SoloConversation(Conversation, Protocol):
+class SoloConversation(Running, Protocol):
     """The server's side of all clients that have no session."""
 
     def receive_from(
         self, principal: Any, message: bytes | Envelope, outlet: PostOutlet
     ) -> list[Call]:
-        """Take one message of whoever this is; give the calls to be run."""
+        """Take one message of this principal; return the calls to run."""
+        ...
+
+    def end_listeners(self) -> None:
+        """End every subscription in order, with its result."""
+        ...
+
+    def lost(self, reason: Exception | None) -> None:
+        """Release everything: the server ends."""
         ...
 
 

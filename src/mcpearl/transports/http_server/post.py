@@ -23,27 +23,27 @@ logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
 
 
-class Conversation(Protocol):
-    """What is needed of the server's side of a client."""
-
-    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
-        """Take one message, which may be decoded already; give the calls to be run."""
-        ...
+class Running(Protocol):
+    """Runs the calls of a request."""
 
     async def run(self, calls: list[Call]) -> None:
         """Run calls to their end."""
         ...
 
     def give_up(self, calls: Sequence[Call]) -> None:
-        """End calls nobody waits for."""
+        """End calls whose client no longer waits for them."""
+        ...
+
+
+class Conversation(Running, Protocol):
+    """The server's side of one client, as far as HTTP needs it."""
+
+    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
+        """Take one message, which may be decoded already; return the calls to run."""
         ...
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version."""
-        ...
-
-    def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
         ...
 
     def lost(self, reason: Exception | None) -> None:
@@ -78,7 +78,7 @@ class PostOutlet:
     _task: "asyncio.Task[Any] | None" = None  # that waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    _conversation: Conversation | None = None  # in which calls are run
+    _conversation: Running | None = None  # in which calls are run
     _calls: Sequence[Call] = ()
     _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
     _primes = False  # a stream begins with an empty event, as its client knows
@@ -155,7 +155,7 @@ class PostOutlet:
     # The answer
 
     async def serve(
-        self, conversation: Conversation, calls: list[Call], status: "Callable[[PostOutlet], int]"
+        self, conversation: Running, calls: list[Call], status: "Callable[[PostOutlet], int]"
     ) -> None:
         """Run what the request asks for, and give the response."""
         if calls:

@@ -10,15 +10,14 @@ record. Without one, a session that is not here is gone.
 
 import asyncio
 import logging
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.runtime import clock
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -71,7 +70,7 @@ class Sessions(Generic[S]):
         self._tables = (self._opening, self._unused, self._used)  # by stage
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
         self._sweeper: asyncio.TimerHandle | None = None
-        self._swept = monotonic()  # when records of sessions in use were last touched
+        self._swept = clock.monotonic()  # when records of sessions in use were last touched
         self._touching: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -83,16 +82,14 @@ class Sessions(Generic[S]):
         """Make a session that is not in the table yet; refused with 503 when there is no room."""
         if len(self) >= self._max:
             self._make_room()
-        session = self._kind(self._terms, principal, monotonic())
+        session = self._kind(self._terms, principal, clock.monotonic())
         session.receiver = self._converse(session, principal)
         return session
 
     def add(self, session: S) -> None:
         """Give a session its id: from now on it is found."""
-        if self._store is None:
-            name = secrets.token_urlsafe(24)
-        else:
-            name = self._store.new_id(self._record_of(session))
+        store = self._store
+        name = clock.token(24) if store is None else store.new_id(self._record_of(session))
         self._enter(session, self._prefix + name)
 
     def _enter(self, session: S, id: str) -> None:
@@ -133,7 +130,7 @@ class Sessions(Generic[S]):
     def leave(self, session: S) -> None:
         """Note that a request of a session was answered: it was used just now."""
         session.open -= 1
-        session.used = monotonic()
+        session.used = clock.monotonic()
         stage = session.stage
         if stage is Stage.USED:
             self._used.move_to_end(session.id)
@@ -211,7 +208,7 @@ class Sessions(Generic[S]):
             self._drop(session)
 
     def _make_room(self) -> None:
-        self._sweep_tables(monotonic())
+        self._sweep_tables(clock.monotonic())
         if len(self) < self._max:
             return
         fronts = [self._idle_front(table) for table in (self._opening, self._unused)]
@@ -235,7 +232,7 @@ class Sessions(Generic[S]):
 
     def _sweep(self) -> None:
         self._sweeper = None
-        now = monotonic()
+        now = clock.monotonic()
         self._sweep_tables(now)
         if self._store is not None and now - self._swept >= self._idle / 4:
             self._touch_used(now)

@@ -4,10 +4,10 @@ A session is the transport of a client that has no connection of its own. What b
 goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
 """
 
-import secrets
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from mcpearl.runtime import clock
 from mcpearl.stores.events import EventsLost, EventStore
 from mcpearl.transports.http_server.event_stream import KeptStream, StreamReader
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -210,7 +210,7 @@ class HttpSession(Session):
 
 def _new_name(kind: str) -> str:
     """Return a name no other stream of the session has, whichever process opened it."""
-    return kind + secrets.token_urlsafe(6)
+    return kind + clock.token(6)
 
 
 def _not_kept() -> Refused:

@@ -288,9 +288,10 @@ class Client:
         """
         result = await self._page("tools/list", cursor, ListToolsResult)
         connection = self._link.connection
-        learn = None if connection is None else getattr(connection.transport, "learn_tools", None)
-        if learn is not None:  # some parameters travel as headers too
-            result = replace(result, tools=learn(result.tools))
+        if connection is not None:  # over HTTP, some parameters travel as headers too
+            callable_tools = connection.learn_tools(result.tools)
+            if callable_tools is not result.tools:
+                result = replace(result, tools=callable_tools)
         self._known_tools.learn(result.tools)
         return result
 

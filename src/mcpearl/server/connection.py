@@ -204,7 +204,7 @@ class ServerConnection:
             if self.end.offer.has(f"{kind}.list_changed"):
                 self._core.subscriptions.follow(subscriber, kind)
         times = self._core.keepalive
-        if times is not None and not getattr(self.transport, "keeps_alive", False):
+        if times is not None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
 
     def _notice(self, notice: Notice) -> None:

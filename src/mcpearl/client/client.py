@@ -384,7 +384,7 @@ class Client:
         params = ReadResourceRequestParams(uri=uri)
         call = self._requests.call(method, params, ReadResourceResult, timeout, on_progress, meta)
         result = await self._requests.run(call)
-        if not call.was_asked:  # a result may depend on the answers of this user
+        if not call.rounds:  # a result may depend on the answers of this user
             self._cache.put(method, uri, result, asked_at)
         return result
 

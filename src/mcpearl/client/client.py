@@ -325,7 +325,8 @@ class Client:
         encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
         params = CallToolRequestParams(name=name, arguments=encoded)
         result = await self._tool_calls.run(
-            self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta)
+            name,
+            self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta),
         )
         if result.is_error and raise_on_error:
             raise ToolError(_text_of(result) or f"tool `{name}` failed")

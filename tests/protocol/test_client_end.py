@@ -184,6 +184,18 @@ def test_a_malformed_error_object_is_still_an_answer() -> None:
     assert event.error is not None
 
 
+def test_an_answer_that_is_nested_too_deeply_fails_its_request() -> None:
+    end = a_client_session()
+    entry, _ = end.request("tools/list", LIST, "waiter", 0.0, 60.0)
+    deep = b"[" * 200 + b"]" * 200
+    event = end.receive(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (entry.id, deep))
+    assert isinstance(event, Answer)
+    assert event.entry is entry
+    assert event.error is not None
+    assert "deeper than 128 levels" in event.error.message
+    assert entry.id not in end.pending
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -34,7 +34,7 @@ async def test_an_async_handler_is_cancelled(version: str) -> None:
         client.cancel(id)
         await asyncio.wait_for(ended.wait(), 30)
         assert await client.silence() == []
-        assert not app.unwinding
+        assert not app.core.roster.unwinding
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -185,7 +185,7 @@ async def test_a_client_that_goes_takes_its_calls_along(version: str) -> None:
             client.request("tools/call", CALL)
         await eventually(lambda: len(begun) == 3)
     assert ended == ["ended"] * 3
-    assert not app.connections
+    assert not app.core.roster
 
 
 @pytest.mark.parametrize("version", ERAS)

@@ -42,7 +42,7 @@ class Gate:
 
     @property
     def connection(self) -> ServerConnection:
-        (connection,) = self.app.connections
+        (connection,) = self.app.core.roster
         return connection
 
 
@@ -193,7 +193,7 @@ async def test_a_client_that_neither_reads_nor_has_room_is_read_again_when_both_
         await settle()
         last = client.request("tools/list")
         await settle()
-        assert not connection._reading, "still not flowing"
+        assert not connection.attentive, "still not flowing"
         connection.writable(True)
         for id in [*ids, *more, last]:
             assert "result" in await client.answer_to(id)

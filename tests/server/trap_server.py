@@ -9,12 +9,12 @@ import threading
 import time
 from pathlib import Path
 
-import mcpearl.server.connection
+import mcpearl.server.intake
 from mcpearl import Context, Limits, Server
 
 QUICK = "--quick" in sys.argv  # little patience at the end
 SMALL = "--small" in sys.argv  # small limits
-mcpearl.server.connection.STALL = 0.5
+mcpearl.server.intake.STALL = 0.5
 
 if "--cramped" in sys.argv:
     # No room for another thread's stack.

@@ -266,8 +266,8 @@ async def test_a_client_that_leaves_takes_everything_with_it(at: Place, version:
         await pending
     if at.app is not None and at.wire != "http":
         app = at.app
-        await eventually(lambda: not app.connections)
-        assert set(app.subscriptions.counts().values()) == {0}
+        await eventually(lambda: not app.core.roster)
+        assert set(app.core.subscriptions.counts().values()) == {0}
 
 
 @on_every_wire
@@ -439,13 +439,13 @@ async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: st
     assert at.app is not None
     app = at.app
     await visit()  # what is made once, such as the loop's own descriptors
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await asyncio.sleep(0.1)
     before = held()
     for _ in range(10):
         await visit()
     await asyncio.gather(*(visit() for _ in range(20)))
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 

@@ -1,4 +1,1 @@
-"""What both roles need of asyncio and of the system: tasks, threads, timers, time and chance.
-
-Nothing in here knows MCP.
-"""
+"""What clients and servers need of asyncio: tasks, threads, timers, coalescing."""

@@ -56,6 +56,18 @@ def test_a_long_header_is_read_in_linear_time():
         parse_challenges(header)
 
 
+def test_a_token_that_is_not_a_challenge_is_passed_over_as_a_whole():
+    assert parse_challenges("Bearer " + "a" * 4000 + "(, Basic") == [
+        Challenge("bearer", {}),
+        Challenge("basic", {}),
+    ]
+
+
+def test_what_follows_the_first_8_kib_is_not_read():
+    header = "Bearer," + " " * (8 * 1024) + "Basic"
+    assert parse_challenges(header) == [Challenge("bearer", {})]
+
+
 def test_what_is_demanded():
     header = 'Bearer resource_metadata="https://mcp.example/m", scope="a b a", error="insufficient_scope"'
     assert read_demand({"www-authenticate": header}) == Demand(

@@ -182,7 +182,7 @@ async def test_an_enterprise_that_gives_something_else(issuer: Authority, server
             idp_token_endpoint=f"{company.issuer}/token",
             idp_client_id="agent-at-company",
         )
-        with pytest.raises(AuthorizationFailed, match="no ID-JAG"):
+        with pytest.raises(AuthorizationFailed, match="not an ID-JAG"):
             await use(server, auth)
     assert not issuer.forms
 

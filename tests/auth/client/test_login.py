@@ -133,7 +133,7 @@ async def test_a_login_that_fails_fails_all_that_wait_and_may_be_tried_again(
 
 async def test_a_login_that_is_not_completed(server: Guarded):
     auth = person(open_browser=lambda url: None, timeout=0.3)
-    with pytest.raises(AuthorizationFailed, match=r"nobody logged in .* within 0.3 s"):
+    with pytest.raises(AuthorizationFailed, match=r"did not log in at .* within 0.3 s"):
         await Client(server.url, auth=auth).connect()
 
 
@@ -183,7 +183,7 @@ async def test_a_refresh_token_that_is_no_good_leads_to_a_login(issuer: Authorit
 async def test_a_token_that_is_refused_at_once_is_not_asked_for_again(issuer: Authority):
     async with guarded(Authority()) as elsewhere:  # it knows no token at all
         elsewhere.resource_metadata = {"authorization_servers": [issuer.issuer]}
-        with pytest.raises(AuthorizationFailed, match="has just given"):
+        with pytest.raises(AuthorizationFailed, match="has just issued"):
             await Client(elsewhere.url, auth=person()).connect()
     assert len(issuer.asked) == 1
 
@@ -278,7 +278,7 @@ async def test_scopes_that_are_never_granted_are_asked_for_once(issuer: Authorit
     issue = issuer.issue
     issuer.issue = lambda scope: issue("read")  # whatever was asked for
     async with Client(server.url, auth=person()) as client:
-        with pytest.raises(AuthorizationFailed, match="'admin', which were asked for already"):
+        with pytest.raises(AuthorizationFailed, match="'admin', which were already requested"):
             await total(client)
     assert [asked.get("scope") for asked in issuer.asked] == [None, "admin"]
 
@@ -312,12 +312,12 @@ async def test_a_client_known_by_its_document(issuer: Authority, server: Guarded
 
 async def test_no_way_of_being_known(issuer: Authority, server: Guarded):
     issuer.metadata = {"registration_endpoint": None}
-    with pytest.raises(AuthorizationFailed, match=r"give `OAuth\(client_id=…\)`"):
+    with pytest.raises(AuthorizationFailed, match=r"pass `OAuth\(client_id=…\)`"):
         await Client(server.url, auth=person()).connect()
 
 
 async def test_a_redirect_port_that_is_taken(server: Guarded):
-    with pytest.raises(AuthorizationFailed, match="cannot be sent back to port"):
+    with pytest.raises(AuthorizationFailed, match="cannot be redirected to port"):
         await Client(server.url, auth=person(redirect_port=port_of(server.url))).connect()
 
 
@@ -420,7 +420,7 @@ def test_what_auth_can_be():
         Client("http://127.0.0.1:1/mcp", auth="ey.secret.token")
     with pytest.raises(ValueError, match="`auth` is for servers at http"):
         Client(["uvx", "server"], auth="oauth")
-    with pytest.raises(ValueError, match="https:// address with a path"):
+    with pytest.raises(ValueError, match="https:// URL with a path"):
         OAuth(client_metadata_url="http://agent.example/")
     with pytest.raises(ValueError, match="needs its `client_id`"):
         OAuth(client_secret="x", storage=MemoryStorage())
@@ -461,7 +461,7 @@ async def test_a_client_that_reconnects_asks_for_a_login_once(
         await total(client)
         issuer.tokens.clear()
         server.forgetful = True
-        with pytest.raises(ConnectionLost, match="nobody logged in"):
+        with pytest.raises(ConnectionLost, match="did not log in at"):
             await total(client)
         await eventually(lambda: client.state.value == "closed")
         await clock.advance(5)

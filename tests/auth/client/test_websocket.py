@@ -205,7 +205,7 @@ async def test_scopes_that_are_not_granted(issuer: Authority):
     async with guarded(issuer, scopes=["notes"]) as server:
         give = issuer.issue
         issuer.issue = lambda scope: give("own")  # type: ignore[method-assign]
-        with pytest.raises(AuthorizationFailed, match="asked for already"):
+        with pytest.raises(AuthorizationFailed, match="already requested"):
             await Client(server.url, auth=person(scopes=["own"])).connect()
         assert len(issuer.asked) == 1
 
@@ -404,7 +404,7 @@ async def test_who_says_it_twice():
         (["server"], r"env=\{"),
         ({"command": "server"}, r"env=\{"),
         ("server.py", r"env=\{"),
-        (Server("mine"), "program's own"),
+        (Server("mine"), "needs no login"),
     ],
 )
 def test_where_no_token_can_be_brought(target: Any, instead: str):

@@ -121,11 +121,11 @@ ATTACKS: dict[str, tuple[Callable[[Issuer], str], str]] = {
     "never expiring": (lambda i: i.token(exp=None), "when it expires"),
     "an expiry that is no time": (
         lambda i: unsigned({"alg": "ES256"}, i.claims(exp="soon"), b"x"),
-        "`exp` is no time",
+        "`exp` is not a time",
     ),
     "an expiry beyond all times": (
         lambda i: unsigned({"alg": "ES256"}, i.claims(exp=10**400), b"x"),
-        "`exp` is no time",
+        "`exp` is not a time",
     ),
     "not yet valid": (lambda i: i.token(nbf=int(time.time()) + LEEWAY + 5), "not valid yet"),
     "issued in the future": (lambda i: i.token(iat=int(time.time()) + 3600), "not valid yet"),

@@ -84,7 +84,7 @@ async def test_a_subscription_ends_with_its_result(issuer: Issuer, clock: Movabl
         assert first["method"] == "notifications/subscriptions/acknowledged"
         assert last["id"] == "listen"
         assert "result" in last
-        assert app.subscriptions.counts()["tools"] == 0
+        assert app.core.subscriptions.counts()["tools"] == 0
 
 
 async def test_a_client_that_leaves_earlier_leaves_nothing_behind(issuer: Issuer) -> None:
@@ -98,7 +98,7 @@ async def test_a_client_that_leaves_earlier_leaves_nothing_behind(issuer: Issuer
             answer = await caller.post(body, headers)
             await answer.next()
             answer.close()
-        await eventually(lambda: not app.subscriptions.counts()["tools"])
+        await eventually(lambda: not app.core.subscriptions.counts()["tools"])
         (solo,) = app.connections
         assert solo._listeners._ends == {}
 

@@ -201,7 +201,7 @@ async def test_a_verifier_of_ones_own(caplog: pytest.LogCaptureFixture) -> None:
             assert token not in answer.headers.get("www-authenticate", "")
             assert token not in caplog.text
     assert "`Own.verify` raised RuntimeError in Own.verify" in caplog.text
-    assert "`Own.verify` gave a dict, not a `Principal`" in caplog.text
+    assert "`Own.verify` returned a dict, not a `Principal`" in caplog.text
 
 
 async def test_what_is_no_verifier_is_said_at_once() -> None:

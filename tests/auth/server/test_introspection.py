@@ -68,7 +68,7 @@ async def test_a_revoked_token_ends_within_the_setting(issuer: Issuer, clock: Mo
         ({"iss": "https://evil.example"}, "another issuer"),
         ({"exp": 1}, "expired"),
         ({"nbf": 4_000_000_000}, "not valid yet"),
-        ({"exp": "soon"}, "no time"),
+        ({"exp": "soon"}, "is not a time"),
         ({"sub": None, "client_id": ""}, "neither a subject nor a client"),
     ],
 )

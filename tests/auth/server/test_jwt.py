@@ -253,6 +253,15 @@ async def test_old_keys_are_good_while_there_are_no_new_ones(
         await verifier.verify(issuer.token())
 
 
+async def test_a_malformed_key_beside_a_good_one_costs_only_itself(issuer: Issuer) -> None:
+    for operations in (None, 5, {}):
+        strange = KeyPair("ES256", "strange")
+        strange.jwk["key_ops"] = operations
+        issuer.keys = {"strange": strange, **issuer.keys}
+    verifier = JWTVerifier(issuer=issuer.url, audience=AUDIENCE, jwks_url=issuer.jwks_url)
+    assert (await verifier.verify(issuer.token())).subject == "alice"
+
+
 def test_a_key_set_with_strange_keys_in_it() -> None:
     good = KeyPair("ES256", "good").jwk
     assert jose.public_key(good) is not None
@@ -267,6 +276,9 @@ def test_a_key_set_with_strange_keys_in_it() -> None:
         {"kty": "OKP", "crv": "X25519", "x": "AAAA"},
         {**good, "use": "enc"},
         {**good, "key_ops": ["encrypt"]},
+        {**good, "key_ops": None},
+        {**good, "key_ops": 5},
+        {**good, "key_ops": {"verify": True}},
         {**good, "x": good["y"]},
         {**good, "x": 5},
         {**good, "crv": ["P-256"]},

@@ -48,10 +48,15 @@ class Crew:
 
 
 @contextmanager
-def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
+def started(tmp_path: Path, *more: str, **environment: str) -> Iterator[Crew]:
     port = free_port()
     arguments = [str(SERVER), str(port), str(WORKERS), str(tmp_path / "pid"), *more]
-    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
     try:
         yield Crew(process, port)
     finally:
@@ -65,8 +70,8 @@ def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
 
 
 @asynccontextmanager
-async def crew(tmp_path: Path, *more: str) -> AsyncIterator[Crew]:
-    with started(tmp_path, *more) as crew:
+async def crew(tmp_path: Path, *more: str, **environment: str) -> AsyncIterator[Crew]:
+    with started(tmp_path, *more, **environment) as crew:
         await crew.up()
         yield crew
 
@@ -290,6 +295,43 @@ async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
         running.process.kill()
         gone, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
         assert not alive and len(gone) == WORKERS
+
+
+async def test_the_folder_of_a_killed_parent_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    folders = tmp_path / "tmp"
+    for strange in ("mcpearl-without-lock", "mcpearl-file", "other"):
+        (folders / strange).mkdir(parents=True)
+    (folders / "mcpearl-file").rmdir()
+    (folders / "mcpearl-file").touch()
+    (folders / "mcpearl-link").symlink_to(folders / "other")
+    (folders / "other" / "lock").touch()
+    strangers = set(folders.iterdir())
+    environment = {"TMPDIR": str(folders)}
+    async with crew(tmp_path, **environment) as first:
+        (own,) = set(folders.iterdir()) - strangers
+        async with crew(tmp_path, **environment):
+            assert own.exists()  # its parent is alive
+        workers = first.workers
+        first.process.kill()
+        await asyncio.to_thread(psutil.wait_procs, workers, 30)
+        assert own.exists()
+        async with crew(tmp_path, **environment):
+            assert not own.exists()
+    assert set(folders.iterdir()) == strangers
+
+
+async def test_a_stopped_worker_makes_nothing_wait_for_ever(tmp_path: Path) -> None:
+    async with crew(tmp_path, "--short-keep-alive") as running:
+        session, owner = await owned(running)
+        os.kill(owner, signal.SIGSTOP)
+        try:
+            answer = await session.use("who")  # lands at another, since this one accepts nothing
+        finally:
+            os.kill(owner, signal.SIGCONT)
+        assert answer.status == 504
+        assert "did not answer within" in answer.json["error"]["message"]
+        async with asyncio.timeout(HANGS):
+            assert (await session.use("who", id=2)).status == 200
 
 
 def test_a_server_that_cannot_start_says_so_and_ends(tmp_path: Path) -> None:

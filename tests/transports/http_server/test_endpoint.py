@@ -394,9 +394,9 @@ async def test_a_listener_that_leaves_is_forgotten() -> None:
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        assert app.subscriptions.counts()["tools"] == 1
+        assert app.core.subscriptions.counts()["tools"] == 1
         stream.close()
-        await eventually(lambda: app.subscriptions.counts()["tools"] == 0)
+        await eventually(lambda: app.core.subscriptions.counts()["tools"] == 0)
         assert not in_hand(app)
 
 
@@ -420,7 +420,19 @@ async def test_leaving_cancels_the_call(progress: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost.evil.example", "http://evil@x"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://evil@x",
+        "x://127.0.0.1",
+        "chrome-extension://localhost",
+        "tauri://localhost",
+        "://127.0.0.1",
+        "127.0.0.1",
+        "http://127.0.0.1:\xb2",
+    ],
 )
 async def test_a_page_from_elsewhere_is_refused(client: Raw, origin: str) -> None:
     headers, body = modern("tools/list")
@@ -625,7 +637,9 @@ async def test_streams_that_wait_keep_nobody_from_calling() -> None:
         assert refused.headers["retry-after"] == "10"
         assert in_hand(app) == 4  # what was refused left nothing behind
         streams[0].close()
-        await eventually(lambda: app.subscriptions.counts()["tools"] == 4)  # three, and the session
+        await eventually(
+            lambda: app.core.subscriptions.counts()["tools"] == 4
+        )  # three, and the session
         assert (await client.post(body, headers)).status == 200
 
 
@@ -695,7 +709,7 @@ async def test_an_answer_that_is_never_read_is_not_kept() -> None:
 
 def in_hand(app: Server) -> int:
     """How many calls are being worked on."""
-    return sum(len(connection.end.in_flight) for connection in app.connections)
+    return sum(len(connection.end.in_flight) for connection in app.core.roster)
 
 
 class Fuzz:

@@ -16,12 +16,12 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.transport import ClientReceiver
 from mcpearl.types.elicitation import ElicitResult
-from tests.client.peers import eventually
 from tests.server.wire import EVERYTHING, HANGS, LEGACY, MODERN, meta
 from tests.transports import custom_transport
 from tests.transports.raw_http import Raw, modern
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.wires import STREAMS, WIRES, Place, place
+from tests.waiting import eventually
 
 on_every_wire = pytest.mark.parametrize("wire", WIRES)
 on_every_stream = pytest.mark.parametrize("wire", STREAMS)
@@ -272,8 +272,8 @@ async def test_a_client_that_leaves_takes_everything_with_it(at: Place, version:
         await pending
     if at.app is not None and at.wire != "http":
         app = at.app
-        await eventually(lambda: not app.connections)
-        assert set(app.subscriptions.counts().values()) == {0}
+        await eventually(lambda: not app.core.roster)
+        assert set(app.core.subscriptions.counts().values()) == {0}
 
 
 @on_every_wire
@@ -445,13 +445,13 @@ async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: st
     assert at.app is not None
     app = at.app
     await visit()  # what is made once, such as the loop's own descriptors
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await asyncio.sleep(0.1)
     before = held()
     for _ in range(10):
         await visit()
     await asyncio.gather(*(visit() for _ in range(20)))
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 

@@ -64,7 +64,7 @@ class ClientConnection(ClientReceiver):
         self.lost_reason: ConnectionLost | None = None
         self.heard_at = 0.0  # when the server was last heard
         self._now = self.loop.time
-        self.opening: asyncio.Timeout | None = None  # how long the transport may take to connect
+        self._opening: asyncio.Timeout | None = None  # how long the transport may take to connect
         self._opening_left = 0.0  # seconds left of it, while it is held
         self._callbacks = callbacks
         self._on_notice = on_notice
@@ -76,6 +76,14 @@ class ClientConnection(ClientReceiver):
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
+
+    async def open(self, timeout: float) -> None:
+        """Open the transport; `TimeoutError` when that takes longer than `timeout` seconds.
+
+        The time stands still while the transport waits for authorization.
+        """
+        async with asyncio.timeout(timeout) as self._opening:
+            await self.transport.open(self)
 
     # Sending
 
@@ -96,6 +104,7 @@ class ClientConnection(ClientReceiver):
         max_timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
+        on_sent: Callable[[Entry], None] | None = None,
     ) -> R | InputRequiredResult:
         """Send a request and wait for its one outcome.
 
@@ -107,6 +116,7 @@ class ClientConnection(ClientReceiver):
             max_timeout: Seconds to wait in all, whatever the progress.
             on_progress: Called with each progress notification.
             meta: Further members of `_meta`.
+            on_sent: Called with the pending entry, whose deadline progress and authorization move.
         """
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
@@ -121,6 +131,8 @@ class ClientConnection(ClientReceiver):
             progress=on_progress is not None,
             meta=meta,
         )
+        if on_sent is not None:
+            on_sent(entry)
         if on_progress is not None:
             self._progress_callbacks[entry.id] = on_progress
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
@@ -167,14 +179,18 @@ class ClientConnection(ClientReceiver):
                     feed.close()
 
     async def _finish_progress(self, entry: Entry) -> None:
-        """Let the progress callbacks of a request finish before its caller continues."""
-        if not await self._progress[entry.id].drained(entry.timeout):
+        """Let the progress callbacks of a request finish in what is left of its time."""
+        if not await self._progress[entry.id].drained(max(0.0, entry.deadline - self._now())):
             logger.warning("a progress callback of %s takes longer than its call", entry.method)
 
     def _give_up(self, entry: Entry, reason: str) -> None:
         message = self.end.abandon(entry, reason)
         if entry.method != "initialize":  # the one request that must not be cancelled
             self.transport.send(message, self._about(_CANCELLED, cancels=entry.id))
+
+    def set_log_level(self, level: str) -> None:
+        """Ask a modern server for this log level with every request from now on."""
+        self.end.set_log_level(level)
 
     def notify(self, method: str, params: msgspec.Struct | None = None) -> None:
         """Send a notification."""
@@ -314,8 +330,6 @@ class ClientConnection(ClientReceiver):
         entry = self.end.pending.get(request_id)
         if entry is not None:
             self.end.pending.discard(entry.id)
-            if isinstance(error, ConnectionLost):
-                error.deadlines = entry.deadline, entry.hard_deadline
             _reject(entry, error)
 
     def unsent(self, messages: list[bytes]) -> None:
@@ -338,7 +352,7 @@ class ClientConnection(ClientReceiver):
             self._timer.at_latest(entry.deadline)
 
     def _hold_opening(self, holding: bool) -> None:
-        opening, now = self.opening, self.loop.time()
+        opening, now = self._opening, self.loop.time()
         if opening is None or opening.expired():
             return
         if holding:
@@ -400,9 +414,7 @@ class ClientConnection(ClientReceiver):
         if self._watch is not None:
             self._watch.stop()
         for entry in self.end.pending.clear():
-            error = _copy(self.lost_reason, maybe_executed=True)
-            error.deadlines = entry.deadline, entry.hard_deadline
-            _reject(entry, error)
+            _reject(entry, _copy(self.lost_reason, maybe_executed=True))
         for call in list(self.end.in_flight.values()):
             self.end.drop(call)
             if call.work is not None:

@@ -34,12 +34,10 @@ from mcpearl.types.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
 class ClientEnd(End):
     """One server, as the client sees it."""
 
-    notices = NOTICES_TO_CLIENT
-
     def __init__(
         self, info: Implementation, capabilities: ClientCapabilities, limits: Limits
     ) -> None:
-        super().__init__("client", limits)
+        super().__init__("client", limits, NOTICES_TO_CLIENT)
         self.info = info
         self.capabilities = capabilities
         self.version: Version = NEWEST_LEGACY
@@ -61,6 +59,16 @@ class ClientEnd(End):
         """Go back to a session: the server turned out to be of the legacy era."""
         self.presentation = self.agreed = None
         self.version = NEWEST_LEGACY
+
+    def set_log_level(self, level: str) -> None:
+        """Ask a modern server for this log level with every request from now on."""
+        if self.presentation is not None:
+            self.speak_modern(self.version, level)
+
+    def restart(self) -> None:
+        """Go back to before the handshake, to try it another way on the same connection."""
+        self.lifecycle.take(Step.LOSE)
+        self.lifecycle.take(Step.CONNECT)
 
     def initialize(
         self, waiter: Any, now: float, timeout: float, version: Version = NEWEST_LEGACY
@@ -100,6 +108,8 @@ class ClientEnd(End):
     def _refuse_malformed(self, error: Malformed) -> Event:
         # A client does not answer what it cannot read: two such peers would never stop.
         self.malformed += 1
+        if error.is_answer:
+            return self._answered_badly(error)
         return Ignored(f"the server sent an invalid message: {error.message}")
 
     def _refuse_notice(self, method: str) -> str | None:
@@ -138,12 +148,13 @@ class ClientEnd(End):
                 "which this client did not declare",
                 {"method": method, "capability": needs},
             )
-        params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        raw = b"{}" if envelope.params is UNSET else envelope.params
+        params = route.decode(raw)
         if method == "elicitation/create":
             check_mode(self.capabilities, params.mode)
         assert self.caller is not None
         token = progress_token(params.meta)
-        return self._admit(Call(id, method, params, self.caller, token, batch))
+        return self._admit(Call(id, method, params, raw, self.caller, token, batch))
 
     # Answering
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import socket
 import ssl
 import struct
 import subprocess
@@ -32,10 +33,10 @@ from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.tls import Tls
-from tests.client.peers import eventually
 from tests.net.http_client.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
 from tests.transports.proxies import proxy
+from tests.waiting import eventually
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -798,6 +799,12 @@ async def test_a_server_that_sends_pings_and_reads_no_answers(
         @peer.on("/deaf")
         async def deaf(asked: Asked) -> None:
             asked.host.transport.pause_reading()
+            ours, theirs = (
+                transport.get_extra_info("socket")
+                for transport in (wire._shared[0]._transport, asked.host.transport)
+            )
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # the system takes
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # megabytes otherwise
             while not asked.host.transport.is_closing():
                 asked.host.transport.write(FLOODS["pings"] * 4000)
                 await asyncio.sleep(0.001)

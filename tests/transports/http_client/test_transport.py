@@ -18,7 +18,6 @@ from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.types.tools import Tool
-from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.transports.http_peer import (
     HttpPeer,
@@ -33,6 +32,7 @@ from tests.transports.http_peer import (
     request,
     wired,
 )
+from tests.waiting import eventually
 
 CALLED = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 

@@ -1,7 +1,7 @@
-"""The certificate a client showed when its connection was made, as the ASGI server tells it.
+"""The certificate a client presented when it connected, as reported by the ASGI server.
 
-`app.run("http", client_ca=…)` tells it, and so does every server with the ASGI extension `tls`. The
-server has verified it, with the authorities it was given.
+It is available with `app.run("http", client_ca=…)` and on servers with the ASGI extension `tls`. The
+server has already verified it against its trusted authorities.
 """
 
 from base64 import urlsafe_b64encode
@@ -10,14 +10,14 @@ from typing import Any
 
 
 def client_certificate(scope: dict[str, Any]) -> str | None:
-    """Give the client's own certificate in PEM; None when it showed none."""
+    """Return the client's own certificate in PEM, or None if it presented none."""
     said = (scope.get("extensions") or {}).get("tls") or {}
     chain = said.get("client_cert_chain")
     return chain[0] if chain and not said.get("client_cert_error") else None
 
 
 def certificate_digest(scope: dict[str, Any]) -> str | None:
-    """Give the digest tokens are bound to (RFC 8705, `x5t#S256`)."""
+    """Return the digest that tokens are bound to (RFC 8705, `x5t#S256`)."""
     import ssl
 
     pem = client_certificate(scope)
@@ -25,5 +25,5 @@ def certificate_digest(scope: dict[str, Any]) -> str | None:
 
 
 def thumbprint(der: bytes) -> str:
-    """Give the SHA-256 of a certificate as JOSE writes it."""
+    """Return the SHA-256 of a certificate in JOSE's encoding."""
     return urlsafe_b64encode(sha256(der).digest()).rstrip(b"=").decode()

@@ -39,7 +39,7 @@ class Clients:
     def __init__(self, server: "Server", bounds: Bounds, nobody: Principal | None) -> None:
         self._server = server
         self._nobody = nobody  # who those are to the server that were not asked
-        self.limits = server.limits
+        self.limits = server.core.limits
         self.turns = server.turns
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
@@ -80,8 +80,7 @@ class Clients:
     def receive(self, transport: SocketServer, who: Principal | str | None) -> ServerConnection:
         """Make the server's side of a client, known by its token or by its certificate's name."""
         principal = Principal(who) if isinstance(who, str) else who or self._nobody
-        connection = ServerConnection(self._server, transport, principal)
-        self._server.connections.add(connection)
+        connection = ServerConnection(self._server.core, transport, principal)
         stay = self._stays[transport]
         stay.connection = connection
         left = None if principal is None else principal.time_left

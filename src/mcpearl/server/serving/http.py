@@ -22,7 +22,6 @@ from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.header_check import peek
 from mcpearl.transports.http_server.origin import Location, hosts_of
 from mcpearl.transports.mirrored_headers import PARAM, ToolHeaders, annotated
-from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -41,31 +40,31 @@ class HttpHost:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self.limits = server.limits
+        self.limits = server.core.limits
         self._headers = ToolHeaders()
         self._seen: dict[str, tuple[Tool, list[str]]] = {}  # with the headers its schema names
 
     def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
         """Make the server's side of one client."""
-        connection = ServerConnection(self._server, transport, principal or self.nobody)
-        self._server.connections.add(connection)
-        return connection
+        return ServerConnection(self._server.core, transport, principal or self.nobody)
 
     def converse_alone(self) -> SoloConnection:
         """Make the server's side of clients that have no session."""
-        connection = SoloConnection(self._server, NullTransport())
-        self._server.connections.add(connection)
-        return connection
+        return SoloConnection(self._server.core)
 
     def needs(self, message: Envelope, principal: Principal) -> frozenset[str]:
         """The scopes a message needs, when its principal does not have them all."""
-        if not self._server.is_scoped or message.method is UNSET or message.params is UNSET:
+        if (
+            not self._server.core.dispatcher.scoped
+            or message.method is UNSET
+            or message.params is UNSET
+        ):
             return frozenset()
         params = peek(message)
         name = params.uri if params.name is UNSET else params.name
         if not isinstance(name, str):
             return frozenset()
-        needed = self._server.scopes_of(message.method, name)
+        needed = self._server.core.dispatcher.scopes_of(message.method, name)
         return frozenset() if needed <= principal.scopes else needed
 
     def time_left(self, principal: Principal) -> float | None:
@@ -74,7 +73,7 @@ class HttpHost:
 
     def tool_headers(self, name: str, arguments: Raw | UnsetType) -> list[tuple[str, str | None]]:
         """The headers of a call of this tool with the values they must have; None for no header."""
-        definition = self._server.tool_definition(name)
+        definition = self._server.core.dispatcher.tool(name)
         if definition is None:
             return []
         seen, headers = self._seen.get(name, (None, []))
@@ -106,7 +105,7 @@ def make_endpoint(
     gate = make_gate(server, auth, path, websocket)
     if websocket is not None:
         place = _place(websocket, options)
-        options["websockets"] = AsgiWebSockets(place, host.converse, server.limits, gate)
+        options["websockets"] = AsgiWebSockets(place, host.converse, server.core.limits, gate)
     return Endpoint(host, lifespan=server.running, path=path, gate=gate, **options)
 
 
@@ -119,7 +118,9 @@ def make_gate(
         return None
     from mcpearl.auth.server.protection import gate_of
 
-    return gate_of(auth, path, server.all_scopes, () if websocket is None else (websocket,))
+    return gate_of(
+        auth, path, server.core.dispatcher.all_scopes, () if websocket is None else (websocket,)
+    )
 
 
 def _place(path: str, options: dict[str, Any]) -> Location:
@@ -193,7 +194,7 @@ class HttpListener:
                 ssl_ca_certs=client_ca,
                 # Not required: who has none is told so in words, by whoever guards the endpoint.
                 ssl_cert_reqs=ssl.CERT_NONE if client_ca is None else ssl.CERT_OPTIONAL,
-                timeout_graceful_shutdown=max(1, int(server.grace)),
+                timeout_graceful_shutdown=max(1, int(server.core.grace)),
                 proxy_headers=False,
                 server_header=False,
                 date_header=False,

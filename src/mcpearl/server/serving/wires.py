@@ -204,7 +204,7 @@ class _StdioListener:
     async def start(self) -> None:
         from mcpearl.transports.stdio import StdioTransport
 
-        self._transport = StdioTransport(self._server.limits)
+        self._transport = StdioTransport(self._server.core.limits)
         self._connection = await self._server.connect(self._transport)
 
     async def ended(self) -> None:

@@ -7,7 +7,6 @@ one stream, which also names the address for messages.
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import UNSET
@@ -18,12 +17,14 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
 from mcpearl.protocol.framing import Frame, FrameError
+from mcpearl.runtime import clock
 from mcpearl.transports.http_client.endpoint import (
     Oversized,
     RemoteEndpoint,
     SessionEnded,
     is_stream,
 )
+from mcpearl.transports.http_client.failures import is_unreadable_answer
 from mcpearl.types.base import RequestId
 
 logger = logging.getLogger("mcpearl.http")
@@ -124,7 +125,7 @@ class EventStreams:
     async def _wait_to_return(self, reader: EventReader, failures: int) -> None:
         """Wait as long as the server asked for, and longer after each failure."""
         reader.restart()
-        delay = min(self._reconnect_delay * 2**failures, _MAX_BACKOFF) * random.uniform(0.75, 1.0)
+        delay = min(self._reconnect_delay * 2**failures, _MAX_BACKOFF) * clock.uniform(0.75, 1.0)
         if reader.retry is not None:
             asked = reader.retry / 1000
             delay = max(asked, delay) if failures else asked
@@ -220,7 +221,15 @@ def _decoded(frame: Frame) -> Frame | Envelope:
 
 
 def _answers(message: Frame | Envelope, id: RequestId) -> bool:
-    return isinstance(message, Envelope) and message.method is UNSET and message.id == id
+    """Whether a message is the answer to the request `id`, even an unreadable one."""
+    if isinstance(message, Envelope):
+        return message.method is UNSET and message.id == id
+    if isinstance(message, bytes):
+        try:
+            codec.decode(message)
+        except Malformed as error:
+            return is_unreadable_answer(error, id)
+    return False
 
 
 async def _linger(connection: HttpExchange) -> None:

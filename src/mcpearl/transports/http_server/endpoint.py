@@ -8,6 +8,7 @@ affair; how an answer leaves is `http_exchange`'s.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Raw, UnsetType
@@ -22,11 +23,14 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.late import LateWatch
+from mcpearl.stores.events import EventStore
+from mcpearl.stores.memory_events import MemoryEventStore
+from mcpearl.stores.sessions import SessionStore
 from mcpearl.transports.http_server import sse_2024 as old_transport
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, busy
 from mcpearl.transports.http_server.header_check import is_modern, mismatch_of
 from mcpearl.transports.http_server.origin import Location
-from mcpearl.transports.http_server.post import Conversation, PostOutlet, Terms
+from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
 from mcpearl.transports.http_server.responses import (
     EVENTS,
     Pace,
@@ -37,7 +41,8 @@ from mcpearl.transports.http_server.responses import (
     respond_stream,
     watched,
 )
-from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
+from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
 from mcpearl.transports.http_server.sse_2024 import HttpSse
 from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
@@ -54,17 +59,34 @@ _PUBLIC = (
     (b"access-control-allow-headers", b"*"),  # browsers ask first when a client sends its own
 )
 _METHODS = frozenset({"POST", "GET", "DELETE"})
+_CHANGES_SESSION = frozenset(
+    {
+        "initialize",
+        "notifications/initialized",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    }
+)
 _ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
 
-class SoloConversation(Conversation, Protocol):
+class SoloConversation(Running, Protocol):
     """The server's side of all clients that have no session."""
 
     def receive_from(
         self, principal: Any, message: bytes | Envelope, outlet: PostOutlet
     ) -> list[Call]:
-        """Take one message of whoever this is; give the calls to be run."""
+        """Take one message of this principal; return the calls to run."""
+        ...
+
+    def end_listeners(self) -> None:
+        """End every subscription in order, with its result."""
+        ...
+
+    def lost(self, reason: Exception | None) -> None:
+        """Release everything: the server ends."""
         ...
 
 
@@ -112,6 +134,8 @@ class Endpoint:
         stateless: bool = False,
         max_sessions: int = 100_000,
         idle_timeout: float = 1800.0,
+        initialize_timeout: float = 60.0,
+        max_history: int = 256 * 1024 * 1024,
         max_requests: int = 10_000,
         max_streams: int = 100_000,
         body_timeout: float = 30.0,
@@ -122,6 +146,8 @@ class Endpoint:
         lifespan: Callable[[], Any] | None = None,
         websockets: AsgiWebSockets | None = None,
         siblings: "Siblings | None" = None,
+        session_store: SessionStore | None = None,
+        event_store: EventStore | None = None,
     ) -> None:
         limits = host.limits
         self._host = host
@@ -129,7 +155,19 @@ class Endpoint:
         self._stateless = stateless
         prefix = "" if siblings is None else siblings.prefix
         self._siblings = siblings
-        self._sessions = Sessions(limits, max_sessions, idle_timeout, HttpSession, prefix)
+        self._own_events = MemoryEventStore(max_history, limits.max_outgoing)
+        events = self._own_events if event_store is None else event_store
+        self._keeps_records = session_store is not None
+        self._sessions = Sessions(
+            HttpSession,
+            host.converse,
+            StreamTerms(limits.max_outgoing, events),
+            max_sessions=max_sessions,
+            idle_timeout=idle_timeout,
+            initialize_timeout=initialize_timeout,
+            prefix=prefix,
+            store=session_store,
+        )
         self._max_requests = max_requests
         self._max_streams = max_streams
         self._terms = Terms(
@@ -229,7 +267,7 @@ class Endpoint:
             body = await exchange.read_body()
         request.extra = ()  # the owner says the same
         with self._as_stream() if request.method == "GET" else nullcontext():
-            await self._siblings.pass_on(owner, request, body)
+            await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
 
     # POST
 
@@ -322,33 +360,31 @@ class Endpoint:
         """Serve a message of a session, or begin one."""
         version = _legacy_version(headers)
         begins = _initializes(message) and b"mcp-session-id" not in headers
-        session = self._begin(principal) if begins else self._session(headers, principal)
+        if begins:
+            session = self._sessions.create(principal)
+        else:
+            id = _session_id(headers)
+            found = self._sessions.find(id, principal)
+            session = found or await self._restored(id, principal)
         exchange.belong(session.new_stream, version.primes_streams)
         session.enter()
         try:
             calls = session.receiver.receive(message, exchange)
             if begins:
                 if exchange.refused:
-                    self._sessions.remove(session)
+                    session.end()
                 else:
+                    self._sessions.add(session)
                     exchange.headers = ((b"mcp-session-id", session.id.encode()),)
+            if self._keeps_records and not exchange.refused and _may_change(message):
+                exchange.before_answer = partial(self._sessions.save, session)
             await exchange.serve(session.receiver, calls, legacy_status)
         finally:
-            session.leave()
+            self._sessions.leave(session)
 
-    def _begin(self, principal: Any) -> HttpSession:
-        try:
-            session = self._sessions.create(principal)
-        except SessionsFull:
-            raise busy("Too many sessions", 10) from None
-        session.attach(self._host.converse(session, principal))  # type: ignore[arg-type]
-        return session
-
-    def _session(self, headers: dict[bytes, bytes], principal: Any) -> HttpSession:
-        id = headers.get(b"mcp-session-id")
-        if id is None:
-            raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
-        session = self._sessions.find(id.decode("latin-1"), principal)
+    async def _restored(self, id: str, principal: Any) -> HttpSession:
+        """Return a session this process does not have yet, or refuse the request."""
+        session = await self._sessions.restore(id, principal)
         if session is None:
             raise Refused(404, "There is no such session; begin a new one with `initialize`")
         return session
@@ -360,21 +396,24 @@ class Endpoint:
         headers = request.headers
         version = self._version_of_session(headers)
         check_accept(headers, EVENTS)
-        session = self._session(headers, principal)
-        last = headers.get(b"last-event-id")
-        if last is None:
-            stream = session.another_standing()
-            if version.primes_streams:
-                stream.prime()
-            reader = stream.reader(stream.unread_from())
-        else:
-            found = session.find(last.decode("latin-1"))
-            if found is None:
-                raise Refused(400, "Last-Event-ID names no event that is still kept")
-            reader = found[0].reader(found[1])
+        id = _session_id(headers)
+        session = self._sessions.find(id, principal) or await self._restored(id, principal)
+        session.enter()
         try:
-            left = self._host.time_left(principal)
-            with self._as_stream(), watched(request.receive, left) as gone:
+            with self._as_stream():
+                await self._listen(request, session, version)
+        finally:
+            self._sessions.leave(session)
+
+    async def _listen(self, request: Request, session: HttpSession, version: Version) -> None:
+        last = request.headers.get(b"last-event-id")
+        if last is None:
+            reader = await session.listen(version.primes_streams)
+        else:
+            reader = await session.listen_after(last.decode("latin-1"))
+        try:
+            left = self._host.time_left(session.principal)
+            with watched(request.receive, left) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace)
         finally:
             reader.close()
@@ -382,7 +421,9 @@ class Endpoint:
     async def _delete(self, request: Request, principal: Any) -> None:
         """End a session at its client's wish."""
         self._version_of_session(request.headers)
-        self._sessions.remove(self._session(request.headers, principal))
+        id = _session_id(request.headers)
+        session = self._sessions.find(id, principal) or await self._restored(id, principal)
+        await self._sessions.delete(session)
         await request.respond(204, b"")
 
     def _version_of_session(self, headers: dict[bytes, bytes]) -> Version:
@@ -443,6 +484,8 @@ class Endpoint:
             self._solo.end_listeners()
         for session in self._sessions.all():
             session.end_standing()
+        if self._sse is not None:
+            self._sse.end_streams()
 
     async def close(self) -> None:
         """End every stream and session in order."""
@@ -451,6 +494,7 @@ class Endpoint:
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()
+        await self._own_events.close()
         if self._sse is not None:
             self._sse.close()
         if self._siblings is not None:
@@ -471,6 +515,18 @@ def _legacy_version(headers: dict[bytes, bytes]) -> Version:
         supported = ", ".join(VERSIONS)
         raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
     return VERSIONS[name]
+
+
+def _session_id(headers: dict[bytes, bytes]) -> str:
+    id = headers.get(b"mcp-session-id")
+    if id is None:
+        raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
+    return id.decode("latin-1")
+
+
+def _may_change(message: Envelope | bytes) -> bool:
+    """Whether a message may change what is stored of its session; a batch may hold anything."""
+    return not isinstance(message, Envelope) or message.method in _CHANGES_SESSION
 
 
 def _initializes(message: Envelope | bytes) -> bool:

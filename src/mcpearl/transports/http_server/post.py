@@ -7,7 +7,7 @@ writer of its own is there only once there is a stream.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
@@ -23,27 +23,27 @@ logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
 
 
-class Conversation(Protocol):
-    """What is needed of the server's side of a client."""
-
-    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
-        """Take one message, which may be decoded already; give the calls to be run."""
-        ...
+class Running(Protocol):
+    """Runs the calls of a request."""
 
     async def run(self, calls: list[Call]) -> None:
         """Run calls to their end."""
         ...
 
     def give_up(self, calls: Sequence[Call]) -> None:
-        """End calls nobody waits for."""
+        """End calls whose client no longer waits for them."""
+        ...
+
+
+class Conversation(Running, Protocol):
+    """The server's side of one client, as far as HTTP needs it."""
+
+    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
+        """Take one message, which may be decoded already; return the calls to run."""
         ...
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version."""
-        ...
-
-    def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
         ...
 
     def lost(self, reason: Exception | None) -> None:
@@ -70,13 +70,15 @@ class PostOutlet:
     refused = False
     headers: Headers = ()
     """What the response has beside the usual."""
+    before_answer: Callable[[], Awaitable[None]] | None = None
+    """Awaited before the answer leaves: what it acknowledges is stored first."""
     stream: EventStream | None = None
     _late = False
     _expired = False  # the body took too long
     _task: "asyncio.Task[Any] | None" = None  # that waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    _conversation: Conversation | None = None  # in which calls are run
+    _conversation: Running | None = None  # in which calls are run
     _calls: Sequence[Call] = ()
     _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
     _primes = False  # a stream begins with an empty event, as its client knows
@@ -153,7 +155,7 @@ class PostOutlet:
     # The answer
 
     async def serve(
-        self, conversation: Conversation, calls: list[Call], status: "Callable[[PostOutlet], int]"
+        self, conversation: Running, calls: list[Call], status: "Callable[[PostOutlet], int]"
     ) -> None:
         """Run what the request asks for, and give the response."""
         if calls:
@@ -162,6 +164,8 @@ class PostOutlet:
                 self._stop_timer()
                 self._watch()
             await conversation.run(calls)
+        if self.before_answer is not None:
+            await self.before_answer()
         if self.answer is not None:
             await self._respond(status(self), self.answer)
         elif calls:
@@ -270,11 +274,10 @@ class PostOutlet:
             return False
         if self.stream is None:
             make = self._new_stream
-            self.stream = EventStream(None, self._terms.max_outgoing) if make is None else make()
+            self.stream = EventStream(self._terms.max_outgoing) if make is None else make()
+            writing = self._write(self.stream.reader())
             if self._primes:
                 self.stream.prime()
-            # The reader from now on: a stream that has none may be dropped to make room.
-            writing = self._write(self.stream.reader(0))
             self._writer = asyncio.get_running_loop().create_task(writing)
         return True
 

@@ -74,8 +74,7 @@ async def respond_stream(
 ) -> None:
     """Write a stream as it comes, `first` before anything else, until it ends or the client is `gone`."""
     headers = [*_STREAM_HEADERS, *extra]
-    stream = reader.stream
-    gone.add_done_callback(lambda _: stream.wake())
+    gone.add_done_callback(lambda _: reader.wake())
     parts = _Parts(request.send, pace.stalls)
     try:
         await request.send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -16,6 +16,7 @@ import msgspec
 from mcpearl.schema.bounds import check_bounds, check_work, explained_depth, subschemas, too_deep
 from mcpearl.schema.errors import SchemaError, SchemaMismatch
 from mcpearl.schema.wording import path_text
+from mcpearl.types.base import decode_any
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -72,7 +73,7 @@ class Validator:
     def check_json(self, raw: bytes | msgspec.Raw) -> Any:
         """Decode and check; raises `msgspec.DecodeError` for what is not JSON."""
         try:
-            value = msgspec.json.decode(raw)
+            value = decode_any(raw)
         except RecursionError:
             raise SchemaMismatch("the value is nested too deeply") from None
         self.check(value)

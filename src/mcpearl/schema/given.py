@@ -1,8 +1,8 @@
 """Validators for schemas given by hand, which may come from anywhere.
 
 A schema is data from someone else: it is bounded in depth, size and in the work its references can
-multiply, its patterns run on an engine that cannot backtrack, and a reference that leads out of it
-is refused. Nothing is ever fetched.
+multiply; its patterns are few and small, and run on an engine that cannot backtrack; a reference
+that leads out of it is refused. Nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from mcpearl.schema.bounds import check_bounds, check_work, explained_depth, subschemas, too_deep
+from mcpearl.schema.bounds import (
+    MAX_PATTERN_SIZE,
+    check_bounds,
+    check_patterns,
+    check_work,
+    explained_depth,
+    subschemas,
+    too_deep,
+)
 from mcpearl.schema.errors import SchemaError, SchemaMismatch
 from mcpearl.schema.wording import path_text
 from mcpearl.types.base import decode_any
@@ -94,6 +102,7 @@ def compile_schema(schema: dict[str, Any] | bool, *, where: str) -> Validator:
     for inner in subschemas(schema):
         _dialect(inner, where)
     check_work(schema, where)
+    check_patterns(schema, where)
     return Validator(schema, dialect, _compiled(schema, dialect, where))
 
 
@@ -116,7 +125,9 @@ def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonsc
             schema,
             retriever=refuse,
             # The engine without backtracking: linear in the text, whatever the pattern.
-            pattern_options=jsonschema_rs.RegexOptions(),
+            pattern_options=jsonschema_rs.RegexOptions(
+                size_limit=MAX_PATTERN_SIZE, dfa_size_limit=MAX_PATTERN_SIZE
+            ),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         if outside := _OUTSIDE.match(error.message):
@@ -133,7 +144,10 @@ def _fault(error: Any) -> str:
     place = path_text(getattr(error, "instance_path", ()))
     message = _cut(error.message)
     if message.endswith('is not a "regex"'):
-        message += " that can be matched in linear time (no lookaround, no back-references)"
+        message += (
+            " that can be matched in linear time (no lookaround, no back-references), or has "
+            f"repetitions that take more than {MAX_PATTERN_SIZE // 1024} KiB"
+        )
     return f"`{place}`: {message}" if place else message
 
 

@@ -138,7 +138,9 @@ def encode_result(id: RequestId, result: bytes) -> bytes:
         message = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
     else:
         message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
-    return message if len(message) <= SHALLOW else _checked(message)
+    if len(message) <= SHALLOW and b"\n" not in message and b"\r" not in message:
+        return message
+    return _checked(message)
 
 
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
@@ -176,7 +178,12 @@ def splice(members: bytes, body: bytes) -> bytes:
 
 
 def _checked(message: bytes) -> bytes:
-    """Refuse to send what no peer of ours would take."""
+    """Refuse to send what peers of ours would not take, and keep every message on one line.
+
+    Only JSON that was encoded elsewhere (`msgspec.Raw`) has line breaks; some framings end there.
+    """
+    if b"\n" in message or b"\r" in message:
+        message = msgspec.json.format(message, indent=-1)
     if is_too_deep(message):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
     return message

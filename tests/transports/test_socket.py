@@ -264,7 +264,7 @@ async def test_what_a_dead_server_left_is_removed(folder: Path):
 async def test_what_a_living_server_listens_on_is_not(folder: Path):
     path = folder / "s"
     async with serving(make_app(), Unix(path=path)):
-        with pytest.raises(OSError, match="a server that is running listens there"):
+        with pytest.raises(OSError, match="a running server listens there"):
             await make_app().serve("unix", path=path)
         async with Client(f"unix://{path}") as client:
             await client.ping()

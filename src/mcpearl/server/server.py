@@ -24,10 +24,11 @@ from mcpearl.server.registry.registry import Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
 from mcpearl.types.resources import ReadResourceResult
-from mcpearl.types.tools import Tool, ToolAnnotations
+from mcpearl.types.tools import ToolAnnotations
 
 logger = logging.getLogger("mcpearl.server")
 if TYPE_CHECKING:
@@ -467,10 +468,10 @@ class Server:
         """Give every scope that some tool, resource or prompt needs."""
         return self._registry.all_scopes()
 
-    def tool_definition(self, name: str) -> Tool | None:
-        """How a registered tool is announced; None when it is not in the server's own registry."""
-        entry = self._registry.tools.get(name)
-        return None if entry is None else entry.definition
+    @property
+    def mirrored_parameters(self) -> dict[str, dict[Path, str]]:
+        """The parameters that registered tools mirror into HTTP headers, by tool."""
+        return self._registry.mirrored
 
     def run(self, *wires: "str | Wire", **options: Any) -> None:
         """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code.

@@ -113,7 +113,7 @@ class ToolHeaders:
     def of(self, tool: str, arguments: Any) -> list[tuple[str, str]]:
         """Give the headers of one call. A value that is absent or null has none."""
         found = (
-            (PARAM + header, _text(_value_at(arguments, path)))
+            (PARAM + header, text_at(arguments, path))
             for path, header in self._paths.get(tool, {}).items()
         )
         return [(name, encode_value(text)) for name, text in found if text is not None]
@@ -162,6 +162,11 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
                     waiting.extend((None, inner) for inner in value.values())
             elif keyword in _HOLDS_LIST and isinstance(value, list):
                 waiting.extend((None, inner) for inner in value)
+
+
+def text_at(arguments: Any, path: Path) -> str | None:
+    """Return the argument at a path as its header has it; None if it is absent or null."""
+    return _text(_value_at(arguments, path))
 
 
 def _value_at(arguments: Any, path: Path) -> Any:

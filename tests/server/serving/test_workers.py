@@ -315,8 +315,8 @@ async def test_whose_session_an_id_names() -> None:
         assert siblings.owner_of(own_or_nobodys) is None
 
 
-def test_workers_are_uvicorns() -> None:
-    with pytest.raises(ValueError, match="on uvicorn only"):
+def test_workers_do_not_share_a_port_with_granian() -> None:
+    with pytest.raises(ValueError, match="do not share a port with granian"):
         Server("app").run("http", workers=2, server="granian")
 
 

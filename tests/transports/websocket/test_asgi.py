@@ -112,7 +112,7 @@ async def test_the_gate_says_who_comes_in():
 async def test_bad_input_is_answered_and_costs_only_itself():
     app = make_app(limits=Limits(max_message=1000))
     wrong: list[tuple[Any, str]] = [
-        (b"binary", "binary frame is no message"),
+        (b"binary", "binary frame is not a message"),
         ("no JSON", ""),
         ("x" * 2000, "over the limit of 1000 bytes"),
     ]

@@ -127,22 +127,24 @@ async def test_a_welcome_origin():
 class Doorman:
     """A gate that knows one token, and has to think about another."""
 
-    def known(self, scope: Any, headers: Any) -> Principal | None:
-        return Principal("ada") if headers.get(b"authorization") == b"Bearer quick" else None
+    def known(self, request: Any) -> Principal | None:
+        return (
+            Principal("ada") if request.headers.get(b"authorization") == b"Bearer quick" else None
+        )
 
-    async def admit(self, scope: Any, headers: Any) -> Principal:
+    async def admit(self, request: Any) -> Principal:
         await asyncio.sleep(0.05)
-        match headers.get(b"authorization"):
+        match request.headers.get(b"authorization"):
             case b"Bearer slow":
                 return Principal("grace")
             case b"Bearer broken":
                 raise RuntimeError("the doorman fell over")
         raise Refused(401, "Who are you?", headers=((b"www-authenticate", b"Bearer"),))
 
-    def insufficient(self, scope: Any, headers: Any, needed: Any) -> Refused:
+    def insufficient(self, request: Any, needed: Any) -> Refused:
         return Refused(403, "not for you")
 
-    def document(self, scope: Any) -> None:
+    def document(self, request: Any) -> None:
         return None
 
 
@@ -201,7 +203,7 @@ async def test_a_binary_frame_is_answered_and_costs_only_itself():
         for _ in range(2):
             refused = await answer(peer)
             assert refused["id"] is None
-            assert "binary frame is no message" in refused["error"]["message"]
+            assert "binary frame is not a message" in refused["error"]["message"]
         await peer.send(call("add", 2, a=1, b=2))
         assert (await answer(peer))["id"] == 2
 

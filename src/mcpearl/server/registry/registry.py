@@ -15,6 +15,7 @@ from mcpearl.server.registry.prompts import (
 )
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry, unknown_tool
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import PaginatedResult, Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -59,12 +60,19 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
+        self.mirrored: dict[
+            str, dict[Path, str]
+        ] = {}  # headers of the tools that have any, by path
 
     # Changing
 
     def add_tool(self, entry: ToolEntry) -> None:
         """Add or replace a tool."""
-        self.tools.add(entry.definition.name, entry)
+        name = entry.definition.name
+        self.tools.add(name, entry)
+        self.mirrored.pop(name, None)
+        if entry.mirrored:
+            self.mirrored[name] = entry.mirrored
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
@@ -94,6 +102,7 @@ class Registry(Handler):
 
     def remove_tool(self, name: str) -> bool:
         """Take a tool out."""
+        self.mirrored.pop(name, None)
         return self._removed("tools", self.tools.remove(name))
 
     def remove_resource(self, uri: str) -> bool:

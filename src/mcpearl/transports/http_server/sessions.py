@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import busy
-from mcpearl.transports.transport import Receiver
 
 STANDING = "s"
 MAX_BESIDE = 8  # streams of one session that are open beside the first
@@ -28,12 +27,12 @@ class HttpSession:
         "_limit",
         "_next",
         "_open",
-        "_receiver",
         "_standing",
         "_streams",
         "closed",
         "id",
         "principal",
+        "receiver",
         "used",
     )
 
@@ -47,23 +46,18 @@ class HttpSession:
         self._limit = limits.max_outgoing
         self._next = 1
         self._open = 0  # requests that are being answered
-        self._receiver: Receiver | None = None
+        self.receiver: Any = None  # what takes the messages of this session, once attached
         self._standing: EventStream | None = None
         self._streams: OrderedDict[str, EventStream] | None = None  # of POSTs, by name
 
-    def attach(self, receiver: Receiver) -> None:
+    def attach(self, receiver: Any) -> None:
         """Take whoever receives the messages of this session."""
-        self._receiver = receiver
+        self.receiver = receiver
 
     def recognize(self, principal: Any) -> None:
         """Go on with the same somebody who brought a new token, and with what that one allows."""
         self.principal = principal
         self.receiver.recognize(principal)
-
-    @property
-    def receiver(self) -> Any:
-        """Whoever receives the messages of this session."""
-        return self._receiver
 
     def enter(self) -> None:
         """Note that a request is being answered."""
@@ -173,8 +167,8 @@ class HttpSession:
         self.closed = True
         for stream in self._all_streams():
             stream.end()
-        if self._receiver is not None:
-            self._receiver.lost(None)
+        if self.receiver is not None:
+            self.receiver.lost(None)
 
 
 S = TypeVar("S", bound=HttpSession)
@@ -223,9 +217,11 @@ class Sessions(Generic[S]):
     def find(self, id: str, principal: Any) -> S | None:
         """Find a session; another principal's does not exist."""
         session = self._sessions.get(id)
-        if session is None or session.closed or session.principal != principal:
+        if session is None or session.closed:
             return None
         if session.principal is not principal:
+            if session.principal != principal:
+                return None
             session.recognize(principal)
         session.used = monotonic()
         return session

@@ -17,16 +17,14 @@ from msgspec import Struct
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
-from mcpearl.net.http_server.request import Request, Scope, Serving
-from mcpearl.net.tls import tls_extension
+from mcpearl.net.http_server.http1_request import Http1Request
+from mcpearl.net.http_server.request import EVENTS, Peer, Request, Serving
 from mcpearl.transports.http_server.gate import busy
-from mcpearl.transports.http_server.responses import EVENTS, disconnected
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host"}
 )
 _ARRIVAL = b"mcpearl-arrival"
-_PASSED_ON = "mcpearl.passed_on"
 
 
 class _PassedOn(Struct, frozen=True):
@@ -68,10 +66,9 @@ class Siblings:
             if name.decode("latin-1") not in _HOP_BY_HOP
             and name not in (b"content-length", _ARRIVAL)
         ]
-        scope = request.scope
         headers.append((_ARRIVAL.decode(), _told(request)))
-        query = scope.get("query_string", b"").decode("latin-1")
-        target = scope["path"] + (f"?{query}" if query else "")
+        query = request.query.decode("latin-1")
+        target = request.path + (f"?{query}" if query else "")
         wire = self._wires.get(owner)
         if wire is None:
             wire = self._wires[owner] = _SocketWire(self.paths[owner])
@@ -79,9 +76,9 @@ class Siblings:
             connection = await wire.acquire()
         except ExchangeFailed as error:
             raise busy(f"The process that has this session: {error.reason}", 1) from None
-        connection.send(scope["method"], target, headers, body)
+        connection.send(request.method, target, headers, body)
         copying = asyncio.ensure_future(_copy(connection, request))
-        gone = asyncio.ensure_future(disconnected(request.receive))
+        gone = asyncio.ensure_future(request.until_gone())
         try:
             await asyncio.wait((copying, gone), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
@@ -101,68 +98,51 @@ class Siblings:
 
 async def _copy(connection: HttpExchange, request: Request) -> None:
     await connection.answered()
-    send = request.send
-    headers = [
+    headers = tuple(
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in connection.headers.items()
         if name not in _HOP_BY_HOP
-    ]
-    await send({"type": "http.response.start", "status": connection.status, "headers": headers})
+    )
+    await request.start(connection.status, headers)
     if (b"content-type", EVENTS) in headers:
-        # The head leaves with the first part, and there may be nothing to say for long.
-        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        await request.write(b"")  # the head leaves now; the first event may take long
     try:
         while chunk := await connection.chunk():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await request.write(chunk)
     except ExchangeFailed:
         return  # the rest is lost; a response that stays incomplete says so
-    await send({"type": "http.response.body", "body": b""})
+    await request.end()
 
 
 def _told(request: Request) -> str:
     """Write down how a request came."""
-    scope = request.scope
-    shown = (scope.get("extensions") or {}).get("tls") or {}
-    chain = shown.get("client_cert_chain")
+    peer = request.peer
     arrival = _PassedOn(
-        scope.get("scheme", "http"),
+        peer.scheme,
         request.headers.get(b"host", b"").decode("latin-1"),
-        scope.get("client"),
-        chain[0] if chain and not shown.get("client_cert_error") else None,
+        peer.address,
+        peer.certificate,
     )
     return b64encode(msgspec.json.encode(arrival)).decode()
 
 
 class Door:
-    """The endpoint as the other processes reach it: requests come in as they came to them."""
+    """The endpoint as the other processes reach it: a request is taken as it came to them."""
 
     def __init__(self, endpoint: Serving) -> None:
         self._endpoint = endpoint
 
     async def serve(self, request: Request) -> None:
         """Answer a request that was passed on."""
-        told = request.headers.pop(_ARRIVAL, None)
+        told = request.headers.get(_ARRIVAL)
         if told is not None:
-            _as_it_came(request, msgspec.json.decode(b64decode(told), type=_PassedOn))
+            assert isinstance(request, Http1Request)
+            arrival = msgspec.json.decode(b64decode(told), type=_PassedOn)
+            headers = {**request.headers, b"host": arrival.host.encode("latin-1")}
+            del headers[_ARRIVAL]
+            peer = Peer(arrival.scheme, arrival.client, arrival.certificate, passed_on=True)
+            request.passed_on(peer, headers)
         await self._endpoint.serve(request)
-
-
-def _as_it_came(request: Request, arrival: _PassedOn) -> None:
-    request.headers[b"host"] = arrival.host.encode("latin-1")
-    extensions: dict[str, Any] = {_PASSED_ON: {}}
-    if arrival.certificate is not None:
-        extensions["tls"] = tls_extension(arrival.certificate)
-    request.scope = {
-        **request.scope,
-        "scheme": arrival.scheme,
-        "client": arrival.client,
-        "extensions": extensions,
-    }
-
-
-def was_passed_on(scope: Scope) -> bool:
-    """Whether another worker has let this request in, and passed it on."""
-    return _PASSED_ON in (scope.get("extensions") or ())
 
 
 class _SocketWire(ConnectionPool):

@@ -1,0 +1,56 @@
+"""The server as an HTTP endpoint sees it."""
+
+from typing import TYPE_CHECKING
+
+from mcpearl.auth.principal import ANONYMOUS, Principal
+from mcpearl.protocol.events import Call
+from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.transports.http_server.header_check import Mirrored
+from mcpearl.transports.null import NullTransport
+from mcpearl.transports.transport import Transport
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+_NO_SCOPES: frozenset[str] = frozenset()
+
+
+class HttpHost:
+    """What an endpoint asks of a server."""
+
+    nobody = ANONYMOUS  # any client can reach an HTTP port: without a gate it has no scopes
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.limits = server.limits
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The parameters that tools mirror into headers."""
+        return self._server.mirrored_parameters
+
+    def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
+        """Make the server's side of one client."""
+        connection = ServerConnection(self._server, transport, principal or self.nobody)
+        self._server.connections.add(connection)
+        return connection
+
+    def converse_alone(self) -> SoloConnection:
+        """Make the server's side of clients that have no session."""
+        connection = SoloConnection(self._server, NullTransport())
+        self._server.connections.add(connection)
+        return connection
+
+    def missing_scopes(self, call: Call, principal: Principal) -> frozenset[str]:
+        """Return the scopes a call needs, if its principal does not have them all."""
+        if not self._server.is_scoped:
+            return _NO_SCOPES
+        name = getattr(call.params, "name", None) or getattr(call.params, "uri", None)
+        if not isinstance(name, str):
+            return _NO_SCOPES
+        needed = self._server.scopes_of(call.method, name)
+        return _NO_SCOPES if needed <= principal.scopes else needed
+
+    def time_left(self, principal: Principal) -> float | None:
+        """Return how many seconds a principal is valid for; None for ever."""
+        return principal.time_left

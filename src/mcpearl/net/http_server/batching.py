@@ -19,12 +19,14 @@ _AT_ONCE = 64  # requests served before the loop looks for other work
 class IterationBatch:
     """The requests of one loop iteration, then the writes of their responses."""
 
-    __slots__ = ("_requests", "_writes", "collecting")
+    __slots__ = ("_requests", "_writes", "collecting", "put")
 
     def __init__(self) -> None:
         self.collecting = False  # while requests are served; writes are put here then
         self._requests: deque[Http1Request] = deque()
         self._writes: list[tuple[asyncio.Transport, bytes]] = []
+        self.put = self._writes.append
+        """Write later, in order. Only while `collecting`."""
 
     def add(self, request: "Http1Request", loop: asyncio.AbstractEventLoop) -> None:
         """Serve a request together with the others of this iteration."""
@@ -32,13 +34,10 @@ class IterationBatch:
             loop.call_soon(self._serve, loop)
         self._requests.append(request)
 
-    def put(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Write later, in order. Only while `collecting`."""
-        self._writes.append((transport, data))
-
     def flush(self) -> None:
         """Write what was put so far."""
-        writes, self._writes = self._writes, []
+        writes = self._writes[:]
+        self._writes.clear()
         for transport, data in writes:
             if not transport.is_closing():
                 transport.write(data)

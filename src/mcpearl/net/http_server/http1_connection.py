@@ -119,7 +119,7 @@ class Http1Connection(TimedProtocol):
     def write(self, data: bytes) -> None:
         """Send bytes: now, or with the other responses of this iteration."""
         if self.batch.collecting:
-            self.batch.put(self.transport, data)
+            self.batch.put((self.transport, data))
         else:
             self.transport.write(data)
 

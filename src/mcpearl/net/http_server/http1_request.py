@@ -180,7 +180,7 @@ class Http1Request:
             whole = self._head(status, headers) + (b"" if self.head.method == "HEAD" else body)
         batch = connection.batch
         if batch.collecting:
-            batch.put(connection.transport, whole)
+            batch.put((connection.transport, whole))
         else:
             connection.transport.write(whole)
         self.complete = True

@@ -23,11 +23,7 @@ class HttpHost:
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.limits = server.limits
-
-    @property
-    def mirrored(self) -> Mirrored:
-        """The parameters that tools mirror into headers."""
-        return self._server.mirrored_parameters
+        self.mirrored: Mirrored = server.mirrored_parameters
 
     def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
         """Make the server's side of one client."""

@@ -26,7 +26,7 @@ from mcpearl.transports.http_server.checks import HeadNotes, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
-from mcpearl.transports.http_server.legacy import LegacyRequests
+from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.http_server.post import Conversation, PostOutlet, Terms
 from mcpearl.transports.http_server.responses import Pace
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
-_METHODS = frozenset({"POST", "GET", "DELETE"})
-_ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 
 
 class SoloConversation(Conversation, Protocol):
@@ -63,11 +61,8 @@ class Host(Protocol):
     limits: Limits
     nobody: Any
     """The principal of every request if the endpoint has no gate."""
-
-    @property
-    def mirrored(self) -> Mirrored:
-        """The parameters that tools mirror into headers."""
-        ...
+    mirrored: Mirrored
+    """The parameters that tools mirror into headers, as they are at the moment."""
 
     def converse(self, transport: Any, principal: Any) -> Conversation:
         """Make the server's side of one client."""
@@ -196,48 +191,46 @@ class Endpoint:
 
     async def serve(self, request: Request) -> None:
         """Answer one HTTP request."""
-        self._admission.open += 1
+        admission = self._admission
+        admission.open += 1
         try:
-            await self._respond(request)
+            head, gate = request.head, self.gate
+            notes: HeadNotes | None = head.noted
+            if notes is None:
+                if gate is not None and await self._show_document(gate, request):
+                    return
+                notes = head.noted = self._look_at(request)
+            if notes.cors:
+                request.extra = notes.cors
+            if head.method == "OPTIONS":
+                await request.respond(204, b"", preflight(head.headers))
+                return
+            admission.check()
+            principal = self.host.nobody
+            if gate is not None:
+                principal = gate.known(request) or await gate.admit(request)
+            owner = None if self._siblings is None else self._owner(request)
+            if owner is not None:
+                await self._pass_on(owner, request)
+            elif notes.is_sse_2024:
+                await self._serve_sse(request, principal)
+            elif head.method == "POST":
+                await self._post(request, notes, principal)
+            else:
+                await self._legacy.other(request, principal)
         except Refused as refused:
             body = codec.encode_error(None, refused.error)
             await request.respond(refused.status, body, refused.headers)
         finally:
-            self._admission.open -= 1
+            admission.open -= 1
 
-    async def _respond(self, request: Request) -> None:
-        head, gate = request.head, self.gate
-        notes: HeadNotes | None = head.noted
-        if notes is None:
-            if gate is not None and head.path.startswith(WELL_KNOWN):
-                document = gate.document(request)
-                if document is not None:
-                    await request.respond(200, document, PUBLIC)
-                    return
-            notes = head.noted = self._look_at(request)
-        if notes.cors:
-            request.extra = notes.cors
-        method = head.method
-        if method == "OPTIONS":
-            await request.respond(204, b"", preflight(head.headers))
-            return
-        self._admission.check()
-        principal = self.host.nobody
-        if gate is not None:
-            principal = gate.known(request) or await gate.admit(request)
-        if method not in _METHODS:
-            raise Refused(405, f"{method} is not a method of this endpoint", headers=_ALLOW)
-        owner = None if self._siblings is None else self._owner(request)
-        if owner is not None:
-            await self._pass_on(owner, request)
-        elif notes.is_sse_2024:
-            await self._serve_sse(request, principal)
-        elif method == "POST":
-            await self._post(request, notes, principal)
-        elif method == "GET":
-            await self._legacy.get(request, principal)
-        else:
-            await self._legacy.delete(request, principal)
+    async def _show_document(self, gate: Gate, request: Request) -> bool:
+        """Answer a request for a public document of the gate; return whether it was one."""
+        document = gate.document(request) if request.path.startswith(WELL_KNOWN) else None
+        if document is None:
+            return False
+        await request.respond(200, document, PUBLIC)
+        return True
 
     def _look_at(self, request: Request) -> HeadNotes:
         """Check where a request goes and comes from."""
@@ -269,16 +262,27 @@ class Endpoint:
         headers = notes.post
         if headers is None:
             headers = notes.post = read_post(request.headers)
-        with PostOutlet(self._terms, request) as outlet:
+        outlet = PostOutlet(self._terms, request)
+        try:
             body = request.body
             if body is None or len(body) > self._terms.max_body:
                 body = await outlet.read_body()
-            message = _decode(body)
-            post = Post(self, request, outlet, headers, message or body, principal)
-            if headers.is_modern(message) if headers.era is None else headers.era == "modern":
+            message: Envelope | bytes
+            try:
+                message = codec.decode(body)
+            except Malformed as error:
+                if error.code == PARSE_ERROR:
+                    raise Refused(400, error.message, error.code) from None
+                message = body  # a batch, or JSON that is not a message: the protocol answers
+            post = Post(self, request, outlet, headers, message, principal)
+            if headers.era == "modern" or (headers.era is None and headers.is_modern(message)):
                 await self._post_modern(post)
             else:
                 await self._legacy.post(post)
+        finally:
+            request.waiter = None
+            if outlet.lingers or outlet.answer is None:
+                outlet.close()  # otherwise it holds nothing
 
     async def _post_modern(self, post: Post) -> None:
         """Serve a request that stands for itself."""
@@ -323,7 +327,7 @@ class Endpoint:
                 with PostOutlet(self._terms, request) as outlet:
                     await self._sse.post(request, principal, outlet)
             case method, path:
-                raise Refused(405, f"{method} is not a method of {path}", headers=_ALLOW)
+                raise Refused(405, f"{method} is not a method of {path}", headers=ALLOW)
 
     # Life
 
@@ -377,13 +381,3 @@ class Endpoint:
             self._solo = None
         self._terms.lingering.stop()
         self._terms.pace.stop()
-
-
-def _decode(body: bytes) -> Envelope | None:
-    """Decode a message. For a batch, or JSON that is not a message, return None: the protocol answers."""
-    try:
-        return codec.decode(body)
-    except Malformed as error:
-        if error.code == PARSE_ERROR:
-            raise Refused(400, error.message, error.code) from None
-        return None

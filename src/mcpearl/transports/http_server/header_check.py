@@ -85,10 +85,10 @@ class MessageHeaders:
             except ValueError as error:
                 self._wrong_name = f"Mcp-Name header: {error}"
 
-    def is_modern(self, message: Envelope | None) -> bool:
-        """Whether a request is of the era without sessions."""
-        if self.era is not None or message is None:
-            return self.era == "modern"
+    def is_modern(self, message: Envelope | bytes) -> bool:
+        """Whether a message is of the era without sessions, where the headers do not tell."""
+        if not isinstance(message, Envelope):
+            return False
         return message.method in _MODERN_ONLY or _version_in(_peek(message)) is not UNSET
 
     def mismatch_of_call(self, call: Call, mirrored: Mirrored) -> McpError | None:

@@ -17,6 +17,7 @@ from mcpearl.transports.null import NullTransport
 if TYPE_CHECKING:
     from mcpearl.transports.http_server.endpoint import Host, Post
 
+ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
 
@@ -99,7 +100,18 @@ class LegacyRequests:
 
     # GET and DELETE
 
-    async def get(self, request: Request, principal: Any) -> None:
+    async def other(self, request: Request, principal: Any) -> None:
+        """Answer a request that is not a POST."""
+        match request.method:
+            case "GET":
+                await self._get(request, principal)
+            case "DELETE":
+                await self._delete(request, principal)
+            case method:
+                reason = f"{method} is not a method of this endpoint"
+                raise Refused(405, reason, headers=ALLOW)
+
+    async def _get(self, request: Request, principal: Any) -> None:
         """Open the standing stream of a session, or resume a stream."""
         headers = request.headers
         version = self._version(headers)
@@ -123,7 +135,7 @@ class LegacyRequests:
         finally:
             reader.close()
 
-    async def delete(self, request: Request, principal: Any) -> None:
+    async def _delete(self, request: Request, principal: Any) -> None:
         """End a session."""
         self._version(request.headers)
         self._sessions.remove(self._find(_session_id(request.headers), principal))

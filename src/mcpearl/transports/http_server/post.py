@@ -83,7 +83,7 @@ class PostOutlet:
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
-    _lingers = False
+    lingers = False  # the request could not be answered in place
 
     def __init__(self, terms: Terms, request: Request) -> None:
         self._terms = terms
@@ -97,13 +97,11 @@ class PostOutlet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A request that was answered in place holds nothing.
-        if self._lingers or self.answer is None:
-            self.close()
+        self.close()
 
     def waits(self) -> None:
         """Note that the request could not be answered in place: from now on its time is watched."""
-        self._lingers = True
+        self.lingers = True
         self._terms.lingering.add(self)
 
     def belong(self, new_stream: Callable[[], EventStream], primes: bool) -> None:
@@ -192,7 +190,7 @@ class PostOutlet:
 
     def close(self) -> None:
         """Release everything. Calls whose answers only this client waited for end."""
-        if self._lingers:
+        if self.lingers:
             self._terms.lingering.discard(self)
         self._request.waiter = None
         self._stop_timer()

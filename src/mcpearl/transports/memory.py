@@ -3,10 +3,9 @@
 The same bytes travel as on any other wire, so everything above is exercised alike.
 """
 
+from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.transport import Receiver
-
-_HIGH = 1024 * 1024  # bytes left unread at which the sender is told to wait
 
 
 class MemoryTransport:
@@ -38,7 +37,11 @@ class MemoryTransport:
         peer._unread_bytes += len(message)
         if not peer._delivering:
             peer._deliver()
-        if peer._unread_bytes > _HIGH and not self._told_to_wait and self._receiver is not None:
+        if (
+            peer._unread_bytes > HIGH_WATER
+            and not self._told_to_wait
+            and self._receiver is not None
+        ):
             self._told_to_wait = True
             self._receiver.writable(False)
 
@@ -58,7 +61,7 @@ class MemoryTransport:
         finally:
             self._delivering = False
         peer = self._peer
-        if peer is not None and peer._told_to_wait and self._unread_bytes <= _HIGH // 2:
+        if peer is not None and peer._told_to_wait and self._unread_bytes <= HIGH_WATER // 2:
             peer._told_to_wait = False
             if peer._receiver is not None:
                 peer._receiver.writable(True)

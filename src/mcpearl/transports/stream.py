@@ -8,12 +8,12 @@ import asyncio
 from typing import Any
 
 from mcpearl.net.addresses import Address, Unreachable
+from mcpearl.net.watermark import high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import Receiver
 
-_MUCH = 1024 * 1024  # bytes worth a write of their own, and left unread, worth waiting for
 _PATIENCE = 2.0  # seconds a peer may take nothing of what is left, at the end
 
 
@@ -23,7 +23,9 @@ class Outbox:
     def __init__(self, framer: Framer, limit: int) -> None:
         self._framer = framer
         self._limit = limit
-        self._much = min(_MUCH, limit // 4)  # a peer is waited for well before it is dropped
+        self._much = high_water(
+            limit
+        )  # bytes worth a write of their own; unread, worth waiting for
         self._messages: list[bytes] = []
         self._size = 0  # of these messages
         self._writer: asyncio.WriteTransport | None = None

@@ -273,7 +273,7 @@ async def test_an_endpoint_that_fails_says_so_and_costs_one_connection(
         raise ValueError("a mistake of ours")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "mcpearl.http"):
-        patch.setattr(Endpoint, "_respond", fail)
+        patch.setattr(Endpoint, "_post", fail)
         line.writer.write(line.call("add", {"a": 1, "b": 2}))
         answer = await line.answer()
         assert (answer.status, answer.code) == (500, -32603)

@@ -322,7 +322,8 @@ def test_workers_do_not_share_a_port_with_granian() -> None:
 
 def test_a_worker_that_cannot_start_says_why() -> None:
     """And the others are ended, without anybody else being sent a signal."""
-    code = "from mcpearl import Server; Server('app').run('http', workers=2, port=0, certificate='no.pem')"
+    options = "workers=2, port=0, certificate='no.pem'"
+    code = f"from mcpearl import Server; Server('app').run('http', {options})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "FileNotFoundError" in done.stderr

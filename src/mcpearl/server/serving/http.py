@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.net.http_server.front import HttpFront
@@ -24,7 +24,6 @@ from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.siblings import Door, Siblings
-from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -36,6 +35,9 @@ logger = logging.getLogger("mcpearl.server")
 
 def make_endpoint(server: "Server", **options: Unpack[AsgiOptions]) -> Endpoint:
     """Return the ASGI application of a server; its lifespan keeps the server running."""
+    foreign = options.keys() - AsgiOptions.__annotations__.keys()
+    if foreign:
+        raise TypeError(f"{sorted(foreign)[0]!r} is not an option of an ASGI application")
     return asgi_endpoint(server, Http(**options))
 
 
@@ -45,16 +47,18 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
     host = HttpHost(server)
     websockets = None
     if http.websocket is not None:
+        from mcpearl.transports.websocket.asgi import AsgiWebSockets
+
         location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
             location, host.converse, server.limits, gate, http.max_websockets
         )
     return Endpoint(
-        host, settings_of(http), gate=gate, lifespan=server.running, websockets=websockets
+        host, _settings(http), gate=gate, lifespan=server.running, websockets=websockets
     )
 
 
-def settings_of(http: Http) -> EndpointSettings:
+def _settings(http: Http) -> EndpointSettings:
     """Return the options that are the endpoint's."""
     given = asdict(http)
     return EndpointSettings(**{name: given[name] for name in EndpointSettings.__struct_fields__})
@@ -99,8 +103,7 @@ class HttpListener:
             listening=listening,
         )
         hosts = hosts_of(http.host) if http.allowed_hosts is None else http.allowed_hosts
-        settings = settings_of(http)
-        settings = EndpointSettings(**{**asdict(settings), "allowed_hosts": hosts})
+        settings = replace(_settings(http), allowed_hosts=hosts)
         gate = make_gate(server, http.auth, http.path, http.websocket)
         self._endpoint = Endpoint(
             HttpHost(server), settings, gate=gate, lifespan=server.running, siblings=siblings

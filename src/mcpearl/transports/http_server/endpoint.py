@@ -35,11 +35,11 @@ from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import HttpSse
 from mcpearl.transports.http_server.status import modern_status
 from mcpearl.transports.mirrored_headers import NAMED_BY
-from mcpearl.transports.websocket.asgi import AsgiWebSockets
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_server.siblings import Siblings
+    from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
@@ -140,7 +140,7 @@ class Endpoint:
         *,
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
-        websockets: AsgiWebSockets | None = None,
+        websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
     ) -> None:
         limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
@@ -243,6 +243,8 @@ class Endpoint:
     def _owner(self, request: Request) -> int | None:
         """Return the number of the other worker that has the session of a request."""
         assert self._siblings is not None
+        if request.method not in ("POST", "GET", "DELETE"):
+            return None  # refused here
         id = request.headers.get(b"mcp-session-id", b"").decode("latin-1")
         if self._sse is not None:
             id = id or sse_2024.session_of(request)

@@ -11,10 +11,10 @@ from collections import deque
 from itertools import islice
 
 from mcpearl.net.sse import format_event, format_retry
+from mcpearl.net.watermark import high_water
 from mcpearl.runtime.late import LateWatch
 
 MAX_KEPT = 1000
-MUCH = 1024 * 1024  # bytes that wait, from which on it is better to wait as well
 MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless one event has more
 MAX_HISTORY = 1024 * 1024  # bytes kept of what was read already, for a reader that comes back
 
@@ -120,7 +120,7 @@ class EventStream:
         if not self.read or self.ended:
             return False
         count = self._next - 1 - self._taken
-        return self._unread > min(MUCH, self._limit // 4) or count > MAX_KEPT // 2
+        return self._unread > high_water(self._limit) or count > MAX_KEPT // 2
 
     async def until_room(self) -> None:
         """Wait until the reader has caught up, or left."""

@@ -163,6 +163,7 @@ class PostOutlet:
         if answer is None:
             await (self._finish_stream() if calls else self._request.respond(202, b""))
             return
+        self._calls = ()  # a call knows its outlet: they must not keep each other
         is_error = self.refused or answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
         code = status(self) if is_error else 200
         if len(answer) < MIN_SIZE:
@@ -201,6 +202,7 @@ class PostOutlet:
         waits = self._new_stream is None and self.answer is None
         if waits and self._conversation is not None:
             self._conversation.give_up(self._calls)
+        self._calls = ()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

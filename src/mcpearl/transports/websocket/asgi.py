@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send, path_of, peer_of
 from mcpearl.net.http_server.request import UpgradeRequest, gathered
+from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
-SUBPROTOCOL = "mcp"
-_HIGH = 1024 * 1024  # bytes left unsent at which the server is told to wait
 _PARTING = 1.0  # seconds a client has to take its close frame
 _GOING_AWAY = 1001
 _TRY_AGAIN_LATER = 1013
@@ -103,7 +103,7 @@ class AsgiWebSocket:
                 message = self._unsent.popleft()
                 await self._send({"type": "websocket.send", "text": message.decode()})
                 self._unsent_bytes -= len(message)
-                if not self._flowing and self._unsent_bytes <= _HIGH // 2:
+                if not self._flowing and self._unsent_bytes <= HIGH_WATER // 2:
                     self._flowing = True
                     served.writable(True)
             if self._ended:
@@ -135,7 +135,7 @@ class AsgiWebSocket:
             self._end(LimitReached("the peer does not read what it is sent"))
             if self._writing is not None:
                 self._writing.cancel()  # it waits for a client that does not read
-        elif self._unsent_bytes > _HIGH and self._flowing and self._served is not None:
+        elif self._unsent_bytes > HIGH_WATER and self._flowing and self._served is not None:
             self._flowing = False
             self._served.writable(False)
 
@@ -191,7 +191,7 @@ class AsgiWebSockets:
             return
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
         if len(self._open) >= self._max_connections:
-            reason = f"The server has all the {self._max_connections} clients it takes"
+            reason = f"The server has as many clients as it takes, {self._max_connections}"
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": reason})
             return
         transport = AsgiWebSocket(receive, send, self._limits)

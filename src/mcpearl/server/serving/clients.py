@@ -36,9 +36,9 @@ class _Stay:
 class Clients:
     """The `Acceptor` of one wire."""
 
-    def __init__(self, server: "Server", bounds: Bounds, nobody: Principal | None) -> None:
+    def __init__(self, server: "Server", bounds: Bounds, anonymous: Principal | None) -> None:
         self._server = server
-        self._nobody = nobody  # principal of clients that did not authenticate
+        self._anonymous = anonymous  # principal of clients that did not authenticate
         self.limits = server.limits
         self.turns = server.turns
         self._bounds = bounds
@@ -77,9 +77,9 @@ class Clients:
             transport.refuse(reason)
         return False
 
-    def receive(self, transport: SocketServer, who: Principal | str | None) -> ServerConnection:
-        """Make the server's side of a client; `who` is its principal, or its certificate's subject."""
-        principal = Principal(who) if isinstance(who, str) else who or self._nobody
+    def receive(self, transport: SocketServer, peer: Principal | str | None) -> ServerConnection:
+        """Make the server's side of a client; `peer` is its principal, or its certificate's subject."""
+        principal = Principal(peer) if isinstance(peer, str) else peer or self._anonymous
         connection = ServerConnection(self._server, transport, principal)
         self._server.connections.add(connection)
         stay = self._stays[transport]

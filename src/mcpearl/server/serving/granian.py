@@ -64,7 +64,7 @@ class GranianListener:
         await asyncio.shield(self._serving)
 
     def stop_accepting(self) -> None:
-        """Close the port, and end the streams that would stay open for ever."""
+        """Close the port, and end the streams that would stay open forever."""
         self._endpoint.end_streams()
         self._front.stop()
 

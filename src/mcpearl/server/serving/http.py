@@ -23,12 +23,12 @@ from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
 from mcpearl.transports.http_server.settings import EndpointSettings
-from mcpearl.transports.http_server.siblings import Door, Siblings
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
+    from mcpearl.transports.http_server.siblings import Siblings
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -91,7 +91,7 @@ class HttpListener:
         server: "Server",
         http: Http,
         listening: socket.socket | None = None,
-        siblings: Siblings | None = None,
+        siblings: "Siblings | None" = None,
     ) -> None:
         tls = server_context(http.certificate, http.key, http.client_ca, optional=True)
         self._port = TcpPort(
@@ -126,6 +126,8 @@ class HttpListener:
         self._door: UnixPort | None = None  # where the other workers pass requests on
         self._behind_door: HttpFront | None = None
         if siblings is not None:
+            from mcpearl.transports.http_server.siblings import Door
+
             self._door = UnixPort(siblings.paths[siblings.number])
             self._behind_door = HttpFront(
                 Door(self._endpoint),
@@ -148,11 +150,11 @@ class HttpListener:
         logger.info("listening on %s", self._port)
 
     async def ended(self) -> None:
-        """Wait for ever: there may always be another request."""
+        """Wait forever: there may always be another request."""
         await asyncio.Event().wait()
 
     def stop_accepting(self) -> None:
-        """Close the port, and end the streams that would stay open for ever."""
+        """Close the port, and end the streams that would stay open forever."""
         self._port.close()
         self._endpoint.end_streams()
 
@@ -174,7 +176,7 @@ class WorkerHttp(Struct):
 
     http: Http
     listening: socket.socket
-    siblings: Siblings
+    siblings: "Siblings"
 
     def listener(self, server: "Server") -> HttpListener:
         """Make what serves this wire."""

@@ -18,7 +18,7 @@ _NO_SCOPES: frozenset[str] = frozenset()
 class HttpHost:
     """What an endpoint asks of a server."""
 
-    nobody = ANONYMOUS  # any client can reach an HTTP port: without a gate it has no scopes
+    anonymous = ANONYMOUS  # any client can reach an HTTP port: without a gate it has no scopes
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -27,7 +27,7 @@ class HttpHost:
 
     def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
         """Make the server's side of one client."""
-        connection = ServerConnection(self._server, transport, principal or self.nobody)
+        connection = ServerConnection(self._server, transport, principal or self.anonymous)
         self._server.connections.add(connection)
         return connection
 
@@ -48,5 +48,5 @@ class HttpHost:
         return _NO_SCOPES if needed <= principal.scopes else needed
 
     def time_left(self, principal: Principal) -> float | None:
-        """Return how many seconds a principal is valid for; None for ever."""
+        """Return for how many seconds a principal is valid; None if it does not expire."""
         return principal.time_left

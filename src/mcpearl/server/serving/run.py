@@ -35,7 +35,7 @@ def _complete_descriptors() -> None:
 
 
 def _run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Do what `asyncio.run` does, without waiting for ever for tasks that do not end."""
+    """Do what `asyncio.run` does, without waiting forever for tasks that do not end."""
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:

@@ -33,7 +33,7 @@ class SocketListener:
         logger.info("listening on %s", self._port)
 
     async def ended(self) -> None:
-        """Wait for ever: there may always be another client."""
+        """Wait forever: there may always be another client."""
         await asyncio.Event().wait()
 
     def stop_accepting(self) -> None:

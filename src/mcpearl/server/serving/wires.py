@@ -13,6 +13,8 @@ from mcpearl.transports.http_server.settings import EndpointSettings
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
+else:
+    Auth = Any  # the real one takes longer to load than most servers to start
 
 
 class Listener(Protocol):

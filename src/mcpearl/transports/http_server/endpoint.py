@@ -1,4 +1,4 @@
-"""Streamable HTTP, the server's side: one endpoint for every version at once.
+"""Streamable HTTP, the server's side: one endpoint forevery version at once.
 
 Here it is decided what is checked of a request before its message is looked at, which client's message
 it is, and what serves it. The messages themselves are the protocol's; how an answer leaves is `post`'s.
@@ -59,7 +59,7 @@ class Host(Protocol):
     """What an endpoint needs of the server."""
 
     limits: Limits
-    nobody: Any
+    anonymous: Any
     """The principal of every request if the endpoint has no gate."""
     mirrored: Mirrored
     """The parameters that tools mirror into headers, as they are at the moment."""
@@ -77,7 +77,7 @@ class Host(Protocol):
         ...
 
     def time_left(self, principal: Any) -> float | None:
-        """Return how many seconds a principal is valid for; None for ever."""
+        """Return for how many seconds a principal is valid; None if it does not expire."""
         ...
 
 
@@ -127,7 +127,7 @@ class Endpoint:
     Args:
         host: The server behind the endpoint.
         settings: The endpoint's options.
-        gate: Finds the principal of each request; without one all are `host.nobody`.
+        gate: Finds the principal of each request; without one all are `host.anonymous`.
         lifespan: Entered while the endpoint runs.
         websockets: Serves WebSockets under an ASGI server.
         siblings: The other workers, if there are any.
@@ -206,7 +206,7 @@ class Endpoint:
                 await request.respond(204, b"", preflight(head.headers))
                 return
             admission.check()
-            principal = self.host.nobody
+            principal = self.host.anonymous
             if gate is not None:
                 principal = gate.known(request) or await gate.admit(request)
             owner = None if self._siblings is None else self._owner(request)
@@ -361,7 +361,7 @@ class Endpoint:
                 await self.close()
 
     def end_streams(self) -> None:
-        """End in order the streams that would stay open for ever; calls continue."""
+        """End in order the streams that would stay open forever; calls continue."""
         if self._solo is not None:
             self._solo.end_listeners()
         for session in self._sessions.all():

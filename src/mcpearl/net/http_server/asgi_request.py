@@ -49,9 +49,9 @@ class AsgiHeads:
 
     def head_of(self, scope: Scope) -> Head:
         """Return the head of a request."""
-        pairs = scope["headers"]
+        pairs = tuple(map(tuple, scope["headers"]))
         path = path_of(scope)
-        key = scope["method"], path, scope.get("query_string", b""), *map(tuple, pairs)
+        key = scope["method"], path, scope.get("query_string", b""), pairs
         head = self._known.get(key)
         if head is None:
             headers = gathered(pairs)

@@ -94,9 +94,9 @@ class Post(Struct):
 
     def checked(self, conversation: Conversation, calls: list[Call], modern: bool) -> list[Call]:
         """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
-        if len(calls) > 1:
-            return calls  # a batch; the registry checks the scopes of each call
         call, endpoint = calls[0], self.endpoint
+        if call.batch is not None:
+            return calls  # the registry checks the scopes of each call
         if endpoint.gate is not None:
             needed = endpoint.host.missing_scopes(call, self.principal)
             if needed:
@@ -277,7 +277,7 @@ class Endpoint:
                     raise Refused(400, error.message, error.code) from None
                 message = body  # a batch, or JSON that is not a message: the protocol answers
             post = Post(self, request, outlet, headers, message, principal)
-            if headers.era == "modern" or (headers.era is None and headers.is_modern(message)):
+            if headers.says_modern or headers.is_modern(message):
                 await self._post_modern(post)
             else:
                 await self._legacy.post(post)

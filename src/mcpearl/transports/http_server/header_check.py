@@ -63,7 +63,7 @@ def _version_in(params: _Params) -> Any:
 class MessageHeaders:
     """What the headers of one request say about its message."""
 
-    __slots__ = ("_headers", "_method", "_name", "_wrong_name", "era", "session", "version")
+    __slots__ = ("_headers", "_method", "_name", "_wrong_name", "says_modern", "session", "version")
 
     def __init__(self, headers: HeaderMap) -> None:
         self._headers = headers
@@ -72,12 +72,7 @@ class MessageHeaders:
         self._method = _text(headers.get(b"mcp-method"))
         self._name: str | None = None
         self._wrong_name: str | None = None  # why there is none, although there is a header
-        self.era: str | None = None
-        """`modern` or `legacy`; None if only the message can tell."""
-        if self.version in MODERN_VERSIONS:
-            self.era = "modern"
-        elif self.session is not None:
-            self.era = "legacy"
+        self.says_modern = self.version in MODERN_VERSIONS
         name = headers.get(b"mcp-name")
         if name is not None:
             try:
@@ -86,10 +81,16 @@ class MessageHeaders:
                 self._wrong_name = f"Mcp-Name header: {error}"
 
     def is_modern(self, message: Envelope | bytes) -> bool:
-        """Whether a message is of the era without sessions, where the headers do not tell."""
-        if not isinstance(message, Envelope):
-            return False
-        return message.method in _MODERN_ONLY or _version_in(_peek(message)) is not UNSET
+        """Whether a message is of the era without sessions.
+
+        A modern call with the headers of a session is not found here, where its params are not read
+        yet, but by `other_era`.
+        """
+        if self.says_modern or not isinstance(message, Envelope):
+            return self.says_modern
+        if message.method in _MODERN_ONLY:
+            return True
+        return self.session is None and _version_in(_peek(message)) is not UNSET
 
     def mismatch_of_call(self, call: Call, mirrored: Mirrored) -> McpError | None:
         """Compare with a call that was decoded; the error names what differs."""

@@ -11,7 +11,7 @@ from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.post import Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
-from mcpearl.transports.http_server.status import legacy_status
+from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
 
 if TYPE_CHECKING:
@@ -59,9 +59,12 @@ class LegacyRequests:
                     self._sessions.remove(session)
                 else:
                     outlet.headers = ((b"mcp-session-id", session.id.encode()),)
+            status = legacy_status
             if calls:
                 calls = post.checked(conversation, calls, modern=False)
-            await outlet.serve(conversation, calls, legacy_status)
+                if not calls:
+                    status = modern_status  # of a modern call, with the headers of a session
+            await outlet.serve(conversation, calls, status)
         finally:
             session.leave()
 

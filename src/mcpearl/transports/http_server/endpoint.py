@@ -105,7 +105,7 @@ class Post(Struct):
         if modern:
             mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
         else:
-            mismatch = self.headers.other_era(call)
+            mismatch = self.headers.mismatch_of_legacy(call)
         if mismatch is None:
             return calls
         conversation.give_up(calls)

@@ -18,7 +18,7 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS, unsupported
+from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, unsupported
 from mcpearl.transports.mirrored_headers import NAMED_BY, PARAM, Path, decode_value, text_at
 from mcpearl.types.base import PROTOCOL_VERSION_KEY
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
@@ -63,7 +63,16 @@ def _version_in(params: _Params) -> Any:
 class MessageHeaders:
     """What the headers of one request say about its message."""
 
-    __slots__ = ("_headers", "_method", "_name", "_wrong_name", "says_modern", "session", "version")
+    __slots__ = (
+        "_headers",
+        "_method",
+        "_name",
+        "_wrong_name",
+        "legacy_version",
+        "says_modern",
+        "session",
+        "version",
+    )
 
     def __init__(self, headers: HeaderMap) -> None:
         self._headers = headers
@@ -73,6 +82,8 @@ class MessageHeaders:
         self._name: str | None = None
         self._wrong_name: str | None = None  # why there is none, although there is a header
         self.says_modern = self.version in MODERN_VERSIONS
+        self.legacy_version = UNNAMED if self.version is None else VERSIONS.get(self.version)
+        """The version of a legacy message; None if there is no such version."""
         name = headers.get(b"mcp-name")
         if name is not None:
             try:
@@ -84,7 +95,7 @@ class MessageHeaders:
         """Whether a message is of the era without sessions.
 
         A modern call with the headers of a session is not found here, where its params are not read
-        yet, but by `other_era`.
+        yet, but by `mismatch_of_legacy`.
         """
         if self.says_modern or not isinstance(message, Envelope):
             return self.says_modern
@@ -129,7 +140,7 @@ class MessageHeaders:
         named = getattr(params, member)
         return None if named == self._name else self._other_name(named)
 
-    def other_era(self, call: Call) -> McpError | None:
+    def mismatch_of_legacy(self, call: Call) -> McpError | None:
         """Return the error of a modern call that came with the headers of a session."""
         version = call.caller.version.name
         return self._other_version(version) if version in MODERN_VERSIONS else None

@@ -1,13 +1,14 @@
 """Requests of the versions with sessions: their POSTs, the standing stream of GET, the end by DELETE."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
 from mcpearl.protocol.codec import Envelope
-from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
+from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
 from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.post import Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
@@ -45,10 +46,12 @@ class LegacyRequests:
         if self._stateless:
             await self._post_alone(post)
             return
-        outlet, message = post.outlet, post.message
-        version = _legacy_version(post.headers.version)
-        begins = post.headers.session is None and _initializes(message)
-        session = self._begin(post.principal) if begins else self._session(post)
+        outlet, message, headers = post.outlet, post.message, post.headers
+        version = headers.legacy_version or _unsupported(headers.version)
+        begins = headers.session is None and _initializes(message)
+        session = (
+            self._begin(post.principal) if begins else self._find(headers.session, post.principal)
+        )
         outlet.belong(session.new_stream, version.primes_streams)
         session.enter()
         try:
@@ -70,7 +73,7 @@ class LegacyRequests:
 
     async def _post_alone(self, post: "Post") -> None:
         """Serve a message without keeping a session."""
-        version = _legacy_version(post.headers.version)
+        version = post.headers.legacy_version or _unsupported(post.headers.version)
         conversation = self._host.converse(NullTransport(), post.principal)
         try:
             if not _initializes(post.message):
@@ -89,9 +92,6 @@ class LegacyRequests:
             raise busy("Too many sessions", 10) from None
         session.attach(self._host.converse(session, principal))
         return session
-
-    def _session(self, post: "Post") -> HttpSession:
-        return self._find(post.headers.session, post.principal)
 
     def _find(self, id: str | None, principal: Any) -> HttpSession:
         if id is None:
@@ -146,13 +146,12 @@ class LegacyRequests:
 
     def _version(self, headers: HeaderMap) -> Version:
         """Return the version of a request that only sessions have."""
-        name = headers.get(b"mcp-protocol-version")
-        text = None if name is None else name.decode("latin-1")
-        if text in MODERN_VERSIONS:
+        message = MessageHeaders(headers)
+        if message.says_modern:
             raise Refused(405, "This version has POST only, and no sessions", headers=_POST_ONLY)
         if self._stateless:
             raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
-        return _legacy_version(text)
+        return message.legacy_version or _unsupported(message.version)
 
 
 def _session_id(headers: HeaderMap) -> str | None:
@@ -160,14 +159,9 @@ def _session_id(headers: HeaderMap) -> str | None:
     return None if id is None else id.decode("latin-1")
 
 
-def _legacy_version(name: str | None) -> Version:
-    if name is None:
-        return UNNAMED
-    version = VERSIONS.get(name)
-    if version is None:
-        supported = ", ".join(VERSIONS)
-        raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
-    return version
+def _unsupported(name: str | None) -> NoReturn:
+    supported = ", ".join(VERSIONS)
+    raise Refused(400, f"Unsupported protocol version {name!r:.66}; there is {supported}")
 
 
 def _initializes(message: Envelope | bytes) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Unpack
 
@@ -11,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.net.http_server.front import HttpFront
+from mcpearl.net.http_server.request import Serving
 from mcpearl.net.http_server.timeouts import HEAD_TIMEOUT
 from mcpearl.net.ports import TcpPort, UnixPort
 from mcpearl.net.tls import server_context
@@ -93,8 +95,30 @@ class HttpListener:
         listening: socket.socket | None = None,
         siblings: "Siblings | None" = None,
     ) -> None:
+        hosts = hosts_of(http.host) if http.allowed_hosts is None else http.allowed_hosts
+        settings = replace(_settings(http), allowed_hosts=hosts)
+        gate = make_gate(server, http.auth, http.path, http.websocket)
+        self._http = http
+        self._endpoint = Endpoint(
+            HttpHost(server), settings, gate=gate, lifespan=server.running, siblings=siblings
+        )
+        self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
+        self._up = AsyncExitStack()
+        self._port = self._make_port(listening)
+        self._front = self._make_front(self._endpoint, self._make_websocket(hosts, gate))
+        self._door: UnixPort | None = None  # where the other workers pass requests on
+        self._door_front: HttpFront | None = None
+        if siblings is not None:
+            from mcpearl.transports.http_server.siblings import Door
+
+            self._door = UnixPort(siblings.paths[siblings.number])
+            self._door_front = self._make_front(Door(self._endpoint), None)
+
+    def _make_port(self, listening: socket.socket | None) -> TcpPort:
+        http = self._http
+        # A client without a certificate gets an answer that says what is missing.
         tls = server_context(http.certificate, http.key, http.client_ca, optional=True)
-        self._port = TcpPort(
+        return TcpPort(
             http.host,
             http.port,
             tls,
@@ -102,48 +126,36 @@ class HttpListener:
             reuse_port=http.reuse_port,
             listening=listening,
         )
-        hosts = hosts_of(http.host) if http.allowed_hosts is None else http.allowed_hosts
-        settings = replace(_settings(http), allowed_hosts=hosts)
-        gate = make_gate(server, http.auth, http.path, http.websocket)
-        self._endpoint = Endpoint(
-            HttpHost(server), settings, gate=gate, lifespan=server.running, siblings=siblings
-        )
-        self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
-        websocket = None
-        if http.websocket is not None:
-            from mcpearl.transports.websocket.frames import Beat
-            from mcpearl.transports.websocket.server import acceptor
 
-            location = Location(http.websocket, hosts, http.allowed_origins)
-            websocket = acceptor(self._websockets, location, gate, Beat())
-        self._front = HttpFront(
-            self._endpoint,
+    def _make_front(
+        self, endpoint: Serving, websocket: Callable[[], asyncio.Protocol] | None
+    ) -> HttpFront:
+        return HttpFront(
+            endpoint,
             _internal_error,
-            max_connections=http.max_connections,
-            stall_timeout=http.stall_timeout,
+            max_connections=self._http.max_connections,
+            stall_timeout=self._http.stall_timeout,
             websocket=websocket,
         )
-        self._door: UnixPort | None = None  # where the other workers pass requests on
-        self._behind_door: HttpFront | None = None
-        if siblings is not None:
-            from mcpearl.transports.http_server.siblings import Door
 
-            self._door = UnixPort(siblings.paths[siblings.number])
-            self._behind_door = HttpFront(
-                Door(self._endpoint),
-                _internal_error,
-                max_connections=http.max_connections,
-                stall_timeout=http.stall_timeout,
-            )
-        self._up = AsyncExitStack()
+    def _make_websocket(
+        self, hosts: frozenset[str] | None, gate: Gate | None
+    ) -> Callable[[], asyncio.Protocol] | None:
+        if self._http.websocket is None:
+            return None
+        from mcpearl.transports.websocket.frames import Beat
+        from mcpearl.transports.websocket.server import acceptor
+
+        location = Location(self._http.websocket, hosts, self._http.allowed_origins)
+        return acceptor(self._websockets, location, gate, Beat())
 
     async def start(self) -> None:
         """Open the port and begin to answer."""
         await self._up.enter_async_context(self._endpoint.running())
         try:
             await self._port.open(self._front.connect)
-            if self._door is not None and self._behind_door is not None:
-                await self._door.open(self._behind_door.connect)
+            if self._door is not None and self._door_front is not None:
+                await self._door.open(self._door_front.connect)
         except BaseException:
             await self._up.aclose()
             raise
@@ -160,13 +172,12 @@ class HttpListener:
 
     async def drain(self, grace: float) -> None:
         """Let requests finish within `grace` seconds, cancel the rest, and release everything."""
-        if self._door is not None:
+        work = [self._front.drain(grace), self._websockets.drain(grace)]
+        if self._door is not None and self._door_front is not None:
             self._door.close()
-        fronts = [front for front in (self._front, self._behind_door) if front is not None]
+            work.append(self._door_front.drain(grace))
         try:
-            await asyncio.gather(
-                *(front.drain(grace) for front in fronts), self._websockets.drain(grace)
-            )
+            await asyncio.gather(*work)
         finally:
             await self._up.aclose()
 

@@ -198,7 +198,7 @@ class AsgiWebSockets:
         served = self._converse(transport, principal)
         self._open.add(served)
         try:
-            await transport.run(served, getattr(principal, "time_left", None))
+            await transport.run(served, None if principal is None else principal.time_left)
         finally:
             self._open.discard(served)
 

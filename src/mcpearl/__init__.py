@@ -1,6 +1,6 @@
-"""mcpearl: the Model Context Protocol for Python. Client, server, and the runtime of both.
+"""mcpearl: the Model Context Protocol for Python, as client and as server.
 
-Names are loaded when first used, so that a program pays only for the side it is on.
+Names are imported on first use, so that a program loads only the side it needs.
 """
 
 import gc

@@ -309,5 +309,5 @@ async def test_with_a_server_of_this_package() -> None:
     async with Client(app) as client, client.listen(tools=True):
         assert len((await client.list_tools()).tools) == 1
         app.add_tool(lambda: 2, name="two")
-        await eventually(lambda: not len(client._kept._cache))
+        await eventually(lambda: not len(client._cache._cache))
         assert len((await client.list_tools()).tools) == 2

@@ -118,7 +118,7 @@ async def test_a_subscription_that_was_refused_leaves_nothing() -> None:
     async with await client_of(peer) as client:
         with pytest.raises(McpError, match="too many"):
             await client.subscribe("x://one")
-        assert not len(client._following)
+        assert not len(client._subscriptions)
         assert not client._link.connection._listeners
 
 
@@ -144,7 +144,7 @@ async def test_a_stream_of_changes() -> None:
         UPDATED,
         "notifications/tools/list_changed",
     ]
-    assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
+    assert app.core.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
 
 
 async def test_streams_side_by_side_hear_their_own() -> None:

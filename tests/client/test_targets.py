@@ -98,12 +98,12 @@ async def test_a_transport(script: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "error", "said"),
     [
-        (None, TypeError, "give a Server"),
-        (42, TypeError, "give a Server"),
+        (None, TypeError, "pass a Server"),
+        (42, TypeError, "pass a Server"),
         ([], TypeError, "a command as a list"),
         ([1, 2], TypeError, "a command as a list"),
-        (b"server.py", TypeError, "give a Server"),
-        (Server, TypeError, "give a Server"),
+        (b"server.py", TypeError, "pass a Server"),
+        (Server, TypeError, "pass a Server"),
         ({}, ValueError, "`command`"),
         ({"mcpServers": {}}, ValueError, "mcpServers"),
         ({"command": "x", "args": [1]}, TypeError, "text, not 1"),
@@ -149,7 +149,7 @@ async def test_a_file_that_may_not_be_run(tmp_path: Path) -> None:
         ("tls://:9000", "it needs a host and a port, such as tls://"),
         ("tcp://127.0.0.1:many", "it needs a host and a port"),
         ("unix://relative.sock", "it needs a whole path, such as unix:///run/weather.sock"),
-        ("ws://", "it is no address of a WebSocket"),
+        ("ws://", "it is not the address of a WebSocket"),
         ("gopher://127.0.0.1:70", "addresses begin with http://, https://, tcp://"),
     ],
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpearl import Client, ConnectionLost, Reconnect
-from mcpearl.client import handshake
+from mcpearl.client.handshake import legacy_servers
 from mcpearl.net.tls import Tls
 
 from ..ports import free_port
@@ -156,7 +156,7 @@ class World:
 
     def client(self, **options: Any) -> Client:
         """A client that comes back quickly."""
-        handshake.forget()
+        legacy_servers.clear()
         return self.server.client(self.wire, self.near, **{"reconnect": QUICK, **options})
 
     @asynccontextmanager

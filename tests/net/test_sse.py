@@ -1,5 +1,6 @@
 """Events are read per the WHATWG rules, and the same at any cut of the bytes."""
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -156,3 +157,18 @@ def test_what_is_written_is_read() -> None:
     reader = EventReader(1000)
     assert reader.feed(stream) == [ServerSentEvent(b'{"a":1}', "x", "é-1")]
     assert reader.retry == 1500
+
+
+def test_many_short_lines_take_no_more_memory_than_their_data() -> None:
+    reader = EventReader(1_000_000)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            assert reader.feed(b"data:ab\n" * 2000) == []
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 3 * 200_000
+    (event,) = reader.feed(b"\n")
+    assert isinstance(event, ServerSentEvent)
+    assert event.data == b"\n".join([b"ab"] * 200_000)

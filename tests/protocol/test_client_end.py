@@ -184,6 +184,18 @@ def test_a_malformed_error_object_is_still_an_answer() -> None:
     assert event.error is not None
 
 
+def test_an_answer_that_is_nested_too_deeply_fails_its_request() -> None:
+    end = a_client_session()
+    entry, _ = end.request("tools/list", LIST, "waiter", 0.0, 60.0)
+    deep = b"[" * 200 + b"]" * 200
+    event = end.receive(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (entry.id, deep))
+    assert isinstance(event, Answer)
+    assert event.entry is entry
+    assert event.error is not None
+    assert "deeper than 128 levels" in event.error.message
+    assert entry.id not in end.pending
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -331,7 +343,7 @@ def test_a_result_that_is_none_is_told_apart(kind: Any, result: Any) -> None:
             read(end, kind, result)
 
 
-def test_a_result_type_nobody_knows_is_invalid_even_if_the_rest_fits() -> None:
+def test_an_unknown_result_type_is_invalid_even_if_the_rest_fits() -> None:
     with pytest.raises(InvalidResult, match="unheard of"):
         read(a_modern_client(), CallToolResult, {"resultType": "unheard of", "content": []})
 
@@ -400,7 +412,7 @@ def test_a_subscription_ends_when_the_server_cancels_it() -> None:
 
 
 def exchange(left: Any, right: Any, first: bytes) -> int:
-    """Pass what each end sends to the other until nobody has anything to say."""
+    """Pass what each end sends to the other until neither has anything to send."""
     queue, passed = [(right, first)], 0
     while queue:
         end, message = queue.pop()

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import Malformed, McpError
+from mcpearl.protocol.nesting import MAX_DEPTH
 from mcpearl.types.jsonrpc import ErrorObject
 
 
@@ -233,8 +234,56 @@ def deep(levels: int) -> list[Any]:
     return data
 
 
-def test_an_error_with_data_too_deep_to_encode_is_told_without_it() -> None:
-    assert "data" not in json.loads(codec.encode_error(1, McpError(1, "deep", deep(5000))))["error"]
+@pytest.mark.parametrize("levels", [MAX_DEPTH, 5000])
+def test_an_error_with_data_too_deep_to_encode_is_sent_without_it(levels: int) -> None:
+    error = McpError(1, "deep", deep(levels))
+    assert "data" not in json.loads(codec.encode_error(1, error))["error"]
+
+
+# Nesting: the envelope is one level, so its members may have one less.
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":[' * (levels // 2) + b"[]" * (levels % 2) + b"]}" * (levels // 2)
+
+
+@pytest.mark.parametrize("member", [b'"method":"m","params"', b'"result"', b'"error"', b'"x"'])
+def test_nesting_up_to_the_bound_is_read(member: bytes) -> None:
+    message = b'{"jsonrpc":"2.0","id":1,"method":"m",%b:%b}' % (member, nested(MAX_DEPTH - 1))
+    assert codec.decode(message).id == 1
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1, 600])
+@pytest.mark.parametrize("member", [b'"method":"m","params"', b'"method":"m","x"'])
+def test_nesting_past_the_bound_is_refused_under_its_id(member: bytes, levels: int) -> None:
+    with pytest.raises(Malformed, match="deeper than 128 levels") as caught:
+        codec.decode(b'{"jsonrpc":"2.0","id":1,%b:%b}' % (member, nested(levels)))
+    assert (caught.value.code, caught.value.id, caught.value.is_answer) == (-32700, 1, False)
+
+
+def test_an_answer_nested_past_the_bound_says_that_it_is_an_answer() -> None:
+    with pytest.raises(Malformed, match="deeper than 128 levels") as caught:
+        codec.decode(b'{"jsonrpc":"2.0","id":7,"result":%b}' % nested(MAX_DEPTH))
+    assert (caught.value.id, caught.value.is_answer) == (7, True)
+
+
+def test_a_batch_nested_past_the_bound_is_refused() -> None:
+    message = b'{"jsonrpc":"2.0","method":"m","params":%b}'
+    assert len(codec.decode_batch(b"[%b]" % (message % nested(MAX_DEPTH - 2)), 2)) == 1
+    with pytest.raises(Malformed, match="deeper than 128 levels"):
+        codec.decode_batch(b"[%b]" % (message % nested(MAX_DEPTH - 1)), 2)
+
+
+def test_nothing_is_sent_that_is_nested_past_the_bound() -> None:
+    for encode in (
+        lambda body: codec.encode_result(1, body),
+        lambda body: codec.encode_result("x", body),
+        lambda body: codec.encode_request(1, "m", body),
+        lambda body: codec.encode_notification("m", body),
+    ):
+        encode(nested(MAX_DEPTH - 1))
+        with pytest.raises(ValueError, match="deeper than 128 levels"):
+            encode(nested(MAX_DEPTH))
 
 
 def test_data_of_an_error_may_be_null() -> None:

@@ -50,7 +50,7 @@ def test_a_route_is_open_from_its_first_version_to_its_last(name: str) -> None:
         (b"{}", -32602),
         (b'{"name":"\xff"}', -32700),
         (b'{"name":', -32700),
-        (b'{"name":"x","_meta":{"a":%b}}' % (b"[" * 5000 + b"]" * 5000), -32602),
+        (b'{"name":"x","_meta":{"a":%b}}' % (b"[" * 100_000 + b"]" * 100_000), -32602),
     ],
 )
 def test_params_that_do_not_fit(raw: bytes, code: int) -> None:

@@ -375,6 +375,18 @@ def test_answers_of_a_batch_leave_together() -> None:
     assert {part["id"] for part in whole} == {1, 2}
 
 
+def test_the_answers_of_a_batch_are_bounded_together() -> None:
+    end = a_session(BATCHING, limits=Limits(max_outgoing=1000))
+    long = CallToolResult(content=[TextContent(text="x" * 300)])
+    calls = many(end.receive(batch(*(call_tool(id) for id in range(1, 6)))))
+    sent = [end.result(admitted(call), long) for call in calls]
+    assert sent[:-1] == [None] * 4
+    answers = array(sent[-1])
+    assert [answer["id"] for answer in answers] == [1, 2, 3, 4, 5]
+    assert ["result" in answer for answer in answers] == [True, True, False, False, False]
+    assert all("max_outgoing" in answer["error"]["message"] for answer in answers[2:])
+
+
 def test_notifications_in_a_batch_get_no_answer() -> None:
     end = a_session(BATCHING)
     changed = notification("notifications/roots/list_changed")

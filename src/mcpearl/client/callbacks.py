@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.protocol.errors import USER_REJECTED, McpError, RequestTimeout
+from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpError, RequestTimeout
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
@@ -50,7 +50,7 @@ class Callbacks:
         self._elicitation = elicitation
         self._roots = roots if roots is None or callable(roots) else _listed(roots)
         self._timeout = timeout
-        self._pool = ThreadPool(8, name="mcpearl-callback")
+        self._pool = ThreadPool(8, name="mcpearl-callback", refusal=LimitReached)
 
     def capabilities(self) -> ClientCapabilities:
         """Say what these functions make the client able to do."""

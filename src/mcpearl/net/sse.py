@@ -1,7 +1,7 @@
-"""Server-sent events: writing them, and reading them per the WHATWG rules at any cut of the bytes.
+"""Writes server-sent events, and reads them incrementally by the WHATWG rules.
 
-The reader takes all three line endings, comments, multi-line data, `id`, `retry` and a byte order
-mark; an event over the bound is reported in its place and the stream goes on after it.
+The reader supports all three line endings, comments, multi-line data, `id`, `retry` and a byte order
+mark. An event over the size limit is reported in its place, and the stream continues after it.
 """
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ _COMMENT = b":"
 
 
 class ServerSentEvent(Struct, frozen=True):
-    """One event as it was dispatched. `id` is the last one seen, which events may inherit."""
+    """A dispatched event. `id` is the last one seen, which may be that of an earlier event."""
 
     data: bytes
     event: str = "message"
@@ -20,7 +20,7 @@ class ServerSentEvent(Struct, frozen=True):
 
 
 class OversizedEvent(Struct, frozen=True):
-    """An event that was longer than allowed; its content is gone."""
+    """An event that was longer than allowed, without its content."""
 
     limit: int
 
@@ -29,7 +29,7 @@ AnyEvent = ServerSentEvent | OversizedEvent
 
 
 def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
-    """Write one event. `data` is a JSON message, so it has no line breaks."""
+    """Return one event as bytes. `data` is a JSON message, so it has no line breaks."""
     head = b""
     if event:
         head += b"event: %b\r\n" % event.encode()
@@ -39,12 +39,12 @@ def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
 
 
 def format_retry(milliseconds: int) -> bytes:
-    """Write how long a reader shall wait before it comes back."""
+    """Return the field that tells a reader how long to wait before it reconnects."""
     return b"retry: %d\r\n\r\n" % milliseconds
 
 
 class EventReader:
-    """Reads a stream of events, incrementally.
+    """Reads a stream of events incrementally.
 
     >>> reader = EventReader(max_event=1_000_000)
     >>> for event in reader.feed(chunk): ...
@@ -58,7 +58,6 @@ class EventReader:
         "_max",
         "_overlong",
         "_oversized",
-        "_size",
         "_skip_lf",
         "_start",
         "last_id",
@@ -71,36 +70,41 @@ class EventReader:
         self._overlong = False  # the unfinished line cannot be part of an event within the bound
         self._skip_lf = False  # the line before ended in CR; a LF now belongs to it
         self._start = True  # no line was read yet, so a byte order mark may come
-        self._data: list[bytes] = []
-        self._size = 0  # bytes of data of the event so far
+        # The data of the event so far: None without any, and a copy only from the second line on.
+        self._data: bytes | bytearray | None = None
         self._event = ""
-        self._id = ""  # counts only once its event is whole
+        self._id = ""  # takes effect once its event is complete
         self._oversized = False
         self.last_id = ""
-        """The id to come back with after the stream broke."""
+        """The id to resume with after the stream broke."""
         self.retry: int | None = None
-        """Milliseconds to wait before that, as the server last asked."""
+        """Milliseconds to wait before reconnecting, as the server last asked."""
 
     def feed(self, data: bytes) -> list[AnyEvent]:
-        """Take bytes as they were read; give the events they complete."""
+        """Take bytes as they were read; return the events they complete."""
         if self._skip_lf and data:
             self._skip_lf = False
             data = data.removeprefix(b"\n")
         if data[-1:] == b"\r":
             self._skip_lf = True
         events: list[AnyEvent] = []
-        # `splitlines` would also cut at other characters; these are the three SSE knows.
+        # `splitlines` would also split at other characters; SSE has only these three.
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = data.split(b"\n")
         for line in lines:
-            self._extend(line)
-            self._end_line(events)
+            if self._line or self._overlong or self._start or len(line) > self._max:
+                self._extend(line)
+                self._end_line(events)
+            elif line:
+                self._field(*line.split(b":", 1))
+            else:
+                self._dispatch(events)
         self._extend(rest)
         return events
 
     def restart(self) -> None:
-        """Begin with a new stream that goes on where this one broke off."""
+        """Prepare for a new stream that continues this one."""
         self._line.clear()
         self._overlong = self._skip_lf = False
         self._start = True
@@ -131,12 +135,7 @@ class EventReader:
     def _field(self, name: bytes, value: bytes = b"") -> None:
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._size += len(value) + bool(self._data)
-            self._data.append(value)
-            if self._size > self._max:
-                self._oversized = True
-            if self._oversized:
-                self._data = [b""]
+            self._add(value)
         elif name == b"event":
             self._event = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
@@ -144,17 +143,27 @@ class EventReader:
         elif name == b"retry" and value.isdigit() and len(value) < 10:
             self.retry = int(value)
 
+    def _add(self, value: bytes) -> None:
+        if self._data is None:
+            self._data = value
+        elif not self._oversized:
+            if isinstance(self._data, bytes):
+                self._data = bytearray(self._data)
+            self._data += b"\n"
+            self._data += value
+        if len(self._data) > self._max:
+            self._oversized = True
+            self._data = b""
+
     def _dispatch(self, events: list[AnyEvent]) -> None:
         self.last_id = self._id
         if self._oversized:
             events.append(OversizedEvent(self._max))
-        elif self._data:
-            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            events.append(ServerSentEvent(data, self._event or "message", self._id))
+        elif self._data is not None:
+            events.append(ServerSentEvent(bytes(self._data), self._event or "message", self._id))
         self._clear()
 
     def _clear(self) -> None:
-        self._data = []
+        self._data = None
         self._event = ""
-        self._size = 0
         self._oversized = False

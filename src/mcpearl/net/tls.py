@@ -1,4 +1,4 @@
-"""TLS: whom each side trusts, who it says it is, and who the other is."""
+"""TLS contexts of clients and servers, and the certificate of the peer."""
 
 import ssl
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ PathLike = str | Path
 
 
 class Tls(NamedTuple):
-    """How a client does TLS.
+    """TLS settings of a client.
 
     >>> Client("tls://db.example:9000", tls=Tls(ca="ca.pem", certificate="me.pem", key="me.key"))
     """
 
     ca: PathLike | None = None
-    """Whom to trust; the system's roots when not given."""
+    """File of the trusted certificate authorities; by default the system's roots."""
     certificate: PathLike | None = None
-    """Who this client is, for a server that asks."""
+    """File of the client's certificate, for a server that requests one."""
     key: PathLike | None = None
-    """The certificate's private key, where the certificate's file does not have it."""
+    """File of the certificate's private key, if it is not in the certificate's file."""
 
 
 def client_context(
     tls: Tls | ssl.SSLContext | None, protocols: Sequence[str] = ()
 ) -> ssl.SSLContext:
-    """Make what a client needs, offering protocols (ALPN). A context that is given stays as it is."""
+    """Return the context of a client that offers `protocols` (ALPN). A given context is kept."""
     if isinstance(tls, ssl.SSLContext):
         return tls
     tls = tls or Tls()
@@ -46,7 +46,7 @@ def client_context(
 
 
 def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -> ssl.SSLContext:
-    """Trust whom another trusts, and the system's roots; show nobody a certificate."""
+    """Return a context that trusts the same authorities and the system's, without a certificate."""
     context = ssl.create_default_context()
     if isinstance(tls, ssl.SSLContext):
         authorities = b"".join(tls.get_ca_certs(binary_form=True))
@@ -66,10 +66,10 @@ def server_context(
     *,
     optional: bool = False,
 ) -> ssl.SSLContext | None:
-    """Make the context of a server, or None without TLS.
+    """Return the context of a server, or None without TLS.
 
-    With `client_ca` clients need a certificate it has signed; where that is `optional`, a client may
-    come without one and be refused later, with a reason.
+    `client_ca` requires certificates of clients; if they are `optional`, a client may connect without
+    one, to be refused with a reason.
     """
     if certificate is None:
         if key is not None or client_ca is not None:
@@ -86,7 +86,7 @@ def server_context(
 
 
 def subject_of(transport: Any) -> str | None:
-    """Who the peer's verified certificate says it is, such as `CN=alice,O=Example`."""
+    """Return the subject of the peer's verified certificate, such as `CN=alice,O=Example`."""
     tls = transport.get_extra_info("ssl_object")
     if tls is None:
         return None
@@ -99,7 +99,7 @@ def subject_of(transport: Any) -> str | None:
 
 
 def certificate_of(transport: Any) -> str | None:
-    """Return the peer's certificate in PEM, which TLS has verified; None if it showed none."""
+    """Return the peer's verified certificate in PEM, or None if it presented none."""
     tls = transport.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)
     return None if der is None else ssl.DER_cert_to_PEM_cert(der)

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0: bytes to envelopes and back.
+"""JSON-RPC 2.0: from bytes to envelopes and back.
 
-The envelope is decoded once and leaves `params`, `result` and `error` raw; whoever routes the
-message decodes them into their type. Encoding splices bodies that are encoded already.
+The envelope is decoded once and leaves `params`, `result` and `error` raw; the code that routes the
+message decodes them into their types. Encoding splices bodies that are already encoded.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,11 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import astuple
 
 from mcpearl.protocol.errors import Malformed, McpError
+from mcpearl.protocol.nesting import MAX_DEPTH, SHALLOW, is_too_deep
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorObject
+
+_TOO_DEEP = f"JSON is nested deeper than {MAX_DEPTH} levels"
 
 # What decoding can raise. Strings that are not UTF-8 come out as they do everywhere in Python.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -32,7 +35,7 @@ class Envelope(Struct, gc=False):
 
 
 class _Anything(Struct):
-    """What can still be read of a message that is none: enough to answer it, or not to."""
+    """The readable members of an invalid message: enough to decide whether and how to answer."""
 
     id: Raw | UnsetType = UNSET
     method: Raw | UnsetType = UNSET
@@ -49,28 +52,31 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(message: bytes | Raw) -> Envelope:
-    """Read one message; `Malformed` says what is wrong with it and which id to answer with."""
+    """Decode one message. Raises `Malformed` with the reason and the id to answer with."""
     try:
         envelope = _decode(message)
     except UNREADABLE as error:
         raise _diagnose(message, error) from None
+    # The messages of a batch are `Raw`, and were looked at as a whole.
+    if type(message) is not Raw and len(message) > SHALLOW and is_too_deep(message):
+        raise _refusal(message, PARSE_ERROR, _TOO_DEEP)
     if envelope.jsonrpc != "2.0":
         raise _invalid(message, f'`jsonrpc` must be "2.0", not {envelope.jsonrpc[:32]!r}')
     if envelope.method is UNSET:
         if envelope.id is UNSET and envelope.error is UNSET:
             raise _invalid(message, "a message needs `method`, or `id` with `result` or `error`")
         if (envelope.result is UNSET) is (envelope.error is UNSET):
-            raise _invalid(message, "`method` is missing, and it is not an answer either")
+            raise _invalid(message, "`method` is missing, and the message is not an answer either")
     return envelope
 
 
 def is_batch(message: bytes) -> bool:
-    """Whether the message is a JSON array."""
+    """Return whether the message is a JSON array."""
     return message.lstrip()[:1] == b"["
 
 
 def decode_batch(message: bytes, limit: int) -> list[Raw]:
-    """Cut a batch into its messages, undecoded."""
+    """Split a batch into its messages, undecoded. Raises `Malformed`."""
     try:
         slots = astuple(_batch_decoder(limit)(message))
     except UNREADABLE as error:
@@ -80,19 +86,21 @@ def decode_batch(message: bytes, limit: int) -> list[Raw]:
         raise Malformed(INVALID_REQUEST, "a batch must not be empty")
     if len(messages) > limit:
         raise Malformed(INVALID_REQUEST, f"a batch may hold {limit} messages, not more")
+    if is_too_deep(message):
+        raise Malformed(PARSE_ERROR, _TOO_DEEP)
     return messages
 
 
 @lru_cache(maxsize=8)
 def _batch_decoder(limit: int) -> Callable[[bytes], Any]:
-    # One slot more than the limit, and what follows is skipped: a list of all the messages could
-    # take thirty times the bytes of the batch.
+    # One slot more than the limit; further messages are skipped. A list of all messages could take
+    # thirty times the size of the batch.
     slots = [(f"m{place}", Raw | UnsetType, UNSET) for place in range(limit + 1)]
     return msgspec.json.Decoder(msgspec.defstruct("_Cut", slots, array_like=True)).decode
 
 
 def check_json(message: bytes) -> None:
-    """Raise `Malformed` unless the bytes are JSON, whatever they say."""
+    """Raise `Malformed` unless the bytes are JSON, of any content."""
     try:
         _skim(message)
     except UNREADABLE as error:
@@ -100,7 +108,7 @@ def check_json(message: bytes) -> None:
 
 
 def decode_error(raw: Raw | bytes) -> ErrorObject:
-    """Read the `error` member of an answer; whatever it is, something usable comes back."""
+    """Decode the `error` member of an answer. A malformed one becomes a generic error."""
     try:
         return _decode_error(raw)
     except UNREADABLE:
@@ -110,36 +118,36 @@ def decode_error(raw: Raw | bytes) -> ErrorObject:
 
 
 def encode_request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Give the bytes of a request whose params are encoded already."""
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (
-        b"%d" % id if type(id) is int else _encode(id),
-        _encode(method),
-        params,
+    """Return the bytes of a request whose params are encoded already."""
+    return _checked(
+        b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
+        % (b"%d" % id if type(id) is int else _encode(id), _encode(method), params)
     )
 
 
 def encode_notification(method: str, params: bytes = b"") -> bytes:
-    """Give the bytes of a notification whose params are encoded already."""
+    """Return the bytes of a notification whose params are encoded already."""
     if not params or params == b"{}":
         return b'{"jsonrpc":"2.0","method":%b}' % _encode(method)
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params)
+    return _checked(b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_encode(method), params))
 
 
 def encode_result(id: RequestId, result: bytes) -> bytes:
-    """Give the bytes of an answer whose result is encoded already."""
-    if type(id) is int:
-        return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
+    """Return the bytes of an answer whose result is encoded already."""
+    shown = b"%d" % id if type(id) is int else _encode(id)
+    message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (shown, result)
+    return message if len(message) <= SHALLOW else _checked(message)
 
 
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
-    """Give the bytes of an error answer. Without a readable id it carries `null`, as JSON-RPC asks.
+    """Return the bytes of an error answer. Without a readable id it carries `null`.
 
-    An error can always be told: data that is not JSON is left out, text that is not UTF-8 mended.
+    Every error has a form: data that is not JSON or too deep is left out, and text that is not
+    UTF-8 is mended.
     """
     data = getattr(error, "data", UNSET)
     try:
-        body = _encode(ErrorObject(code=error.code, message=error.message, data=data))
+        body = _checked(_encode(ErrorObject(code=error.code, message=error.message, data=data)))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         message = error.message.encode(errors="replace").decode()
         body = _encode(ErrorObject(code=error.code, message=message))
@@ -150,12 +158,12 @@ def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject
 
 
 def encode_text(text: str) -> bytes:
-    """Give a string as JSON."""
+    """Return a string as JSON."""
     return _encode(text)
 
 
 def splice(members: bytes, body: bytes) -> bytes:
-    """Put encoded members (`"a":1,"b":2`) in front of those of an encoded object."""
+    """Insert encoded members (`"a":1,"b":2`) at the front of an encoded object."""
     if not members:
         return body
     return b"{%b%b%b" % (
@@ -165,28 +173,39 @@ def splice(members: bytes, body: bytes) -> bytes:
     )
 
 
+def _checked(message: bytes) -> bytes:
+    """Refuse to send what no peer of ours would take."""
+    if is_too_deep(message):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    return message
+
+
 def _diagnose(message: bytes | Raw, error: Exception) -> Malformed:
-    """Find out whether this was no JSON at all, or JSON that is no message."""
+    """Find out whether this is not JSON at all, or JSON that is not a message."""
     if isinstance(error, msgspec.ValidationError):
         return _invalid(message, f"not a JSON-RPC message: {error}")
     if isinstance(error, RecursionError):
-        return Malformed(PARSE_ERROR, "JSON is nested too deeply")
+        return Malformed(PARSE_ERROR, _TOO_DEEP)
     if isinstance(error, UnicodeDecodeError):
         return Malformed(PARSE_ERROR, "a string is not UTF-8")
     return Malformed(PARSE_ERROR, str(error) or "not JSON")
 
 
 def _invalid(message: bytes | Raw, reason: str) -> Malformed:
-    """Say what is wrong with JSON that is no message. A broken answer is never answered."""
+    return _refusal(message, INVALID_REQUEST, reason)
+
+
+def _refusal(message: bytes | Raw, code: int, reason: str) -> Malformed:
+    """Say what is wrong with JSON that is not a message. A broken answer is never answered."""
     try:
         _skim(message)
         seen = _decode_anything(message)
     except msgspec.ValidationError:
-        return Malformed(INVALID_REQUEST, reason)
+        return Malformed(code, reason)
     except UNREADABLE as error:
         return _diagnose(message, error)
     is_answer = seen.method is UNSET and (seen.result is not UNSET or seen.error is not UNSET)
-    return Malformed(INVALID_REQUEST, reason, _readable_id(seen.id), is_answer=is_answer)
+    return Malformed(code, reason, _readable_id(seen.id), is_answer=is_answer)
 
 
 def _readable_id(raw: Raw | UnsetType) -> RequestId | None:

@@ -4,6 +4,7 @@ An end is fed one message at a time and returns one event for it. It never raise
 sends. `server_end` and `client_end` add what only one side does.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -28,15 +29,20 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.pending import Entry, Pending
 from mcpearl.protocol.routes import Route
 from mcpearl.types.base import PROGRESS_TOKEN_KEY, RequestId
-from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from mcpearl.types.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorObject,
+)
 
 
 class End:
     """One end of one message stream."""
 
-    notices: dict[str, Route]
-
-    def __init__(self, role: Role, limits: Limits) -> None:
+    def __init__(self, role: Role, limits: Limits, notices: Mapping[str, Route]) -> None:
+        self.notices = notices
         self.limits = limits
         self.lifecycle = Lifecycle(role)
         self.pending = Pending(limits.max_pending)  # requests of ours
@@ -77,8 +83,17 @@ class End:
     def _refuse_malformed(self, error: Malformed) -> Event:
         self.malformed += 1
         if error.is_answer:
-            return Ignored(f"malformed answer: {error.message}")
+            return self._answered_badly(error)
         return Reply(codec.encode_error(error.id, error), refused=True)
+
+    def _answered_badly(self, error: Malformed) -> Event:
+        """Fail the request of ours whose answer cannot be read; what is not an answer is ignored."""
+        unreadable = error.code == PARSE_ERROR and error.id is not None
+        entry = self.pending.resolve(error.id) if unreadable else None
+        reason = f"malformed answer: {error.message}"
+        if entry is None:
+            return Ignored(reason)
+        return Answer(entry, error=ErrorObject(code=error.code, message=reason))
 
     def refuse_frame(self, reason: str) -> Event:
         """Answer bytes the framing could not make a message of."""
@@ -92,7 +107,7 @@ class End:
             messages = codec.decode_batch(message, self.limits.max_batch)
         except Malformed as error:
             return self._refuse_malformed(error)
-        batch = Batch()
+        batch = Batch(self.limits.max_outgoing)
         batch.open = 1  # held open until every message was looked at
         events: list[Event] = []
         for part in messages:
@@ -103,7 +118,7 @@ class End:
             if isinstance(event, Call):
                 batch.open += 1
             elif isinstance(event, Reply):
-                batch.parts.append(event.message)
+                batch.add(event.message)
                 continue
             events.append(event)
         whole = batch.close(None)
@@ -187,7 +202,7 @@ class End:
     def _finish(self, call: Call, answer: bytes) -> bytes | None:
         """Close a call with its encoded answer: bytes to send, or None while its batch is open."""
         del self.in_flight[call.key]
-        return answer if call.batch is None else call.batch.close(answer)
+        return answer if call.batch is None else call.batch.close(answer, call.id)
 
     def fail(self, call: Call, error: McpError) -> bytes | None:
         """Answer a call with an error; None when there is nothing to send."""

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from msgspec import Raw, Struct
 
+from mcpearl.protocol import codec
+from mcpearl.protocol.errors import answer_too_large
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.versions import Version
 from mcpearl.types.base import Implementation, RequestId
@@ -28,6 +30,10 @@ class Outlet(Protocol):
 
     async def drained(self) -> None:
         """Wait while the peer has too much to read; of a connection its transport tells."""
+        ...
+
+    def send_away(self, retry_ms: int) -> None:
+        """Let the reader of a response hang up and come back for the rest, where that is possible."""
         ...
 
 
@@ -56,22 +62,45 @@ class Caller:
 
 
 class Batch:
-    """The answers of one batch, held until the last of them is there."""
+    """The answers of one batch, held until the last of them is there.
 
-    __slots__ = ("open", "parts")
+    Args:
+        limit: Bytes its answers may have together. One that does not fit becomes an error.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_limit", "_parts", "_size", "open")
+
+    def __init__(self, limit: int) -> None:
         self.open = 0
-        self.parts: list[bytes] = []
+        self._limit = limit
+        self._size = 0
+        self._parts: list[bytes] = []  # the array so far, with its commas, without its end
 
-    def close(self, part: bytes | None) -> bytes | None:
-        """Take one answer (None for a call that gets none); the array when it was the last."""
+    def add(self, answer: bytes) -> None:
+        """Hold an answer, whatever its size."""
+        self._size += len(answer)
+        self._parts += (b"," if self._parts else b"[", answer)
+
+    def close(self, answer: bytes | None, id: RequestId | None = None) -> bytes | None:
+        """Take the answer of a call (None for one that gets none); the array when it was the last."""
         self.open -= 1
-        if part is not None:
-            self.parts.append(part)
-        if self.open or not self.parts:
+        if answer is not None:
+            if self._size + len(answer) > self._limit:
+                answer = codec.encode_error(id, answer_too_large(len(answer), self._limit))
+            self.add(answer)
+        if self.open or not self._parts:
             return None
-        return b"[%b]" % b",".join(self.parts)
+        parts, self._parts = self._parts, []
+        parts.append(b"]")
+        return b"".join(parts)
+
+
+class Encoded(Struct, frozen=True):
+    """A result whose JSON object is encoded already: it is sent without being read again."""
+
+    body: bytes
+    complete: bool = False
+    """Whether it carries `resultType` and the server's `_meta` already, or needs neither."""
 
 
 class Call(Struct, eq=False):
@@ -80,6 +109,9 @@ class Call(Struct, eq=False):
     id: RequestId
     method: str
     params: Any
+    """The params as the method's type."""
+    raw: Raw | bytes
+    """The params as they came."""
     caller: Caller
     progress_token: RequestId | None = None
     batch: Batch | None = None
@@ -88,7 +120,9 @@ class Call(Struct, eq=False):
     outlet: Any = None
     """The `Outlet`, attached by the connection that received it."""
     work: Any = None
-    """Whatever runs it, attached by whoever runs it."""
+    """The task that runs it, attached by the connection that started it."""
+    rounds: Any = None
+    """The `InputRounds` of a modern call that asks its client, attached by its context."""
 
 
 class Notice(Struct, gc=False):

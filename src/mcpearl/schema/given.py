@@ -1,8 +1,7 @@
-"""Validators for schemas given by hand, which may come from anywhere.
+"""Validators for schemas written by hand, which may come from an untrusted source.
 
-A schema is data from someone else: it is bounded in depth, size and in the work its references can
-multiply, its patterns run on an engine that cannot backtrack, and a reference that leads out of it
-is refused. Nothing is ever fetched.
+A schema is bounded in depth, size and the work its references can multiply. Patterns run on an
+engine without backtracking. References that lead out of the schema are refused; nothing is fetched.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DIALECTS = {
 
 
 class Validator:
-    """A compiled schema."""
+    """A compiled schema with its validator; made by `compile_schema`."""
 
     __slots__ = ("_deepest", "_is_valid", "_validator", "dialect", "schema")
 
@@ -52,7 +51,11 @@ class Validator:
         self._deepest = explained_depth(schema)
 
     def check(self, value: Any) -> None:
-        """Raise `SchemaMismatch` unless the value, made of JSON's types, fits."""
+        """Check a value made of JSON types. Raises `SchemaMismatch` if it does not fit.
+
+        Args:
+            value: The value.
+        """
         try:
             if self._is_valid(value):
                 return
@@ -60,7 +63,7 @@ class Validator:
             raise SchemaMismatch(f"not a JSON value: {error}") from None
         if too_deep(value, self._deepest):
             raise SchemaMismatch(
-                "the value does not fit its schema, and is too nested to say where"
+                "the value does not fit its schema; it is nested too deeply to say where"
             )
         errors = list(islice(self._validator.iter_errors(value), _MOST_ERRORS + 1))
         said = [_described(error) for error in errors[:_MOST_ERRORS]]
@@ -70,7 +73,11 @@ class Validator:
         raise SchemaMismatch("; ".join(said), path or _named(errors))
 
     def check_json(self, raw: bytes | msgspec.Raw) -> Any:
-        """Decode and check; raises `msgspec.DecodeError` for what is not JSON."""
+        """Decode and check JSON. Raises `msgspec.DecodeError` if the text is not JSON.
+
+        Args:
+            raw: The JSON text.
+        """
         try:
             value = msgspec.json.decode(raw)
         except RecursionError:
@@ -80,7 +87,11 @@ class Validator:
 
 
 def compile_schema(schema: dict[str, Any] | bool, *, where: str) -> Validator:
-    """Compile a schema; raises `SchemaError`, which begins with `where`.
+    """Compile a schema. Raises `SchemaError`, whose message begins with `where`.
+
+    Args:
+        schema: The schema, an object or a boolean.
+        where: How error messages refer to the schema's owner.
 
     >>> validator = compile_schema({"type": "integer"}, where="tool `add`")
     >>> validator.check_json(b"3")
@@ -114,7 +125,7 @@ def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonsc
         return classes[dialect](
             schema,
             retriever=refuse,
-            # The engine without backtracking: linear in the text, whatever the pattern.
+            # The engine without backtracking: linear in the text for every pattern.
             pattern_options=jsonschema_rs.RegexOptions(),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
@@ -142,7 +153,7 @@ def _described(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _named(errors: list[jsonschema_rs.ValidationError]) -> tuple[str, ...]:
-    """The member that a mismatch of the whole object is about."""
+    """Return the member that a mismatch of the whole object is about."""
     for error in errors[:1]:
         if error.kind.name == "required":
             return (str(error.kind.value),)

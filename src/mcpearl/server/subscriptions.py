@@ -1,9 +1,11 @@
-"""Who wants to hear of what: an index from URI and kind of list to those who asked, in both eras.
+"""Which client wants to hear of what: an index from URI and kind of list to subscribers, in both eras.
 
-A change is encoded once. Legacy subscribers get the same bytes; a modern listener's copy carries its
-subscription id, put in by splicing. A subscriber that ends takes all its entries along.
+A change is encoded once per spelling of its URI. Legacy subscribers get the same bytes; a modern
+listener's copy carries its subscription id, put in by splicing. A subscriber that ends takes all its
+entries along.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +13,7 @@ from msgspec import Struct
 from mcpearl.protocol import codec
 from mcpearl.protocol.events import Call, Outlet
 from mcpearl.protocol.modern import subscription_meta
+from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.types.base import encode
 from mcpearl.types.resources import ResourceUpdatedNotificationParams
 from mcpearl.types.subscriptions import SubscriptionFilter
@@ -20,6 +23,7 @@ LIST_CHANGED = {
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
 }
+RESOURCE_UPDATED = "notifications/resources/updated"
 
 
 class Announcement:
@@ -45,7 +49,7 @@ class Subscriber:
     def __init__(self, outlet: Outlet, call: Call | None = None) -> None:
         self.outlet = outlet
         self.call = call  # the listen request, in the modern era
-        self.uris: set[str] = set()
+        self.uris: set[str] = set()  # in their normal form
         self.kinds: set[str] = set()
         self._meta = b"" if call is None else b'"_meta":' + encode(subscription_meta(call.id))
 
@@ -58,22 +62,32 @@ class Subscriptions:
     """The index. It owns who listens to what; connections own how long they live."""
 
     def __init__(self) -> None:
-        self._by_uri: dict[str, dict[Subscriber, None]] = {}
+        # By normal form: the subscribers, each with the URI as it was spelled.
+        self._by_uri: dict[str, dict[Subscriber, str]] = {}
         self._by_kind: dict[str, dict[Subscriber, None]] = {kind: {} for kind in LIST_CHANGED}
 
     def subscribe(self, subscriber: Subscriber, uri: str) -> None:
         """Note interest in one resource."""
-        subscriber.uris.add(uri)
-        self._by_uri.setdefault(uri, {})[subscriber] = None
+        normal = normal_uri(uri)
+        subscriber.uris.add(normal)
+        self._by_uri.setdefault(normal, {})[subscriber] = uri
 
     def unsubscribe(self, subscriber: Subscriber, uri: str) -> None:
         """End the interest in one resource; none is fine too."""
+        uri = normal_uri(uri)
         subscriber.uris.discard(uri)
         listeners = self._by_uri.get(uri)
         if listeners is not None:
             listeners.pop(subscriber, None)
             if not listeners:
                 del self._by_uri[uri]
+
+    def keep_allowed(self, subscriber: Subscriber, allowed: Callable[[str], bool]) -> list[str]:
+        """End the interest in resources that are no longer allowed; return which those were."""
+        ended = [uri for uri in subscriber.uris if not allowed(uri)]
+        for uri in ended:
+            self.unsubscribe(subscriber, uri)
+        return ended
 
     def follow(self, subscriber: Subscriber, kind: str) -> None:
         """Note interest in changes of a list."""
@@ -88,14 +102,25 @@ class Subscriptions:
             self._by_kind[kind].pop(subscriber, None)
 
     def resource_updated(self, uri: str) -> int:
-        """Tell those who subscribed to a resource; how many that were."""
-        listeners = self._by_uri.get(uri)
+        """Notify the subscribers of a resource, each under its spelling; return how many."""
+        listeners = self._by_uri.get(normal_uri(uri))
         if not listeners:
             return 0
-        announcement = Announcement(
-            "notifications/resources/updated", ResourceUpdatedNotificationParams(uri=uri)
-        )
-        return _deliver(announcement, listeners)
+        announcements: dict[str, Announcement] = {}
+        for subscriber, spelled in list(listeners.items()):
+            announcement = announcements.get(spelled)
+            if announcement is None:
+                announcement = announcements[spelled] = Announcement(
+                    "notifications/resources/updated",
+                    ResourceUpdatedNotificationParams(uri=spelled),
+                )
+            subscriber.deliver(announcement)
+        return len(listeners)
+
+    def all_updated(self) -> None:
+        """Announce every resource that has subscribers, when updates of other processes were missed."""
+        for uri in list(self._by_uri):
+            self.resource_updated(uri)
 
     def list_changed(self, kind: str) -> int:
         """Tell those who follow a list; how many that were."""

@@ -1,4 +1,4 @@
-"""Where tokens are kept: whose they are, who can read them, and one renewal between all."""
+"""Where tokens are kept: by server and issuer, readable by their owner, renewed once for all."""
 
 import asyncio
 import os
@@ -56,7 +56,8 @@ async def test_a_lock_is_held_by_one(storage: Storage):
     async def work(name: str) -> None:
         async with storage.lock(KEY):
             order.append(f"{name} in")
-            await asyncio.sleep(0.1)
+            for _ in range(10):
+                await asyncio.sleep(0)  # the other one's chance
             order.append(f"{name} out")
 
     await asyncio.gather(work("a"), work("b"))
@@ -145,7 +146,29 @@ async def test_a_directory_that_cannot_be_written(
     storage = FileStorage(tmp_path / "file" / "tokens")
     async with Client(server.url, auth=person(storage=storage)) as client:
         await client.list_tools()
-    assert "cannot be kept" in caplog.text
+    assert "cannot be saved" in caplog.text
+
+
+async def test_what_cannot_be_deleted_is_logged(tmp_path: Path, caplog: Any):
+    storage = FileStorage(tmp_path)
+    key = Key("https://issuer.example", "")
+    await storage.save(key, {"a": 1})
+    (file,) = tmp_path.glob("*.json")
+    file.unlink()
+    file.mkdir()
+    await storage.delete(key)
+    assert "cannot be deleted" in caplog.text
+
+
+async def test_a_directory_is_its_owners_alone_with_those_above_it(tmp_path: Path, caplog: Any):
+    storage = FileStorage(tmp_path / "a" / "b" / "tokens")
+    await storage.save(Key("https://issuer.example", ""), {"a": 1})
+    made = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "tokens"]
+    assert [each.stat().st_mode & 0o777 for each in made] == [0o700] * 3
+    assert "others can write" not in caplog.text
+    made[-1].chmod(0o777)
+    await storage.save(Key("https://issuer.example", ""), {"a": 2})
+    assert "others can write" in caplog.text
 
 
 RENEWING = """

@@ -18,6 +18,7 @@ from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import challenge, make_app, structured
 from tests.ports import free_port
 from tests.transports.raw_http import Raw
+from tests.waiting import eventually
 
 
 class Secure(Raw):
@@ -49,15 +50,17 @@ async def secure(
     place = {"port": port, "certificate": certificate, "key": key, "client_ca": ca}
     task = asyncio.create_task(app.serve(wire, **place, **options))
     try:
-        while True:
+
+        async def is_open() -> bool:
             try:
                 _, writer = await Secure(port, authority.client_context()).connect()
-            except OSError:
+            except ConnectionRefusedError:
                 assert not task.done(), await task
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                break
+                return False
+            writer.close()
+            return True
+
+        await eventually(is_open)
         yield port
     finally:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Scopes: what somebody may not use is not shown to them, and refused when they ask for it."""
+"""Scopes: what a caller may not use is not listed, and refused when it is asked for."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ import pytest
 
 from mcpearl import Client, Context, McpError, Server
 from mcpearl.auth import JWTVerifier, Principal, ResourceServer, StaticTokens
+from mcpearl.server.subscriptions import Subscriber, Subscriptions
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, bearer, challenge, make_app, structured
 from tests.transports.raw_http import Raw, Session, message, modern, serving
@@ -250,11 +251,11 @@ async def test_a_call_in_flight_stays_with_the_token_that_made_it(issuer: Issuer
         assert structured(await waiting) == {"result": ["few"]}
 
 
-# Where nobody is asked
+# Where there is no gate
 
 
 async def test_in_memory_everything_may_be_used() -> None:
-    """Who starts the process is its user; there is nobody else."""
+    """The user who starts the process is its only caller."""
     async with Client(make_app()) as client:
         assert "write" in {tool.name async for tool in client.tools()}
         result = await client.call_tool("write")
@@ -284,15 +285,72 @@ async def test_a_client_is_told_what_is_missing() -> None:
                 await client.call_tool("write")
 
 
-# Mistakes of the one who writes the server
+# Mistakes of the author of the server
 
 
 def test_scopes_that_are_none() -> None:
     app = Server("x")
-    with pytest.raises(TypeError, match="`scopes` is a list"):
+    with pytest.raises(TypeError, match="`scopes` must be a list"):
         app.add_tool(lambda: "x", name="x", scopes="admin")
     for wrong in ("", "a b", 'a"', "a\\", "é"):
         with pytest.raises(ValueError, match="is not a scope"):
             app.add_tool(lambda: "x", name="x", scopes=[wrong])
-    with pytest.raises(ValueError, match="cannot be cached for everybody"):
+    with pytest.raises(ValueError, match="cannot be cached for all callers"):
         app.add_resource("a://b", lambda: "x", name="x", cache_scope="public", scopes=["a"])
+
+
+# Spelling: equivalent URIs are one resource, whatever entry the other spelling would fit.
+
+
+def vault() -> Server:
+    app = Server("vault")
+    app.add_resource("note://master", lambda: "scoped", name="master", scopes=["notes:read"])
+    app.add_resource("note://caf%C3%A9", lambda: "scoped", name="cafe", scopes=["notes:read"])
+    app.add_resource("note://{name}", lambda name: f"open {name}", name="note")
+    app.add_resource(
+        "file://private/{+path}", lambda path: "scoped", scopes=["notes:read"], name="p"
+    )
+    app.add_resource("file://{+path}", lambda path: f"open {path}", name="file")
+    return app
+
+
+SPELLINGS = [
+    "note://master",
+    "note://m%61ster",
+    "note://%6Daster",
+    "note://%6d%61%73%74%65%72",
+    "note://caf%C3%A9",
+    "note://caf%c3%a9",
+    "note://café",
+    "file://private/x",
+    "file://priv%61te/x",
+    "file://private%2Fx",
+    "file://private%2fx",
+    "file://priv%2561te/x",
+]
+
+
+@pytest.mark.parametrize("uri", SPELLINGS)
+async def test_no_spelling_of_a_uri_gets_around_its_scopes(uri: str) -> None:
+    auth = ResourceServer(StaticTokens(TOKENS), authorization_servers=["https://login.example"])
+    async with serving(vault(), auth=auth) as raw:
+        headers, body = modern("resources/read", {"uri": uri})
+        refused = await as_bearer(raw, ANYBODY).post(body, headers)
+        assert refused.status == 403 or refused.json["error"]["code"] in (-32002, -32602)
+        session = await raw.initialize(**bearer(ANYBODY))  # type: ignore[arg-type]
+        answer = await session.ask("resources/subscribe", {"uri": uri})
+        assert answer.status == 403 or "error" in answer.json
+        headers, body = modern("resources/read", {"uri": "note://other"})
+        assert "open other" in (await as_bearer(raw, ANYBODY).post(body, headers)).body.decode()
+
+
+def test_what_is_no_longer_allowed_is_no_longer_followed() -> None:
+    subscriptions = Subscriptions()
+    subscriber = Subscriber(outlet=None)  # type: ignore[arg-type]
+    for uri in ("note://m%61ster", "note://other"):
+        subscriptions.subscribe(subscriber, uri)
+    app = vault()
+    allowed = lambda uri: not app.scopes_of("resources/subscribe", uri)  # noqa: E731
+    assert subscriptions.keep_allowed(subscriber, allowed) == ["note://master"]
+    assert subscriber.uris == {"note://other"}
+    assert subscriptions.resource_updated("note://master") == 0

@@ -7,11 +7,11 @@ import pytest
 import mcpearl
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix, WebSocket
 from mcpearl.server.serving.wires import AsgiOptions, HttpOptions, named
-from tests.client.peers import eventually
 from tests.ports import free_port
-from tests.transports.raw_http import HANGS, Raw
+from tests.transports.raw_http import Raw
 from tests.transports.suite_server import make_app
 from tests.transports.wires import serving
+from tests.waiting import eventually
 
 
 def test_names_become_objects_with_their_options():
@@ -91,15 +91,13 @@ async def test_http_tells_the_one_connection_too_many():
         raw = Raw(port)
         idle = [await raw.connect() for _ in range(2)]
 
-        async def told(status: int) -> None:
-            async with asyncio.timeout(HANGS):
-                while (await raw.call("add", {"a": 1, "b": 2})).status != status:
-                    await asyncio.sleep(0.02)
+        async def answers(status: int) -> bool:
+            return (await raw.call("add", {"a": 1, "b": 2})).status == status
 
-        await told(503)
+        await eventually(lambda: answers(503))
         for _, writer in idle:
             writer.close()
-        await told(200)
+        await eventually(lambda: answers(200))
 
 
 async def test_the_servers_sockets_are_closed_when_it_was_never_used():

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from mcpearl import Context, Limits, Server
+from tests.clock import MovableClock
 from tests.transports.raw_http import (
     BOTH,
     HANGS,
@@ -26,6 +27,7 @@ from tests.transports.raw_http import (
     serving,
     wrapped,
 )
+from tests.waiting import eventually
 
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
@@ -386,7 +388,7 @@ async def test_a_quiet_stream_shows_signs_of_life() -> None:
         stream = await client.post(body, headers)
         await stream.next()
         hearing = asyncio.create_task(stream.next())
-        await until(lambda: stream.comments >= 3)
+        await eventually(lambda: stream.comments >= 3)
         app.remove_tool("add")
         assert (await hearing)["method"] == "notifications/tools/list_changed"
         stream.close()
@@ -416,7 +418,7 @@ async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
         calls = [asyncio.create_task(client.call("slow"))]
         session = await client.initialize()
         calls.append(asyncio.create_task(session.use("slow")))
-        await until(lambda: len(started) == 2)
+        await eventually(lambda: len(started) == 2)
     for call in calls:
         assert (await call).json["result"]["content"][0]["text"] == "done"
 
@@ -427,9 +429,9 @@ async def test_a_listener_that_leaves_is_forgotten() -> None:
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        assert app.subscriptions.counts()["tools"] == 1
+        assert app.core.subscriptions.counts()["tools"] == 1
         stream.close()
-        await until(lambda: app.subscriptions.counts()["tools"] == 0)
+        await eventually(lambda: app.core.subscriptions.counts()["tools"] == 0)
         assert not in_hand(app)
 
 
@@ -453,7 +455,19 @@ async def test_leaving_cancels_the_call(progress: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://localhost.evil.example", "http://evil@x"]
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://evil@x",
+        "x://127.0.0.1",
+        "chrome-extension://localhost",
+        "tauri://localhost",
+        "://127.0.0.1",
+        "127.0.0.1",
+        "http://127.0.0.1:\xb2",
+    ],
 )
 async def test_a_page_from_elsewhere_is_refused(client: Raw, origin: str) -> None:
     headers, body = modern("tools/list")
@@ -606,20 +620,27 @@ async def test_a_head_without_end(client: Raw) -> None:
     assert (await client.call("add", {"a": 1, "b": 2})).status == 200
 
 
-async def test_a_head_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.net.http_server.timeouts.HEAD_TIMEOUT", 0.2)
-    async with serving(make_app()) as client:
+async def test_a_head_that_never_comes(clock: MovableClock) -> None:
+    app = make_app()
+    async with serving(app) as client:
         for begun in (b"", b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: "):
             reader, writer = await client.connect()
             writer.write(begun)
-            assert await asyncio.wait_for(reader.read(), HANGS) == b""
+
+            def is_closed(reader: asyncio.StreamReader = reader) -> bool:
+                clock.move(10)
+                return reader.at_eof()
+
+            await eventually(is_closed)
             writer.close()
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        await asyncio.sleep(0.4)  # a request that came is not hurried
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stream.next(), 0.1)
+        await clock.advance(1)
+        clock.move(60)  # a request that came is not hurried
+        await clock.advance(1)
+        app.add_tool(lambda: 1, name="another")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
         stream.close()
 
 
@@ -651,7 +672,9 @@ async def test_streams_that_wait_keep_nobody_from_calling() -> None:
         assert refused.headers["retry-after"] == "10"
         assert in_hand(app) == 4  # what was refused left nothing behind
         streams[0].close()
-        await until(lambda: app.subscriptions.counts()["tools"] == 4)  # three, and the session
+        await eventually(
+            lambda: app.core.subscriptions.counts()["tools"] == 4
+        )  # three, and the session
         assert (await client.post(body, headers)).status == 200
 
 
@@ -688,7 +711,7 @@ async def test_a_client_that_never_reads_loses_its_stream() -> None:
             writer.write(client.head("POST", {**head, **headers}) + data)
             writers.append(writer)
         assert (await client.call("add", {"a": 1, "b": 2})).status == 200
-        await until(lambda: not in_hand(app))
+        await eventually(lambda: not in_hand(app))
         for writer in writers:
             writer.transport.abort()
 
@@ -711,17 +734,17 @@ async def test_an_answer_that_is_never_read_is_not_kept() -> None:
         data = json.dumps(body).encode()
         head: Headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
         reader, writer = await client.connect()
-        await until(lambda: accepted(client.port))
+        await eventually(lambda: accepted(client.port))
         writer.transport.pause_reading()
         writer.write(client.head("POST", {**head, **headers}) + data)
-        await until(lambda: not accepted(client.port))
+        await eventually(lambda: not accepted(client.port))
         writer.transport.resume_reading()
         assert len(await asyncio.wait_for(reader.read(), HANGS)) < 20_000_000
 
 
 def in_hand(app: Server) -> int:
     """How many calls are being worked on."""
-    return sum(len(connection.end.in_flight) for connection in app.connections)
+    return sum(len(connection.end.in_flight) for connection in app.core.roster)
 
 
 class Fuzz:
@@ -761,9 +784,3 @@ async def test_whatever_comes_is_answered_and_never_the_servers_fault(client: Ra
         headers, body = fuzz.request()
         statuses.add((await client.post(body, headers)).status)
     assert statuses == {200, 202, 400, 404}
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(HANGS):
-        while not condition():
-            await asyncio.sleep(0.01)

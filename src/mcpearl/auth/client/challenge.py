@@ -1,23 +1,27 @@
-"""Reading `WWW-Authenticate`: what a server that refused a request wants to see instead.
+"""Parses `WWW-Authenticate`: what a server demands after it refused a request.
 
 The header is a list of challenges, each a scheme with parameters (RFC 9110, section 11.6.1). Nothing
-a server writes there makes reading fail; what is no challenge is passed over.
+a server writes there makes reading fail: what is not a challenge is passed over, in time linear in
+the header.
 """
 
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_PARAMETER = re.compile(rf'({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|({_TOKEN}))')
-_SCHEME = re.compile(rf"({_TOKEN})(?=[ \t,]|$)")
+# Possessive throughout: what was read once is not given back to be read another way.
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
+_VALUE = re.compile(
+    r'[ \t]*+=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)"|([!#$%&\'*+\-.^_`|~0-9A-Za-z]++))', re.DOTALL
+)
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, section 3.3
 _GAP = re.compile(r"[ \t,]+")
 _MAX_SCOPES = 200
+_MAX_HEADER = 8 * 1024  # characters; what follows is not read
 
 
 class Challenge(NamedTuple):
-    """One way the server offers to be convinced."""
+    """One way of authenticating that the server accepts."""
 
     scheme: str
     """In lower case."""
@@ -25,7 +29,7 @@ class Challenge(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a refusal says, as far as OAuth is concerned."""
+    """The demands of a refusal that concern OAuth."""
 
     schemes: frozenset[str] = frozenset()
     error: str | None = None
@@ -34,7 +38,7 @@ class Demand(NamedTuple):
 
 
 def read_demand(headers: Mapping[str, str]) -> Demand:
-    """Put together what the challenges of an answer say."""
+    """Combine the challenges of a response."""
     challenges = parse_challenges(headers.get("www-authenticate", ""))
     said: dict[str, str] = {}
     for challenge in challenges:
@@ -50,25 +54,34 @@ def read_demand(headers: Mapping[str, str]) -> Demand:
 
 def parse_challenges(header: str) -> list[Challenge]:
     """Read a header into its challenges."""
+    header = header[:_MAX_HEADER]
     challenges: list[Challenge] = []
     position = 0
     while position < len(header):
         if gap := _GAP.match(header, position):
             position = gap.end()
-        elif (parameter := _PARAMETER.match(header, position)) and challenges:
-            name, quoted, plain = parameter.groups()
-            value = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
-            challenges[-1].parameters.setdefault(name.lower(), value)
-            position = parameter.end()
-        elif scheme := _SCHEME.match(header, position):
-            challenges.append(Challenge(scheme[1].lower(), {}))
-            position = scheme.end()
+        elif token := _TOKEN.match(header, position):
+            position = _take(header, token, challenges)
         else:
             position += 1
     return challenges
 
 
+def _take(header: str, token: re.Match[str], challenges: list[Challenge]) -> int:
+    """Read what begins with a token, a parameter or a scheme; return where it ends."""
+    name, end = token[0].lower(), token.end()
+    value = _VALUE.match(header, end)
+    if value is not None and challenges:
+        quoted, plain = value.groups()
+        text = plain if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        challenges[-1].parameters.setdefault(name, text)
+        return value.end()
+    if end == len(header) or header[end] in " \t,":
+        challenges.append(Challenge(name, {}))
+    return end
+
+
 def scopes_in(text: str | None) -> tuple[str, ...]:
-    """Read a list of scopes, each once, leaving out what cannot be one."""
+    """Split a list of scopes, without duplicates and invalid ones."""
     found = dict.fromkeys(_SCOPE.findall(text or ""))
     return tuple(found)[:_MAX_SCOPES]

@@ -1,6 +1,5 @@
-"""Clients known by their TLS certificate alone, without tokens."""
+"""Authenticates clients by their TLS certificate alone, without tokens."""
 
-import time
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from mcpearl.auth.server.known import KnownTokens
 from mcpearl.auth.server.refusal_log import RefusalLog
 from mcpearl.auth.server.tls import thumbprint
 from mcpearl.net.http_server.request import RequestInfo
+from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
 
 if TYPE_CHECKING:
@@ -19,10 +19,13 @@ _RECHECK = 60.0  # seconds
 
 
 class ClientCertificates:
-    """Lets in who showed a certificate the server trusts.
+    """Accepts clients that presented a certificate the server trusts.
 
-    The subject is the certificate's first URI (as SPIFFE has them), else its name as in
-    `CN=worker,O=Example`. `scopes` says what each may do; who is not in it may do what needs none.
+    The subject is the certificate's first URI (as in SPIFFE), or else its name in the form
+    `CN=worker,O=Example`.
+
+    Args:
+        scopes: The scopes of each subject. Others may use what needs no scopes.
 
     >>> certificates = ClientCertificates(scopes={"CN=worker": ["notes:write"]})
     >>> app.run("http", auth=certificates, certificate=…, key=…, client_ca="clients.pem")
@@ -34,12 +37,12 @@ class ClientCertificates:
         self._log = RefusalLog()
 
     def known(self, request: RequestInfo) -> Principal | None:
-        """Give the principal of a certificate that was read before."""
+        """Return the principal of a certificate that was read before, or None."""
         pem = request.peer.certificate
         return None if pem is None else self._known.get(sha256(pem.encode()).digest())
 
     async def admit(self, request: RequestInfo) -> Principal:
-        """Give the principal of the connection's certificate, or raise `Refused`."""
+        """Return the principal of the connection's certificate. Raises `Refused`."""
         pem = request.peer.certificate
         if pem is None:
             self._log.note("no client certificate", request)
@@ -51,7 +54,7 @@ class ClientCertificates:
         if not left:
             self._log.note("the client certificate has expired", request)
             raise Refused(401, "The client certificate has expired")
-        until = time.monotonic() + min(left, _RECHECK)
+        until = clock.monotonic() + min(left, _RECHECK)
         self._known.put(sha256(pem.encode()).digest(), principal, until)
         return principal
 
@@ -81,10 +84,10 @@ class ClientCertificates:
         )
 
     def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
-        """Make the refusal of a call for which the client has too few scopes."""
+        """Return the refusal of a call that needs more scopes than the client has."""
         self._log.note("the client has too few scopes", request)
         return Refused(403, f"This needs the scopes: {' '.join(sorted(needed))}")
 
     def document(self, request: RequestInfo) -> bytes | None:
-        """There is nothing to publish."""
+        """Return None: certificates need no metadata document."""
         return None

@@ -1,12 +1,11 @@
-"""The door of a protected endpoint: from the headers of a request to its principal, or out.
+"""The gate of a protected endpoint: turns the headers of a request into a principal, or refuses.
 
-A token that was verified is known by its hash until it expires, at most for `recheck` seconds, so
-most requests cost one lookup. Everything else is read, verified and, when refused, logged without
-anything of the token, and not more often than somebody could read.
+A verified token is known by its hash until it expires, for at most `recheck` seconds, so most requests
+cost one lookup. All others are read and verified. Refusals are logged without the token, and at a
+limited rate.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -22,16 +21,24 @@ from mcpearl.auth.server.tls import certificate_digest
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.www_authenticate import Challenges, unavailable
 from mcpearl.net.http_server.request import RequestInfo
+from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
-_REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again
+_REFUSED_FOR = 2.0  # seconds during which a refused token is refused again without a check
 _HTTP = {"ws": "http", "wss": "https"}
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
 
 
 class TokenGate:
-    """Lets in who brings a good access token. Made by `Server` from its `auth`."""
+    """Accepts requests with a valid access token. `Server` makes it from its `auth`.
+
+    Args:
+        settings: How the server is protected.
+        path: Path of the endpoint.
+        known_scopes: Returns the scopes that tools, resources and prompts need.
+        also: Paths that the gate guards besides the endpoint.
+    """
 
     def __init__(
         self,
@@ -42,10 +49,10 @@ class TokenGate:
     ) -> None:
         self._settings = settings
         self._path = path.rstrip("/")
-        # All it guards: a WebSocket beside the endpoint is a resource, too, unless one was set.
+        # All guarded paths: a WebSocket beside the endpoint is a resource too, unless one was set.
         self._paths = [self._path, *(each.rstrip("/") for each in also)]
         self._known_scopes = known_scopes
-        # By the hash of the whole header. What is `_free` needs no more looking at.
+        # By the hash of the whole header. Requests with a `_free` token need no further check.
         self._free: KnownTokens[Principal] = KnownTokens(settings.max_known)
         self._verified: KnownTokens[Principal] = KnownTokens(settings.max_known)
         self._refused: KnownTokens[str] = KnownTokens(settings.max_known)
@@ -56,21 +63,21 @@ class TokenGate:
         )
         self._log = RefusalLog()
 
-    # What the endpoint asks
+    # Called by the endpoint
 
     def known(self, request: RequestInfo) -> Principal | None:
-        """Give the principal of a bearer token that was verified before."""
+        """Return the principal of a bearer token that was verified before, or None."""
         given = request.headers.get(b"authorization")
         if given is None or request.query:
             return None
         return self._free.get(sha256(given).digest())
 
     async def admit(self, request: RequestInfo) -> Principal:
-        """Give the principal of any good token, or raise `Refused`."""
+        """Return the principal of a valid token. Raises `Refused`."""
         challenge = self._challenge(request)
         if _has_token(request.query):
             self._log.note("a token in the query string", request)
-            raise challenge.malformed("An access token must not be in the address")
+            raise challenge.malformed("An access token must not be in the URL")
         given = request.headers.get(b"authorization")
         if given is None:
             raise challenge.missing()
@@ -98,16 +105,16 @@ class TokenGate:
         return principal
 
     def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
-        """Make the refusal of a call for which the token has too few scopes."""
+        """Return the refusal of a call that needs more scopes than the token has."""
         self._log.note("the token has too few scopes", request)
         return self._challenge(request).insufficient(self._settings.scopes.union(needed))
 
     def document(self, request: RequestInfo) -> bytes | None:
-        """Give the metadata at its well-known places: of the host, and of this endpoint on it."""
+        """Return the metadata document if the request is for one of its well-known paths."""
         path, root = request.path, request.root
         if not path.startswith(METADATA_PATH) or not self._published:
             return None
-        # A proxy may have removed the root, or an application this one is mounted in kept it.
+        # A proxy may have removed the root path, or an enclosing application kept it.
         rest = path.removeprefix(METADATA_PATH).rstrip("/")
         for guarded in self._paths:
             if rest in ("", guarded, root + guarded):
@@ -115,34 +122,34 @@ class TokenGate:
                 return self._settings.metadata(resource, self._known_scopes())
         return None
 
-    # Addresses
+    # URLs
 
     def _guarded(self, request: RequestInfo) -> str:
-        """Which of the paths a request is at; the old transport's belong to the endpoint."""
+        """Return the guarded path of a request; paths of HTTP+SSE belong to the endpoint."""
         path = request.path.rstrip("/")
         return path if path in self._paths else self._path
 
     def _resource(self, request: RequestInfo, path: str) -> str:
-        """Give the address of the resource at a path: as set, or as the request has it."""
+        """Return the URL of the resource at a path: as set, or as the request names it."""
         if self._settings.resource is not None:
             return self._settings.resource
         return f"{_host_of(request)}{quote(request.root + path)}"
 
     def _address(self, request: RequestInfo) -> str:
-        """Give the address of a request; beside the resource itself there may be old ones, or `/ws`."""
+        """Return the URL of a request, which may be beside the resource (HTTP+SSE or `/ws`)."""
         path = request.path
         guarded, resource = path.rstrip("/"), self._settings.resource
         if guarded == self._path or (resource is None and guarded in self._paths):
             return self._resource(request, guarded)
         if resource is None:
             return f"{_host_of(request)}{quote(request.root + path)}"
-        # Beside the resource that was set, wherever a proxy has put it.
+        # Beside the resource that was set, which a proxy may have moved.
         parts = urlsplit(resource)
         return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(self._path)}{quote(path)}"
 
     @property
     def _published(self) -> bool:
-        """Whether there is metadata: without an authorization server nobody can log in by it."""
+        """Whether there is a metadata document, which is useless without authorization servers."""
         return bool(self._settings.authorization_servers)
 
     def _metadata_url(self, request: RequestInfo) -> str:
@@ -152,7 +159,7 @@ class TokenGate:
         if self._settings.resource is not None and not root:
             parts = urlsplit(self._settings.resource)
             return f"{parts.scheme}://{parts.netloc}{METADATA_PATH}{parts.path.rstrip('/')}"
-        # Where this application is mounted the root of the host is somebody else's.
+        # If the application is mounted in another one, the root of the host belongs to that one.
         return f"{_host_of(request)}{quote(root)}{METADATA_PATH}{quote(self._guarded(request))}"
 
     def _challenge(self, request: RequestInfo) -> Challenges:
@@ -177,7 +184,7 @@ class TokenGate:
         return scheme, found[2].decode("ascii")
 
     async def _verify(self, key: bytes, token: str) -> Principal:
-        """Ask the verifier, unless it has said just now what it thinks."""
+        """Ask the verifier, unless it has decided about this token recently."""
         known = self._verified.get(key)
         if known is not None:
             return known
@@ -187,7 +194,7 @@ class TokenGate:
         try:
             principal = await self._ask(token)
         except TokenRefused as error:
-            self._refused.put(key, str(error), time.monotonic() + _REFUSED_FOR)
+            self._refused.put(key, str(error), clock.monotonic() + _REFUSED_FOR)
             raise
         principal = principal.with_scopes(self._settings.widened(principal.scopes))
         self._verified.put(key, principal, self._good_until(principal))
@@ -200,22 +207,22 @@ class TokenGate:
         except (TokenRefused, VerifierUnavailable):
             raise
         except Exception as error:
-            # Not its words, and no traceback with them: they may quote the token.
+            # Without its message and traceback, which may contain the token.
             said = f"raised {type(error).__name__} in {_place(error)}"
         else:
             if principal is None:
                 raise TokenRefused("it is not known")
             if isinstance(principal, Principal) and principal.subject:
                 return principal
-            said = f"gave a {type(principal).__name__}, not a `Principal` with a subject"
+            said = f"returned a {type(principal).__name__}, not a `Principal` with a subject"
         raise VerifierUnavailable(f"`{type(verifier).__name__}.verify` {said}")
 
     def _good_until(self, principal: Principal) -> float:
         left, longest = principal.time_left, self._settings.recheck
-        return time.monotonic() + (longest if left is None else min(left, longest))
+        return clock.monotonic() + (longest if left is None else min(left, longest))
 
     def _check_certificate(self, principal: Principal, request: RequestInfo) -> None:
-        """Refuse a token bound to a certificate (RFC 8705) that is not the connection's."""
+        """Refuse a token that is bound to another certificate (RFC 8705)."""
         bound = _bindings(principal).get("x5t#S256")
         if bound is not None and bound != certificate_digest(request.peer.certificate):
             raise TokenRefused("it is bound to a client certificate that was not shown")
@@ -227,12 +234,12 @@ class TokenGate:
         request: RequestInfo,
         challenge: Challenges,
     ) -> None:
-        """Refuse a token bound to a key that its sender does not show to have."""
+        """Refuse a token bound to a key unless the request proves possession of the key."""
         bound = _bindings(principal).get("jkt")
         if not isinstance(bound, str):
             raise TokenRefused("it is not bound to a key: send it as Bearer")
         if request.peer.passed_on:
-            return  # the worker it came to has checked the proof, which is good only once
+            return  # the worker that received the request has checked the proof, which is valid once
         proof, url = request.headers.get(b"dpop"), self._address(request)
         try:
             self._proofs.check(proof, request.method, url, token, bound)
@@ -244,7 +251,7 @@ class TokenGate:
 
 
 def _place(error: Exception) -> str:
-    """Name the function that raised."""
+    """Return the name of the function that raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -252,7 +259,7 @@ def _place(error: Exception) -> str:
 
 
 def _bindings(principal: Principal) -> Mapping[str, object]:
-    """Give what a token is bound to (RFC 7800): a key, a certificate, usually nothing."""
+    """Return what a token is bound to (RFC 7800): a key, a certificate, usually nothing."""
     bound = principal.claims.get("cnf")
     return bound if isinstance(bound, dict) else {}
 
@@ -265,9 +272,9 @@ def _has_token(query: bytes) -> bool:
 
 
 def _host_of(request: RequestInfo) -> str:
-    """Give scheme and host as the request has them; what is no host is not repeated.
+    """Return scheme and host of a request; an invalid host is replaced, never echoed.
 
-    A WebSocket begins as an HTTP request, so that is what its address is (RFC 9449: `htu`).
+    A WebSocket begins as an HTTP request, so its URL is the HTTP one (RFC 9449, `htu`).
     """
     named = request.headers.get(b"host", b"")
     host = named.decode("ascii") if _HOST.fullmatch(named) else "localhost"

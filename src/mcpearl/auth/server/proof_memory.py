@@ -1,37 +1,37 @@
-"""The proofs that were used, as long as they could be used again: of one process, or of several.
+"""Remembers used DPoP proofs for as long as they could be used again.
 
-To forget one early would let it be used again, so at the bound no more are taken. No one key can take
-all the room.
+Forgetting a proof early would allow a replay, so at the limit further proofs are refused. A single key
+may take at most a quarter of the space. `shared_proofs` is the implementation for several workers.
 """
 
-import time
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Protocol
 
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.runtime import clock
 
 
 class ProofMemory(Protocol):
-    """Remembers proofs."""
+    """Remembers used proofs."""
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
-        """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
+        """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
         ...
 
 
 class OwnProofs:
-    """The memory of one process."""
+    """The proofs used in one process."""
 
     def __init__(self, max_remembered: int) -> None:
         self._max = max_remembered
         self._used: set[bytes] = set()
         self._counts: dict[str, int] = {}  # by key
-        self._ends: list[tuple[float, bytes, str]] = []  # a heap: when each may be forgotten
+        self._ends: list[tuple[float, bytes, str]] = []  # a heap of when each can be forgotten
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
-        """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
-        self._forget(time.time())
+        """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
+        self._forget(clock.now())
         proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16).digest()
         if proof in self._used:
             raise used_before()
@@ -52,10 +52,10 @@ class OwnProofs:
 
 
 def used_before() -> TokenRefused:
-    """Refuse a proof that is known."""
+    """Return the error for a proof that was used before."""
     return TokenRefused("the DPoP proof was used before")
 
 
 def too_many() -> VerifierUnavailable:
-    """Refuse for now: there is no room to remember another one."""
+    """Return the error for when there is no space to remember another proof."""
     return VerifierUnavailable("too many DPoP proofs in a short time")

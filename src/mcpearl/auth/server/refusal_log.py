@@ -1,4 +1,4 @@
-"""The log of those who were not let in: enough to see what happens, never so much that it hurts."""
+"""Logs refused requests, at a limited rate."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ _EACH_SECOND = 10
 
 
 class RefusalLog:
-    """Writes the first refusals of each second, then counts."""
+    """Logs the first refusals of each second and counts the rest."""
 
     __slots__ = ("_left", "_more")
 
@@ -19,7 +19,7 @@ class RefusalLog:
         self._more = 0
 
     def note(self, reason: str, request: RequestInfo) -> None:
-        """Note that a request was refused. The reason must not contain anything secret."""
+        """Log that a request was refused. The reason must not contain secrets."""
         if self._left == _EACH_SECOND:
             asyncio.get_running_loop().call_later(1.0, self._renew)
         if self._left == 0:

@@ -1,7 +1,7 @@
-"""Digests of client certificates, which tokens are bound to.
+"""Digests of the certificates that clients present, which tokens are bound to.
 
-`app.run("http", client_ca=…)` has the certificate of a connection, and so has every ASGI server with
-the extension `tls`. The server has verified it, with the authorities it was given.
+A certificate is known with `app.run("http", client_ca=…)` and on servers with the ASGI extension `tls`.
+The server has already verified it against its trusted authorities.
 """
 
 from base64 import urlsafe_b64encode
@@ -16,5 +16,5 @@ def certificate_digest(pem: str | None) -> str | None:
 
 
 def thumbprint(der: bytes) -> str:
-    """Return the SHA-256 of a certificate as JOSE writes it."""
+    """Return the SHA-256 of a certificate in JOSE's encoding."""
     return urlsafe_b64encode(sha256(der).digest()).rstrip(b"=").decode()

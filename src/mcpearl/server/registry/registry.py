@@ -1,11 +1,13 @@
-"""The handler behind the decorators: tools, resources and prompts by name, added at any time."""
+"""The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
+from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
+from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.server.registry.pagination import Listing
 from mcpearl.server.registry.prompts import (
     Completer,
@@ -30,17 +32,18 @@ from mcpearl.types.completion import (
 )
 from mcpearl.types.prompts import ListPromptsResult
 from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
-from mcpearl.types.tools import CallToolRequestParams, ListToolsResult
+from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
+NoticeListener = Callable[[Notice, Caller | None], None]
 PageT = TypeVar("PageT", bound=PaginatedResult)
 EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
 
 class Registry(Handler):
-    """What was registered, and how it is found."""
+    """The registered tools, resources and prompts; answers requests for them."""
 
     def __init__(
         self,
@@ -54,17 +57,17 @@ class Registry(Handler):
         self._list_ttl_ms = list_ttl_ms
         self._changed = changed  # called with the kind of list that changed
         self.tools: Listing[ToolEntry] = Listing("tools", scope, page_size)
+        # By their URI in its normal form: spellings that are equivalent are one resource.
         self.resources: Listing[ResourceEntry] = Listing("resources", scope, page_size)
         self.templates: Listing[TemplateEntry] = Listing("resources/templates", scope, page_size)
         self.prompts: Listing[PromptEntry] = Listing("prompts", scope, page_size)
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
-        self.mirrored: dict[
-            str, dict[Path, str]
-        ] = {}  # headers of the tools that have any, by path
+        self.mirrored: dict[str, dict[Path, str]] = {}
+        self.listeners: list[NoticeListener] = []  # to what clients notify
 
-    # Changing
+    # Changes
 
     def add_tool(self, entry: ToolEntry) -> None:
         """Add or replace a tool."""
@@ -78,7 +81,7 @@ class Registry(Handler):
 
     def add_resource(self, entry: ResourceEntry) -> None:
         """Add or replace a resource."""
-        self.resources.add(entry.definition.uri, entry)
+        self.resources.add(normal_uri(entry.definition.uri), entry)
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("resources")
 
@@ -96,25 +99,25 @@ class Registry(Handler):
         self._changed("prompts")
 
     def add_completer(self, reference: str, argument: str, completer: Completer) -> None:
-        """Let `completer` suggest values for an argument of a prompt or template."""
+        """Register `completer` for an argument of a prompt or template."""
         self._completers[reference, argument] = completer
         self._changed("completions")
 
     def remove_tool(self, name: str) -> bool:
-        """Take a tool out."""
+        """Remove a tool. Return whether there was one."""
         self.mirrored.pop(name, None)
         return self._removed("tools", self.tools.remove(name))
 
     def remove_resource(self, uri: str) -> bool:
-        """Take a resource or a resource template out."""
-        removed = self.resources.remove(uri)
+        """Remove a resource or resource template. Return whether there was one."""
+        removed = self.resources.remove(normal_uri(uri))
         if self.templates.remove(uri):
             self._order_templates()
             removed = True
         return self._removed("resources", removed)
 
     def remove_prompt(self, name: str) -> bool:
-        """Take a prompt out."""
+        """Remove a prompt. Return whether there was one."""
         return self._removed("prompts", self.prompts.remove(name))
 
     def _removed(self, kind: str, removed: bool) -> bool:
@@ -128,9 +131,9 @@ class Registry(Handler):
         )
 
     def capabilities(self) -> ServerCapabilities:
-        """Say what the registered entries add up to.
+        """Return the capabilities that follow from the registered entries.
 
-        What there was once stays: a list that became empty is still one a client may ask for.
+        They are never withdrawn: a list that has become empty can still be requested.
         """
         changed = ListChangedCapability(list_changed=True)
         resources = ResourcesCapability(list_changed=True, subscribe=True)
@@ -142,10 +145,10 @@ class Registry(Handler):
             logging={},
         )
 
-    # Answering
+    # Requests
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
-        """Give a page of the tools."""
+        """Return a page of the tools."""
         entries, following = self._page(self.tools, cursor, ctx)
         tools = [entry.definition for entry in entries]
         return self._cached(ListToolsResult(tools=tools, next_cursor=following))
@@ -160,7 +163,7 @@ class Registry(Handler):
         return await entry.call(params.arguments, ctx)
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
-        """Give a page of the fixed resources."""
+        """Return a page of the fixed resources."""
         entries, following = self._page(self.resources, cursor, ctx)
         resources = [entry.definition for entry in entries]
         return self._cached(ListResourcesResult(resources=resources, next_cursor=following))
@@ -168,7 +171,7 @@ class Registry(Handler):
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
     ) -> ListResourceTemplatesResult:
-        """Give a page of the templates."""
+        """Return a page of the templates."""
         entries, following = self._page(self.templates, cursor, ctx)
         templates = [entry.definition for entry in entries]
         return self._cached(
@@ -176,41 +179,53 @@ class Registry(Handler):
         )
 
     async def read_resource(self, uri: str, ctx: Context) -> Result:
-        """Read a fixed resource, or the first template that the URI fits, most specific first."""
-        entry = self.resources.get(uri)
-        if entry is not None:
-            _require("Resource", uri, entry.scopes, ctx)
+        """Read a fixed resource, or one of the most specific template that matches the URI."""
+        entry, variables = self._route(uri)
+        if entry is None:
+            raise ResourceNotFound(uri)
+        _require("Resource", uri, entry.scopes, ctx)
+        if isinstance(entry, ResourceEntry):
             return await entry.read(ctx)
-        for template in self._by_specificity:
-            variables = template.template.match(uri)
-            if variables is not None:
-                _require("Resource", uri, template.scopes, ctx)
-                return await template.read(uri, variables, ctx)
-        raise ResourceNotFound(uri)
+        return await entry.read(uri, variables, ctx)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
-        """Agree to follow any resource that could be read."""
-        entry = self._resource(uri)
+        """Accept a subscription to any resource that could be read."""
+        entry, _ = self._route(uri)
         if entry is None:
             raise ResourceNotFound(uri)
         _require("Resource", uri, entry.scopes, ctx)
 
-    def _resource(self, uri: str) -> ResourceEntry | TemplateEntry | None:
-        """Find what a read of this URI would be answered by."""
-        entry = self.resources.get(uri)
-        if entry is not None:
-            return entry
-        fitting = (each for each in self._by_specificity if each.template.match(uri) is not None)
-        return next(fitting, None)
+    def _route(self, uri: str) -> tuple[ResourceEntry | TemplateEntry | None, dict[str, Any]]:
+        """Find what answers a read of this URI, and the variables in it."""
+        uri = normal_uri(uri)
+        entry, variables = self._most_specific(uri)
+        if isinstance(entry, TemplateEntry):
+            # What the handler is going to see must not be the name of something else.
+            meant = normal_uri(entry.template.expand(variables))
+            if meant != uri and self._most_specific(meant)[0] is not entry:
+                return None, {}
+        return entry, variables
+
+    def _most_specific(
+        self, uri: str
+    ) -> tuple[ResourceEntry | TemplateEntry | None, dict[str, Any]]:
+        fixed = self.resources.get(uri)
+        if fixed is not None:
+            return fixed, {}
+        for entry in self._by_specificity:
+            variables = entry.template.match(uri)
+            if variables is not None:
+                return entry, variables
+        return None, {}
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
-        """Give a page of the prompts."""
+        """Return a page of the prompts."""
         entries, following = self._page(self.prompts, cursor, ctx)
         prompts = [entry.definition for entry in entries]
         return self._cached(ListPromptsResult(prompts=prompts, next_cursor=following))
 
     async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Result:
-        """Fill in a prompt."""
+        """Return the messages of a prompt."""
         entry = self.prompts.get(name)
         if entry is None:
             raise unknown_prompt(name)
@@ -218,7 +233,7 @@ class Registry(Handler):
         return await entry.get(arguments, ctx)
 
     async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
-        """Suggest how an argument could go on; nothing when nobody knows."""
+        """Return suggestions for an argument; none if there is no completer."""
         reference = params.ref
         if isinstance(reference, PromptReference):
             prompt = self.prompts.get(reference.name)
@@ -227,7 +242,9 @@ class Registry(Handler):
             key = reference.name
             _require("Prompt", key, prompt.scopes, ctx)
         else:
-            resource = self.templates.get(reference.uri) or self.resources.get(reference.uri)
+            resource = self.templates.get(reference.uri) or self.resources.get(
+                normal_uri(reference.uri)
+            )
             if resource is None:
                 raise ResourceNotFound(reference.uri)
             key = reference.uri
@@ -237,10 +254,10 @@ class Registry(Handler):
             return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
         return await run_completer(completer, params, self._pool, ctx)
 
-    # Who may use what
+    # Scopes
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Give the scopes it takes to use what a request names; none for what is not there."""
+        """Return the scopes needed for what a request names; empty if it does not exist."""
         entry: ToolEntry | PromptEntry | ResourceEntry | TemplateEntry | None = None
         match method:
             case "tools/call":
@@ -248,13 +265,23 @@ class Registry(Handler):
             case "prompts/get":
                 entry = self.prompts.get(name)
             case "resources/read" | "resources/subscribe":
-                entry = self._resource(name)
+                entry, _ = self._route(name)
         return frozenset() if entry is None else entry.scopes
 
     def all_scopes(self) -> frozenset[str]:
-        """Give every scope that something here needs."""
+        """Return all scopes that any entry needs."""
         listings = (self.tools, self.resources, self.templates, self.prompts)
         return frozenset().union(*(entry.scopes for each in listings for entry in each.values()))
+
+    def tool(self, name: str) -> Tool | None:
+        """Return the definition of a tool; None when there is none of that name."""
+        entry = self.tools.get(name)
+        return None if entry is None else entry.definition
+
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Hand a notification to those who asked for it."""
+        for listener in self.listeners:
+            listener(notice, caller)
 
     def _page(
         self, listing: Listing[EntryT], cursor: str | None, ctx: Context
@@ -271,6 +298,6 @@ class Registry(Handler):
 
 
 def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None:
-    """Refuse a caller that lacks scopes. Over HTTP the door has done so already, in its own words."""
+    """Raise `InsufficientScope` if the caller lacks scopes. Over HTTP the gate has checked it."""
     if scopes and not ctx.may_use(scopes):
         raise InsufficientScope(what, name, scopes)

@@ -39,7 +39,7 @@ class Clients:
     def __init__(self, server: "Server", bounds: Bounds, anonymous: Principal | None) -> None:
         self._server = server
         self._anonymous = anonymous  # principal of clients that did not authenticate
-        self.limits = server.limits
+        self.limits = server.core.limits
         self.turns = server.turns
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
@@ -80,8 +80,7 @@ class Clients:
     def receive(self, transport: SocketServer, peer: Principal | str | None) -> ServerConnection:
         """Make the server's side of a client; `peer` is its principal, or its certificate's subject."""
         principal = Principal(peer) if isinstance(peer, str) else peer or self._anonymous
-        connection = ServerConnection(self._server, transport, principal)
-        self._server.connections.add(connection)
+        connection = ServerConnection(self._server.core, transport, principal)
         stay = self._stays[transport]
         stay.connection = connection
         left = None if principal is None else principal.time_left

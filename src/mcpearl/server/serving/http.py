@@ -53,7 +53,7 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
 
         location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
-            location, host.converse, server.limits, gate, http.max_websockets
+            location, host.converse, server.core.limits, gate, http.max_websockets
         )
     return Endpoint(
         host, _settings(http), gate=gate, lifespan=server.running, websockets=websockets
@@ -75,7 +75,9 @@ def make_gate(
         return None
     from mcpearl.auth.server.protection import gate_of
 
-    return gate_of(auth, path, server.all_scopes, () if websocket is None else (websocket,))
+    return gate_of(
+        auth, path, server.core.dispatcher.all_scopes, () if websocket is None else (websocket,)
+    )
 
 
 class HttpListener:

@@ -6,7 +6,6 @@ from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol.events import Call
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.transports.http_server.header_check import Mirrored
-from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -22,29 +21,26 @@ class HttpHost:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
-        self.limits = server.limits
-        self.mirrored: Mirrored = server.mirrored_parameters
+        self.limits = server.core.limits
+        self.mirrored: Mirrored = server.core.dispatcher.mirrored
 
     def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
         """Make the server's side of one client."""
-        connection = ServerConnection(self._server, transport, principal or self.anonymous)
-        self._server.connections.add(connection)
-        return connection
+        return ServerConnection(self._server.core, transport, principal or self.anonymous)
 
     def converse_alone(self) -> SoloConnection:
         """Make the server's side of clients that have no session."""
-        connection = SoloConnection(self._server, NullTransport())
-        self._server.connections.add(connection)
-        return connection
+        return SoloConnection(self._server.core)
 
     def missing_scopes(self, call: Call, principal: Principal) -> frozenset[str]:
         """Return the scopes a call needs, if its principal does not have them all."""
-        if not self._server.is_scoped:
+        dispatcher = self._server.core.dispatcher
+        if not dispatcher.scoped:
             return _NO_SCOPES
         name = getattr(call.params, "name", None) or getattr(call.params, "uri", None)
         if not isinstance(name, str):
             return _NO_SCOPES
-        needed = self._server.scopes_of(call.method, name)
+        needed = dispatcher.scopes_of(call.method, name)
         return _NO_SCOPES if needed <= principal.scopes else needed
 
     def time_left(self, principal: Principal) -> float | None:

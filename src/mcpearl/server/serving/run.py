@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.server.connection import UNWINDING
+from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.wires import Http, Listener, Wire, named
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None
             finally:
                 for listener in started:
                     listener.stop_accepting()
-                await asyncio.gather(*(listener.drain(server.grace) for listener in started))
+                await asyncio.gather(*(listener.drain(server.core.grace) for listener in started))
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

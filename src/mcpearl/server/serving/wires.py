@@ -13,8 +13,10 @@ from mcpearl.transports.http_server.settings import EndpointSettings
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
+    from mcpearl.stores.events import EventStore
+    from mcpearl.stores.sessions import SessionStore
 else:
-    Auth = Any  # the real one takes longer to load than most servers to start
+    Auth = EventStore = SessionStore = Any  # they take longer to load than most servers to start
 
 
 class Listener(Protocol):
@@ -110,6 +112,10 @@ class AsgiOptions(TypedDict, total=False):
     http_sse: bool
     max_sessions: int
     idle_timeout: float
+    initialize_timeout: float
+    max_history: int
+    session_store: "SessionStore | None"
+    event_store: "EventStore | None"
     max_requests: int
     max_streams: int
     body_timeout: float
@@ -269,7 +275,7 @@ class _StdioListener:
     async def start(self) -> None:
         from mcpearl.transports.stdio import StdioTransport
 
-        self._transport = StdioTransport(self._server.limits)
+        self._transport = StdioTransport(self._server.core.limits)
         self._connection = await self._server.connect(self._transport)
 
     async def ended(self) -> None:

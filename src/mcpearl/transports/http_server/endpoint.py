@@ -20,6 +20,7 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.runtime.late import LateWatch
+from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import HeadNotes, read_post
@@ -28,9 +29,10 @@ from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
-from mcpearl.transports.http_server.post import Conversation, PostOutlet, Terms
+from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
 from mcpearl.transports.http_server.responses import Pace
-from mcpearl.transports.http_server.sessions import HttpSession, Sessions
+from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import HttpSse
 from mcpearl.transports.http_server.status import modern_status
@@ -45,13 +47,21 @@ _WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
 
 
-class SoloConversation(Conversation, Protocol):
+class SoloConversation(Running, Protocol):
     """The server's side of all clients that have no session."""
 
     def receive_from(
         self, principal: Any, message: bytes | Envelope, outlet: PostOutlet
     ) -> list[Call]:
-        """Take one message of this principal; return the calls to be run."""
+        """Take one message of this principal; return the calls to run."""
+        ...
+
+    def end_listeners(self) -> None:
+        """End every subscription in order, with its result."""
+        ...
+
+    def lost(self, reason: Exception | None) -> None:
+        """Release everything: the server ends."""
         ...
 
 
@@ -92,7 +102,7 @@ class Post(Struct):
     """Bytes if it is a batch, or not a message."""
     principal: Any
 
-    def checked(self, conversation: Conversation, calls: list[Call], modern: bool) -> list[Call]:
+    def checked(self, conversation: Running, calls: list[Call], modern: bool) -> list[Call]:
         """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
         call, endpoint = calls[0], self.endpoint
         if call.batch is not None:
@@ -162,10 +172,19 @@ class Endpoint:
             Pace(settings.keep_alive, settings.stall_timeout),
             LateWatch(_WATCH_AFTER),
         )
-        self._sessions = Sessions(limits, most, idle, HttpSession, prefix)
-        self._legacy = LegacyRequests(
-            host, self._terms, self._admission, self._sessions, settings.stateless
+        self._own_events = MemoryEventStore(settings.max_history, limits.max_outgoing)
+        events = self._own_events if settings.event_store is None else settings.event_store
+        self._sessions = Sessions(
+            HttpSession,
+            host.converse,
+            StreamTerms(limits.max_outgoing, events),
+            max_sessions=most,
+            idle_timeout=idle,
+            initialize_timeout=settings.initialize_timeout,
+            prefix=prefix,
+            store=settings.session_store,
         )
+        self._legacy = LegacyRequests(host, self._terms, self._admission, self._sessions, settings)
         self._sse: HttpSse | None = None
         self._sse_locations: dict[str, Location] = {}
         if settings.http_sse:
@@ -256,7 +275,7 @@ class Endpoint:
             body = await outlet.read_body()
         request.extra = ()  # the owner adds the same
         with self._admission.as_stream() if request.method == "GET" else nullcontext():
-            await self._siblings.pass_on(owner, request, body)
+            await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
 
     # POST
 
@@ -366,6 +385,8 @@ class Endpoint:
             self._solo.end_listeners()
         for session in self._sessions.all():
             session.end_standing()
+        if self._sse is not None:
+            self._sse.end_streams()
 
     async def close(self) -> None:
         """End every stream and session in order."""
@@ -374,6 +395,7 @@ class Endpoint:
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()
+        await self._own_events.close()
         if self._sse is not None:
             self._sse.close()
         if self._siblings is not None:

@@ -1,5 +1,6 @@
 """Requests of the versions with sessions: their POSTs, the standing stream of GET, the end by DELETE."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
@@ -7,11 +8,13 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
-from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.post import Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
-from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
+from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.sessions import HttpSession
+from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
 
@@ -19,6 +22,15 @@ if TYPE_CHECKING:
     from mcpearl.transports.http_server.endpoint import Host, Post
 
 ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
+_CHANGES_SESSION = frozenset(
+    {
+        "initialize",
+        "notifications/initialized",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    }
+)
 _POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
 
@@ -31,13 +43,14 @@ class LegacyRequests:
         terms: Terms,
         admission: Admission,
         sessions: Sessions[HttpSession],
-        stateless: bool,
+        settings: EndpointSettings,
     ) -> None:
         self._host = host
         self._terms = terms
         self._admission = admission
         self._sessions = sessions
-        self._stateless = stateless
+        self._stateless = settings.stateless
+        self._keeps_records = settings.session_store is not None
 
     # POST
 
@@ -49,9 +62,11 @@ class LegacyRequests:
         outlet, message, headers = post.outlet, post.message, post.headers
         version = headers.legacy_version or _unsupported(headers.version)
         begins = headers.session is None and _initializes(message)
-        session = (
-            self._begin(post.principal) if begins else self._find(headers.session, post.principal)
-        )
+        session = self._sessions.create(post.principal) if begins else None
+        if session is None:
+            id = headers.session or _missing()
+            found = self._sessions.find(id, post.principal)
+            session = found or await self._restored(id, post.principal)
         outlet.belong(session.new_stream, version.primes_streams)
         session.enter()
         try:
@@ -59,17 +74,20 @@ class LegacyRequests:
             calls = conversation.receive(message, outlet)
             if begins:
                 if outlet.refused:
-                    self._sessions.remove(session)
+                    session.end()
                 else:
+                    self._sessions.add(session)
                     outlet.headers = ((b"mcp-session-id", session.id.encode()),)
             status = legacy_status
             if calls:
                 calls = post.checked(conversation, calls, modern=False)
                 if not calls:
                     status = modern_status  # of a modern call, with the headers of a session
+            if self._keeps_records and not outlet.refused and _may_change(message):
+                outlet.before_answer = partial(self._sessions.save, session)
             await outlet.serve(conversation, calls, status)
         finally:
-            session.leave()
+            self._sessions.leave(session)
 
     async def _post_alone(self, post: "Post") -> None:
         """Serve a message without keeping a session."""
@@ -85,21 +103,17 @@ class LegacyRequests:
         finally:
             conversation.lost(None)
 
-    def _begin(self, principal: Any) -> HttpSession:
-        try:
-            session = self._sessions.create(principal)
-        except SessionsFull:
-            raise busy("Too many sessions", 10) from None
-        session.attach(self._host.converse(session, principal))
-        return session
-
-    def _find(self, id: str | None, principal: Any) -> HttpSession:
-        if id is None:
-            raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
-        session = self._sessions.find(id, principal)
+    async def _restored(self, id: str, principal: Any) -> HttpSession:
+        """Return a session this process does not have yet, or refuse the request."""
+        session = await self._sessions.restore(id, principal)
         if session is None:
             raise Refused(404, "There is no such session; begin a new one with `initialize`")
         return session
+
+    async def _session(self, request: Request, principal: Any) -> HttpSession:
+        id = request.headers.get(b"mcp-session-id")
+        name = _missing() if id is None else id.decode("latin-1")
+        return self._sessions.find(name, principal) or await self._restored(name, principal)
 
     # GET and DELETE
 
@@ -116,24 +130,24 @@ class LegacyRequests:
 
     async def _get(self, request: Request, principal: Any) -> None:
         """Open the standing stream of a session, or resume a stream."""
-        headers = request.headers
-        version = self._version(headers)
-        check_accept(headers, EVENTS)
-        session = self._find(_session_id(headers), principal)
-        last = headers.get(b"last-event-id")
-        if last is None:
-            stream = session.another_standing()
-            if version.primes_streams:
-                stream.prime()
-            reader = stream.reader(stream.unread_from())
-        else:
-            found = session.find(last.decode("latin-1"))
-            if found is None:
-                raise Refused(400, "Last-Event-ID does not name an event that is still kept")
-            reader = found[0].reader(found[1])
+        version = self._version(request.headers)
+        check_accept(request.headers, EVENTS)
+        session = await self._session(request, principal)
+        session.enter()
         try:
-            left = self._host.time_left(principal)
-            with self._admission.as_stream(), watched(request, left) as gone:
+            with self._admission.as_stream():
+                await self._listen(request, session, version)
+        finally:
+            self._sessions.leave(session)
+
+    async def _listen(self, request: Request, session: HttpSession, version: Version) -> None:
+        last = request.headers.get(b"last-event-id")
+        if last is None:
+            reader = await session.listen(version.primes_streams)
+        else:
+            reader = await session.listen_after(last.decode("latin-1"))
+        try:
+            with watched(request, self._host.time_left(session.principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace)
         finally:
             reader.close()
@@ -141,7 +155,7 @@ class LegacyRequests:
     async def _delete(self, request: Request, principal: Any) -> None:
         """End a session."""
         self._version(request.headers)
-        self._sessions.remove(self._find(_session_id(request.headers), principal))
+        await self._sessions.delete(await self._session(request, principal))
         await request.respond(204, b"")
 
     def _version(self, headers: HeaderMap) -> Version:
@@ -154,9 +168,8 @@ class LegacyRequests:
         return message.legacy_version or _unsupported(message.version)
 
 
-def _session_id(headers: HeaderMap) -> str | None:
-    id = headers.get(b"mcp-session-id")
-    return None if id is None else id.decode("latin-1")
+def _missing() -> NoReturn:
+    raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
 
 
 def _unsupported(name: str | None) -> NoReturn:
@@ -166,3 +179,8 @@ def _unsupported(name: str | None) -> NoReturn:
 
 def _initializes(message: Envelope | bytes) -> bool:
     return isinstance(message, Envelope) and message.method == "initialize"
+
+
+def _may_change(message: Envelope | bytes) -> bool:
+    """Whether a message may change what is stored of its session; a batch may hold anything."""
+    return not isinstance(message, Envelope) or message.method in _CHANGES_SESSION

@@ -51,10 +51,12 @@ class Location:
             return origin in self._origins or "*" in self._origins
         # Origin and host being equal proves nothing: an attacker's name may resolve to this machine.
         known = LOCAL_HOSTS if self._hosts is None else self._hosts
-        _, _, named = origin.partition("://")
-        return _without_port(named) in known and _without_port(host) in known
+        # A scheme of its own is what pages inside of other programs have: their host says nothing.
+        scheme, _, named = origin.partition("://")
+        local = scheme in ("http", "https") and _without_port(named) in known
+        return local and _without_port(host) in known
 
 
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+    return name if colon and port.isascii() and port.isdigit() else host

@@ -7,7 +7,7 @@ stream.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
@@ -24,27 +24,27 @@ _CLOSE = ((b"connection", b"close"),)
 _LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 
 
-class Conversation(Protocol):
-    """The server's side of one client, as far as a POST needs it."""
-
-    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
-        """Take one message, which may be decoded already; return the calls to be run."""
-        ...
+class Running(Protocol):
+    """Runs the calls of a request."""
 
     async def run(self, calls: list[Call]) -> None:
         """Run calls to their end."""
         ...
 
     def give_up(self, calls: Sequence[Call]) -> None:
-        """End calls whose answers no client waits for."""
+        """End calls whose client no longer waits for them."""
+        ...
+
+
+class Conversation(Running, Protocol):
+    """The server's side of one client, as far as HTTP needs it."""
+
+    def receive(self, message: bytes | Envelope, outlet: "PostOutlet") -> list[Call]:
+        """Take one message, which may be decoded already; return the calls to run."""
         ...
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version."""
-        ...
-
-    def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
         ...
 
     def lost(self, reason: Exception | None) -> None:
@@ -71,13 +71,15 @@ class PostOutlet:
     refused = False  # the answer is an error of the request itself
     headers: HeaderPairs = ()
     """Headers of the response beside the usual ones."""
+    before_answer: Callable[[], Awaitable[None]] | None = None
+    """Awaited before the answer leaves: what it acknowledges is stored first."""
     stream: EventStream | None = None
     _late = False
     _expired = False  # the body took too long
     _task: "asyncio.Task[Any] | None" = None  # waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    _conversation: Conversation | None = None  # runs the calls
+    _conversation: Running | None = None  # runs the calls
     _calls: Sequence[Call] = ()
     _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
     _primes = False  # a stream begins with an empty event, in versions that have it
@@ -150,7 +152,7 @@ class PostOutlet:
     # The answer
 
     async def serve(
-        self, conversation: Conversation, calls: list[Call], status: "Callable[[PostOutlet], int]"
+        self, conversation: Running, calls: list[Call], status: "Callable[[PostOutlet], int]"
     ) -> None:
         """Run the calls and send the response; `status` finds the status of an error."""
         if calls:
@@ -159,6 +161,8 @@ class PostOutlet:
                 self._stop_timer()
                 self._watch()
             await conversation.run(calls)
+        if self.before_answer is not None:
+            await self.before_answer()
         answer = self.answer
         if answer is None:
             await (self._finish_stream() if calls else self._request.respond(202, b""))
@@ -277,11 +281,10 @@ class PostOutlet:
             return False
         if self.stream is None:
             make = self._new_stream
-            self.stream = EventStream(None, self._terms.max_outgoing) if make is None else make()
+            self.stream = EventStream(self._terms.max_outgoing) if make is None else make()
+            writing = self._write(self.stream.reader())
             if self._primes:
                 self.stream.prime()
-            # The reader exists from now on: a stream without one may be dropped to make room.
-            writing = self._write(self.stream.reader(0))
             self._writer = asyncio.get_running_loop().create_task(writing)
         return True
 

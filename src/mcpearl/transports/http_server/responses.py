@@ -45,8 +45,7 @@ async def respond_stream(
     first: bytes = b"",
 ) -> None:
     """Write events as they come, after `first`, until the stream ends or `gone` is done."""
-    stream = reader.stream
-    gone.add_done_callback(lambda _: stream.wake())
+    gone.add_done_callback(lambda _: reader.wake())
     parts = _Parts(request, pace.stalls)
     try:
         await request.start(200, (*_STREAM_HEADERS, *extra))

@@ -1,6 +1,14 @@
 """The options of an HTTP endpoint, whichever server it runs under."""
 
+from typing import TYPE_CHECKING, Any
+
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from mcpearl.stores.events import EventStore
+    from mcpearl.stores.sessions import SessionStore
+else:
+    EventStore = SessionStore = Any  # loaded with the endpoint, not with its options
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
@@ -21,6 +29,14 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Legacy sessions at once; one more is refused with 503."""
     idle_timeout: float = 1800.0
     """Seconds after which an unused legacy session ends."""
+    initialize_timeout: float = 60.0
+    """The same until a client has sent `notifications/initialized`."""
+    max_history: int = 256 * 1024 * 1024
+    """Bytes of events that are kept in memory for streams that may be resumed."""
+    session_store: "SessionStore | None" = None
+    """Where sessions are kept that several processes share; by default in this process alone."""
+    event_store: "EventStore | None" = None
+    """Where events of streams are kept that may be resumed; by default in memory."""
     max_requests: int = 10_000
     """Requests being answered at once; one more is refused with 503."""
     max_streams: int = 100_000

@@ -17,6 +17,7 @@ from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.transport import Outgoing
 from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
 _PARTING = 1.0  # seconds a client has to take its close frame
@@ -124,7 +125,7 @@ class AsgiWebSocket:
     async def open(self, receiver: Any) -> None:
         """Do nothing: `run` serves the client."""
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message; a client that leaves too much unread is dropped."""
         if self._ended:
             return

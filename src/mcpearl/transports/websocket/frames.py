@@ -148,7 +148,7 @@ class WebSocketStream(SocketTransport):
         if data and not self.wire.is_closing():
             self.wire.write(data)
             if self.paused:
-                self.check_bound()
+                self.outbox.check_bound()
 
     def part(self) -> None:
         """End, because a close frame came or the peer broke the rules."""

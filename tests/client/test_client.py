@@ -289,4 +289,4 @@ async def test_two_clients_of_one_server_at_once() -> None:
         assert (await legacy.call_tool("add", {"a": 2, "b": 2})).content[0].text == "4"
         await modern.close()
         assert (await legacy.call_tool("add", {"a": 3, "b": 3})).content[0].text == "6"
-    assert not app.connections
+    assert not app.core.roster

@@ -23,6 +23,7 @@ from mcpearl.types.tools import ToolAnnotations
 from .peers import Script, client_of, eventually, modern_peer
 
 BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+HANGS = 60  # seconds after which a test has failed
 QUICK = Reconnect(delays=(0.01,))
 SLOW = Reconnect(delays=(30.0,))
 
@@ -74,7 +75,7 @@ class Ledger:
 
     async def cut(self) -> None:
         """Lose every client."""
-        for connection in list(self.app.connections):
+        for connection in list(self.app.core.roster):
             await connection.transport.close()
 
 
@@ -100,7 +101,7 @@ def test_policies_that_make_no_sense(wrong: dict[str, Any]) -> None:
 
 async def test_a_transport_cannot_be_opened_twice() -> None:
     target = await modern_peer().target()
-    with pytest.raises(ValueError, match="opened once"):
+    with pytest.raises(ValueError, match="opened only once"):
         Client(target, reconnect=True)
 
 
@@ -178,12 +179,24 @@ async def _refuse(transport: object) -> None:
 
 async def test_a_connection_that_lasts_starts_the_delays_anew() -> None:
     ledger = Ledger()
-    policy = Reconnect(delays=(0.0, 0.05, 30.0), jitter=0)
-    async with Client(ledger.app, reconnect=policy) as client:
+    policy = Reconnect(delays=(0.0, 0.0, 3600.0), jitter=0, settled_after=0)
+    async with asyncio.timeout(HANGS), Client(ledger.app, reconnect=policy) as client:
         for _ in range(5):
             await ledger.cut()
             await client.ping()
-            await asyncio.sleep(0.08)
+        assert client.state is Phase.READY
+
+
+async def test_a_connection_that_does_not_last_makes_the_delays_grow() -> None:
+    ledger = Ledger()
+    policy = Reconnect(delays=(0.0, 0.0, 3600.0), jitter=0, settled_after=3600)
+    async with asyncio.timeout(HANGS), Client(ledger.app, reconnect=policy) as client:
+        for _ in range(2):
+            await ledger.cut()
+            await client.ping()
+        await ledger.cut()
+        with pytest.raises(ConnectionLost, match="not sent in time"):
+            await client.ping(timeout=0.1)
 
 
 async def test_closing_while_it_reconnects() -> None:
@@ -221,14 +234,18 @@ async def test_a_call_waits_no_longer_than_its_own_time() -> None:
         assert not caught.value.maybe_executed
 
 
-async def test_what_was_waited_counts() -> None:
+async def test_a_call_that_waited_for_a_connection_has_what_is_left_of_its_time() -> None:
     ledger = Ledger()
     policy = Reconnect(delays=(0.2,), jitter=0)
     async with Client(ledger.app, reconnect=policy) as client:
         await ledger.cut()
-        with pytest.raises(RequestTimeout) as caught:
-            await client.call_tool("charge", timeout=2)
-        assert caught.value.seconds < 1.9
+        calling = asyncio.ensure_future(client.call_tool("charge", timeout=2))
+        await asyncio.sleep(0)
+        latest = asyncio.get_running_loop().time() + 2
+        await eventually(lambda: ledger.ran)
+        assert client._link.connection.end.pending.next_deadline() <= latest
+        with pytest.raises(RequestTimeout, match="within 2 s"):
+            await calling
     assert ledger.ran == ["charge"]
 
 
@@ -238,7 +255,7 @@ async def test_as_many_wait_as_may() -> None:
         await ledger.cut()
         waiting = [asyncio.ensure_future(client.ping()) for _ in range(3)]
         await asyncio.sleep(0)
-        with pytest.raises(LimitReached, match="3 calls wait"):
+        with pytest.raises(LimitReached, match="3 calls are already waiting"):
             await client.ping()
     assert await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -313,7 +330,7 @@ async def test_reading_is_repeated() -> None:
         nonlocal peer_cuts
         peer_cuts += 1
         if peer_cuts < 4:
-            for connection in list(app.connections):
+            for connection in list(app.core.roster):
                 await connection.transport.close()
         return "1"
 
@@ -345,7 +362,7 @@ async def test_subscriptions_come_back(protocol: str) -> None:
                 ledger.app.notify_resource_updated(uri)
             await eventually(lambda turn=turn: len(heard) == turn + 1)
     assert heard == ["x://one"] * 3
-    assert ledger.app.subscriptions.counts()["uris"] == 0
+    assert ledger.app.core.subscriptions.counts()["uris"] == 0
 
 
 async def test_a_stream_goes_on() -> None:
@@ -374,7 +391,7 @@ async def test_a_subscription_the_new_server_refuses_is_let_go() -> None:
         ledger.app.handler.subscribe = refuse  # type: ignore[method-assign]
         await ledger.cut()
         await client.ping()
-        assert not len(client._following)
+        assert not len(client._subscriptions)
 
 
 @BOTH

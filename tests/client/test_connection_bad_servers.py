@@ -8,7 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mcpearl import Client, ConnectionLost, InvalidResult, LimitReached, Limits, McpError
+from mcpearl import (
+    Client,
+    ConnectionLost,
+    InvalidResult,
+    LimitReached,
+    Limits,
+    McpError,
+    RequestTimeout,
+)
 from mcpearl.types import Result
 
 from .peers import Message, Script, client_of, eventually, legacy_peer, modern_peer
@@ -59,9 +67,21 @@ async def test_an_answer_that_is_both_or_neither_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "number", ["1e400", "-1e400", "9" * 5000, "1E+99999999", "NaN", "Infinity", "0x10", "01"]
+    ("number", "outcome"),
+    [
+        ("9" * 400, "read"),
+        ("1e400", "refused"),
+        ("-1e400", "refused"),
+        ("9" * 5000, "refused"),
+        ("1E+99999999", "refused"),
+        ("NaN", "not a message"),
+        ("Infinity", "not a message"),
+        ("0x10", "not a message"),
+        ("01", "not a message"),
+    ],
 )
-async def test_numbers_no_machine_has(number: str) -> None:
+async def test_structured_content_with_numbers_out_of_range(number: str, outcome: str) -> None:
+    """Numbers that Python cannot hold fail their call; what is not JSON is not an answer at all."""
     peer = modern_peer()
 
     def huge(message: Message) -> None:
@@ -72,10 +92,14 @@ async def test_numbers_no_machine_has(number: str) -> None:
 
     peer["tools/call"] = huge
     async with await client_of(peer, validate_output=False, timeout=2) as client:
-        try:
-            await client.call_tool("t")
-        except (InvalidResult, TimeoutError):
-            pass
+        if outcome == "read":
+            assert (await client.call_tool("t")).structured_content == {"n": int(number)}
+        elif outcome == "refused":
+            with pytest.raises(InvalidResult):
+                await client.call_tool("t")
+        else:
+            with pytest.raises(RequestTimeout):
+                await client.call_tool("t", timeout=0.1)
         peer["tools/call"] = lambda _: DONE
         await client.call_tool("t")
 
@@ -224,7 +248,32 @@ async def test_a_connection_that_ends_fails_every_call_at_once() -> None:
             await client.listen(tools=True).open()
 
 
-async def test_a_flood_of_what_is_no_message(tmp_path: Path) -> None:
+async def test_a_flood_of_pings_is_answered_and_calls_go_on(tmp_path: Path) -> None:
+    """The server reads nothing while it pings, so the answers wait on the client's side."""
+    script = Script(
+        tmp_path,
+        """
+        welcome(modern=False)
+        waiting = 0
+        for message in messages():
+            if message.get("method") == "tools/call":
+                for n in range(5_000):
+                    send(id="p%d" % n, method="ping")
+                answer(message, {"content": []})
+                break
+        while True:
+            line = sys.stdin.readline()
+            waiting += 1
+            if waiting == 5_000:
+                note("all answered")
+        """,
+    )
+    async with Client(script.path, validate_output=False) as client:
+        await asyncio.wait_for(client.call_tool("t"), 60)
+        await eventually(lambda: "all answered" in script.lines(), 60)
+
+
+async def test_a_flood_of_lines_that_are_not_messages(tmp_path: Path) -> None:
     script = Script(
         tmp_path,
         """

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mcpearl import Client, ConnectionLost, LimitReached, Limits, Phase, Reconnect
-from mcpearl.client import handshake
+from mcpearl.client.handshake import legacy_servers
 
 from ..transports.http_peer import HttpPeer, Request, http_peer, legacy, modern
 from .peers import eventually
@@ -27,7 +27,7 @@ TOOLS = {
 
 @pytest.fixture
 async def peer() -> AsyncIterator[HttpPeer]:
-    handshake.forget()
+    legacy_servers.clear()
     async with http_peer() as peer:
         yield peer
 

@@ -60,8 +60,8 @@ async def test_closing_leaves_no_task_and_no_thread(protocol: str) -> None:
         await calling
     await eventually(lambda: asyncio.all_tasks() == tasks)
     await eventually(lambda: not set(threading.enumerate()) - threads)
-    assert not app.connections
-    assert app.subscriptions.counts()["uris"] == 0
+    assert not app.core.roster
+    assert app.core.subscriptions.counts()["uris"] == 0
 
 
 async def test_calls_waiting_when_the_client_closes_fail_at_once() -> None:
@@ -96,7 +96,7 @@ async def test_closing_from_two_places_and_inside_a_callback() -> None:
     await client.connect()
     with pytest.raises(McpearlError):
         await client.call_tool("wait")
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await asyncio.gather(client.close(), client.close())
     with pytest.raises(McpearlError, match="not connected"):
         await client.ping()
@@ -127,8 +127,21 @@ async def test_connecting_cancelled_and_tried_again() -> None:
         try:
             await connecting
         except asyncio.CancelledError:
-            assert not app.connections
+            assert not app.core.roster
         else:
             await client.close()
     async with client:
         assert (await client.list_tools()).tools
+
+
+async def test_a_closed_client_still_knows_its_server() -> None:
+    client = Client(an_app())
+    with pytest.raises(McpearlError, match="not connected"):
+        _ = client.server_info
+    async with client:
+        known = client.server_info, client.server_capabilities, client.instructions
+        version = client.protocol_version, client.era
+    assert (client.server_info, client.server_capabilities, client.instructions) == known
+    assert (client.protocol_version, client.era) == version
+    with pytest.raises(McpearlError, match="not connected"):
+        await client.call_tool("ask")

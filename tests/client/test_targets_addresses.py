@@ -145,9 +145,9 @@ async def test_whom_no_proxy_spares(
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", listed)
     wire = ConnectionPool("http://server.invalid:8000/mcp")
-    assert (wire._proxy is None) is direct
+    assert wire.proxied is not direct
     given = ConnectionPool("http://server.invalid:8000/mcp", proxy="http://127.0.0.1:2")
-    assert given._proxy is not None  # the one given counts
+    assert given.proxied  # the one given counts
 
 
 async def test_http2_only_where_there_is_none(certificate: Path) -> None:

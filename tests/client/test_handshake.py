@@ -219,10 +219,24 @@ async def test_a_server_that_refuses_both_ways_is_not_probed_twice() -> None:
 
 async def test_an_explicit_version_sends_no_probe() -> None:
     peer = legacy_peer()
-    async with await client_of(peer, protocol="2025-06-18") as client:
-        assert client.protocol_version == "2025-11-25"  # what the server made of it
+    async with await client_of(peer, protocol="2025-11-25") as client:
+        assert client.protocol_version == "2025-11-25"
     assert not peer.asked("server/discover")
-    assert peer.asked("initialize")[0]["params"]["protocolVersion"] == "2025-06-18"
+    assert peer.asked("initialize")[0]["params"]["protocolVersion"] == "2025-11-25"
+
+
+async def test_another_version_than_the_explicit_one_is_refused_and_both_are_named() -> None:
+    peer = legacy_peer()
+    with pytest.raises(McpearlError, match=r"speaks 2025-11-25.* only 2025-06-18"):
+        await (await client_of(peer, protocol="2025-06-18")).connect()
+    assert not peer.asked("notifications/initialized")
+
+
+async def test_a_modern_server_without_the_explicit_version_is_refused() -> None:
+    peer = modern_peer()
+    peer["server/discover"] = lambda _: {**DISCOVERED, "supportedVersions": ["2099-01-01"]}
+    with pytest.raises(McpearlError, match=r"speaks 2099-01-01.* only 2026-07-28"):
+        await (await client_of(peer, protocol="2026-07-28")).connect()
 
 
 LEGACY_SCRIPT = """

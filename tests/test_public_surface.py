@@ -29,6 +29,7 @@ NOT_YET = (
     "Handler",
     "Http",
     "Media",
+    "Observer",
     "Receiver",
     "Server",
     "Stdio",

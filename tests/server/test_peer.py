@@ -20,6 +20,7 @@ class Notebook:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        self.share = None
         self.said: list[tuple[str, Any]] = []
 
     def waits_for(self, call: Call) -> bool:

@@ -144,9 +144,10 @@ class ServerConnection:
         self.end.recognize(principal)
         dispatcher = self._core.dispatcher
         if self._subscriber is not None and dispatcher.scoped and principal is not None:
-            for uri in list(self._subscriber.uris):
-                if not dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes:
-                    self.unsubscribe(uri)
+            self._core.subscriptions.keep_allowed(
+                self._subscriber,
+                lambda uri: dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes,
+            )
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""

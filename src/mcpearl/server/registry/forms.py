@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 
 class Elicited(Generic[T]):
-    """The user's reaction to a form: `action`, and `data` if they accepted it."""
+    """The user's reaction to a form.
+
+    Args:
+        action: What the user did.
+        data: The content of the form in the type asked for; None unless it was accepted.
+    """
 
     __slots__ = ("action", "data")
 

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import psutil
 import pytest
 
 from mcpearl import ConnectionLost, Limits, McpError, Transport
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.framing import Frame
+from mcpearl.transports.transport import ClientReceiver
 from mcpearl.types.elicitation import ElicitResult
 from tests.server.wire import EVERYTHING, HANGS, LEGACY, MODERN, meta
 from tests.transports import custom_transport
@@ -39,7 +41,7 @@ async def at(wire: str, folder: Path) -> AsyncIterator[Place]:
         yield found
 
 
-class Ear:
+class Ear(ClientReceiver):
     """A receiver that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -47,7 +49,7 @@ class Ear:
         self.is_lost = False
         self.reason: Exception | None = None
 
-    def received(self, frames: list[Frame]) -> None:
+    def received(self, frames: Sequence[Frame | Envelope]) -> None:
         for frame in frames:
             assert isinstance(frame, bytes)
             self.messages.append(json.loads(frame))
@@ -62,6 +64,10 @@ class Ear:
     def writable(self, flowing: bool) -> None: ...
 
     def failed(self, request_id: Any, error: Exception) -> None: ...
+
+    def unsent(self, messages: list[bytes]) -> None: ...
+
+    def held(self, request_id: Any, holding: bool) -> None: ...
 
     async def answer_to(self, id: Any) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:

@@ -18,8 +18,10 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 import msgspec
 
 from mcpearl._version import __version__
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchange
-from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import McpearlError
 

@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.auth.fetch import FetchError, FetchFailed, FetchPolicy, fetch_json
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 
 
 def well_known(issuer: str) -> list[str]:

@@ -233,7 +233,7 @@ class Handshake:
             raise InvalidResult(f"the answer to `initialize` is not valid: {error}") from None
         if self._only is not None and result.protocol_version != self._only.name:
             raise _other_version(brief(result.protocol_version), self._only)
-        connection.transport.send(connection.end.initialized(result))
+        connection.initialized(result)
         return Introduction(
             connection.end.version, result.capabilities, result.server_info, result.instructions
         )

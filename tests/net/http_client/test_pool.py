@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed
 from mcpearl.net.http_client.http1 import format_head
-from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.net.tls import Tls
 from tests.clock import MovableClock
 from tests.ports import free_port
@@ -116,9 +118,9 @@ async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         wire.close()
         assert not heads  # never for what is on this machine
         wire = ConnectionPool("http://server.invalid/")
-        assert wire._proxy is not None
+        assert wire.proxied
         monkeypatch.setenv("no_proxy", "server.invalid")
-        assert ConnectionPool("http://server.invalid/")._proxy is None
+        assert not ConnectionPool("http://server.invalid/").proxied
 
 
 async def test_a_connection_is_used_again_and_again() -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Server
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
-from mcpearl.net.http_client.pool import ConnectionPool, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.tls import Tls
 from mcpearl.server.serving.wires import Http
 from tests.ports import free_port

@@ -16,7 +16,7 @@ from msgspec import Struct
 from mcpearl.auth.client.challenge import Demand
 from mcpearl.auth.client.web import Web
 from mcpearl.auth.issuer import well_known
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 from mcpearl.protocol.errors import AuthorizationFailed, brief
 
 logger = logging.getLogger("mcpearl.auth")

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.net.http_client.exchange import Header
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 from mcpearl.runtime import clock
 
 ALGORITHM = "ES256"

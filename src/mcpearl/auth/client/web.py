@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
 from mcpearl.net.http_client.exchange import Header
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 from mcpearl.net.tls import Tls, client_context, trusting_context
 from mcpearl.protocol.errors import AuthorizationFailed
 

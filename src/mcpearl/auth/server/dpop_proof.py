@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from mcpearl.auth.server import jose
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import TokenRefused, time_of
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 from mcpearl.runtime import clock
 
 _MAX_ID = 256  # characters

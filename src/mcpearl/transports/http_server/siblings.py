@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from mcpearl.net.http_client.dial import Dialer
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
@@ -85,7 +86,7 @@ class Siblings:
         patience = 2 * keep_alive + self._margin
         pool = self._pools.get(owner)
         if pool is None:
-            pool = self._pools[owner] = _SocketPool(self.paths[owner])
+            pool = self._pools[owner] = _pool_at(self.paths[owner])
         try:
             async with asyncio.timeout(patience):
                 connection = await pool.acquire()
@@ -220,15 +221,19 @@ def was_passed_on(scope: Scope) -> bool:
     return _PASSED_ON in (scope.get("extensions") or ())
 
 
-class _SocketPool(ConnectionPool):
-    """Connections to a worker at a Unix socket."""
+class _SocketDialer(Dialer):
+    """Connects to a worker at a Unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("http://localhost")
+        super().__init__("http://localhost", None, None, False)
         self._path = path
 
-    async def _open(self) -> Any:
-        connection = Http1Connection(self, "localhost")
+    async def dial(self, pool: ConnectionPool) -> Http1Connection:
+        connection = Http1Connection(pool, "localhost")
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, str(self._path))
         return connection
+
+
+def _pool_at(path: Path) -> ConnectionPool:
+    return ConnectionPool("http://localhost", dialer=_SocketDialer(path))

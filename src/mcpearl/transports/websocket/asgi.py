@@ -15,6 +15,7 @@ from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.transport import Outgoing
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -126,7 +127,7 @@ class AsgiWebSocket:
     async def open(self, receiver: Any) -> None:
         """Nothing is left to be done: `run` is what serves the client."""
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message; a client that leaves too much unread is dropped."""
         if self._ended:
             return

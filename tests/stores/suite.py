@@ -1,15 +1,14 @@
 """The implementations every store test runs on. A new store is added here, and has to pass them all.
 
-Each kind has a factory that is an async context manager. A bus factory returns members that are joined;
-`Clock` is the time of the stores that measure it.
+Each kind has a factory that is an async context manager. A bus factory returns members that are joined.
 """
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from mcpearl.runtime.clock import SystemSource
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.events import EventStore
 from mcpearl.stores.memory_bus import MemoryBus
@@ -20,32 +19,28 @@ from mcpearl.stores.sessions import SessionStore
 from mcpearl.stores.tasks import TaskStore
 from mcpearl.stores.unix_bus import UnixBus
 
-HANGS = 30.0  # seconds after which a test that waits gives up
 
+class StillClock:
+    """The time of the stores, which goes on when a test says so."""
 
-class Clock:
-    """A clock that goes on when a test says so."""
+    random_bytes = SystemSource.random_bytes
 
     def __init__(self) -> None:
-        self.now = 1_000_000.0
+        self._time = 1_000_000.0
 
-    def __call__(self) -> float:
-        return self.now
+    def now(self) -> float:
+        return self._time
+
+    def monotonic(self) -> float:
+        return self._time
 
     def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(HANGS):
-        while not condition():
-            await asyncio.sleep(0.005)
+        self._time += seconds
 
 
 @asynccontextmanager
-async def memory_sessions(clock: Clock) -> AsyncIterator[SessionStore]:
-    yield MemorySessionStore(clock)
+async def memory_sessions() -> AsyncIterator[SessionStore]:
+    yield MemorySessionStore()
 
 
 @asynccontextmanager
@@ -56,8 +51,8 @@ async def memory_events() -> AsyncIterator[EventStore]:
 
 
 @asynccontextmanager
-async def memory_tasks(clock: Clock) -> AsyncIterator[TaskStore]:
-    yield MemoryTaskStore(max_tasks=20, max_per_owner=10, clock=clock)
+async def memory_tasks() -> AsyncIterator[TaskStore]:
+    yield MemoryTaskStore(max_tasks=20, max_per_owner=10)
 
 
 @asynccontextmanager
@@ -73,13 +68,13 @@ async def unix_bus(count: int) -> AsyncIterator[list[Bus]]:
         yield [UnixBus(number, paths) for number in range(count)]
 
 
-SESSION_STORES: dict[str, Callable[[Clock], AbstractAsyncContextManager[SessionStore]]] = {
+SESSION_STORES: dict[str, Callable[[], AbstractAsyncContextManager[SessionStore]]] = {
     "memory": memory_sessions
 }
 EVENT_STORES: dict[str, Callable[[], AbstractAsyncContextManager[EventStore]]] = {
     "memory": memory_events
 }
-TASK_STORES: dict[str, Callable[[Clock], AbstractAsyncContextManager[TaskStore]]] = {
+TASK_STORES: dict[str, Callable[[], AbstractAsyncContextManager[TaskStore]]] = {
     "memory": memory_tasks
 }
 BUSES: dict[str, Callable[[int], AbstractAsyncContextManager[list[Bus]]]] = {

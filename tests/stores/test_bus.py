@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from mcpearl import Server
+from mcpearl.server.subscriptions import Subscriber, Subscriptions
 from mcpearl.stores.bus import MAX_MESSAGE, Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.unix_bus import UnixBus
-from tests.stores.suite import BUSES, eventually
+from tests.stores.suite import BUSES
+from tests.waiting import eventually
 
 
 @pytest.fixture(params=BUSES)
@@ -106,17 +108,42 @@ async def test_a_member_that_left_hears_and_says_nothing(members: list[Bus]) -> 
 
 
 async def test_servers_of_one_process_share_updates() -> None:
+    class Hearing:
+        def __init__(self) -> None:
+            self.heard: list[bytes] = []
+
+        def send(self, message: bytes) -> None:
+            self.heard.append(message)
+
     one, two = Server("one"), Server("two")
     one.bus = first = MemoryBus()
     two.bus = first.join()
-    heard: list[str] = []
-    two.subscriptions.resource_updated = heard.append  # type: ignore[method-assign, assignment]
+    outlet = Hearing()
+    subscriber = Subscriber(outlet)  # type: ignore[arg-type]
+    for name in ("before", "meanwhile", "after"):
+        two.core.subscriptions.subscribe(subscriber, f"a://{name}")
     async with one.running():
         one.notify_resource_updated("a://before")
         async with two.running():
-            one.notify_resource_updated("a://b")
+            one.notify_resource_updated("a://meanwhile")
+            one.notify_resource_updated("a://other")
         one.notify_resource_updated("a://after")
-    assert heard == ["a://b"]
+    (heard,) = outlet.heard
+    assert b'"uri":"a://meanwhile"' in heard
+
+
+async def test_a_server_that_missed_updates_announces_all_it_has_subscribers_for() -> None:
+    heard: list[bytes] = []
+    subscriptions = Subscriptions()
+
+    class Hearing:
+        send = staticmethod(heard.append)
+
+    subscriber = Subscriber(Hearing())  # type: ignore[arg-type]
+    for name in ("a", "b"):
+        subscriptions.subscribe(subscriber, f"x://{name}")
+    subscriptions.all_updated()
+    assert [b'"uri":"x://a"' in heard[0], b'"uri":"x://b"' in heard[1]] == [True, True]
 
 
 # Loss, which only a bus over sockets knows

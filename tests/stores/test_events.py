@@ -13,7 +13,8 @@ from mcpearl.stores.memory_events import (
     MAX_READ,
     MemoryEventStore,
 )
-from tests.stores.suite import EVENT_STORES, eventually
+from tests.stores.suite import EVENT_STORES
+from tests.waiting import eventually
 
 
 class Listener:

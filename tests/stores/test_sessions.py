@@ -14,19 +14,14 @@ from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities, ElicitationCapability
-from tests.stores.suite import SESSION_STORES, Clock
+from tests.stores.suite import SESSION_STORES, StillClock
 
 TTL = 100.0
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture(params=SESSION_STORES)
-async def store(request: Any, clock: Clock) -> AsyncIterator[SessionStore]:
-    async with SESSION_STORES[request.param](clock) as made:
+async def store(request: Any, clock: StillClock) -> AsyncIterator[SessionStore]:
+    async with SESSION_STORES[request.param]() as made:
         yield made
 
 
@@ -74,7 +69,9 @@ async def test_of_many_writers_at_once_one_wins(store: SessionStore) -> None:
     assert await store.load("one") == versions[results.index(True)]
 
 
-async def test_a_record_expires_unless_it_is_touched(store: SessionStore, clock: Clock) -> None:
+async def test_a_record_expires_unless_it_is_touched(
+    store: SessionStore, clock: StillClock
+) -> None:
     for id in ("one", "two"):
         await store.save(make_record(id), TTL)
     clock.advance(TTL * 0.75)
@@ -87,7 +84,7 @@ async def test_a_record_expires_unless_it_is_touched(store: SessionStore, clock:
     assert await store.save(make_record("two"), TTL)
 
 
-async def test_saving_moves_the_expiry(store: SessionStore, clock: Clock) -> None:
+async def test_saving_moves_the_expiry(store: SessionStore, clock: StillClock) -> None:
     await store.save(make_record(), TTL)
     clock.advance(TTL * 0.75)
     await store.save(make_record(revision=2), TTL)
@@ -111,9 +108,8 @@ async def test_ids_are_visible_ascii_and_never_repeat(store: SessionStore) -> No
     assert all(len(id) >= 32 and set(id) <= visible for id in made)
 
 
-async def test_expired_records_do_not_pile_up() -> None:
-    clock = Clock()
-    store = MemorySessionStore(clock)
+async def test_expired_records_do_not_pile_up(clock: StillClock) -> None:
+    store = MemorySessionStore()
     for number in range(100):
         await store.save(make_record(f"{number}"), TTL)
     clock.advance(TTL * 2)

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore
 from mcpearl.types.tasks import TaskStatus
-from tests.stores.suite import HANGS, TASK_STORES, Clock
+from tests.stores.suite import TASK_STORES, StillClock
+from tests.waiting import PATIENCE
 
 ANN: Identity = ("issuer", "ann", None)
 BOB: Identity = ("issuer", "bob", None)
@@ -19,14 +20,9 @@ TTL = 1000.0
 LEASE = 10.0
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 @pytest.fixture(params=TASK_STORES)
-async def store(request: Any, clock: Clock) -> AsyncIterator[TaskStore]:
-    async with TASK_STORES[request.param](clock) as made:
+async def store(request: Any, clock: StillClock) -> AsyncIterator[TaskStore]:
+    async with TASK_STORES[request.param]() as made:
         yield made
 
 
@@ -42,10 +38,14 @@ async def end(
     return await store.update(done, task.revision, **more)
 
 
-async def test_a_new_task_is_held_by_its_worker(store: TaskStore, clock: Clock) -> None:
+async def test_a_new_task_is_held_by_its_worker(store: TaskStore, clock: StillClock) -> None:
     task = await create(store, fence=7, revision=9, holder="liar", repeatable=True)
     assert (task.revision, task.fence, task.holder) == (1, 1, "w1")
-    assert (task.created, task.updated, task.lease_until) == (clock(), clock(), clock() + LEASE)
+    assert (task.created, task.updated, task.lease_until) == (
+        clock.now(),
+        clock.now(),
+        clock.now() + LEASE,
+    )
     assert (task.request, task.status, task.repeatable) == (b"request", "working", True)
     assert await store.get("t", ANN) == task
     with pytest.raises(ValueError, match="id exists"):
@@ -61,12 +61,12 @@ async def test_another_owners_task_is_unknown(store: TaskStore) -> None:
     await create(store)
     assert await store.get("t", BOB) is None
     assert await store.page(BOB, None, 10) == []
-    async with asyncio.timeout(HANGS):
+    async with asyncio.timeout(PATIENCE):
         assert await store.changed("t", BOB, 0) is None
         assert await store.changed("unknown", ANN, 0) is None
 
 
-async def test_a_task_expires_in_any_state(store: TaskStore, clock: Clock) -> None:
+async def test_a_task_expires_in_any_state(store: TaskStore, clock: StillClock) -> None:
     task = await create(store)
     await create(store, "u")
     await end(store, task)
@@ -76,7 +76,7 @@ async def test_a_task_expires_in_any_state(store: TaskStore, clock: Clock) -> No
     assert await store.update(task, 2) is None
     assert await store.claim("u", "w2", LEASE) is None
     assert await store.renew({"u": 1}, LEASE) == set()
-    assert (await create(store)).created == clock()
+    assert (await create(store)).created == clock.now()
 
 
 async def test_pages_are_in_the_order_of_creation(store: TaskStore) -> None:
@@ -90,7 +90,7 @@ async def test_pages_are_in_the_order_of_creation(store: TaskStore) -> None:
     assert await store.page(ANN, "b0", 10) == []
 
 
-async def test_the_number_of_tasks_is_bounded(store: TaskStore, clock: Clock) -> None:
+async def test_the_number_of_tasks_is_bounded(store: TaskStore, clock: StillClock) -> None:
     for number in range(10):
         await create(store, f"a{number}")
     with pytest.raises(TasksFull, match="owner has 10 tasks"):
@@ -117,12 +117,12 @@ async def test_a_change_needs_the_latest_revision(store: TaskStore) -> None:
     assert await store.get("t", ANN) == second
 
 
-async def test_a_change_leaves_lease_and_owner_alone(store: TaskStore, clock: Clock) -> None:
+async def test_a_change_leaves_lease_and_owner_alone(store: TaskStore, clock: StillClock) -> None:
     task = await create(store)
     clock.advance(1)
     wrong = replace(task, holder="x", fence=9, lease_until=0.0, created=0.0, journal=b"j")
     changed = await store.update(wrong, task.revision)
-    assert changed == replace(task, journal=b"j", revision=2, updated=clock())
+    assert changed == replace(task, journal=b"j", revision=2, updated=clock.now())
 
 
 async def test_a_task_ends_once(store: TaskStore) -> None:
@@ -144,7 +144,7 @@ async def test_a_task_ends_once(store: TaskStore) -> None:
 # Leases
 
 
-async def test_a_lease_is_exclusive_until_it_lapses(store: TaskStore, clock: Clock) -> None:
+async def test_a_lease_is_exclusive_until_it_lapses(store: TaskStore, clock: StillClock) -> None:
     await create(store)
     assert await store.claim("t", "w2", LEASE) is None
     clock.advance(LEASE - 1)
@@ -160,7 +160,9 @@ async def test_a_lease_is_exclusive_until_it_lapses(store: TaskStore, clock: Clo
     assert await store.lapsed(10) == []
 
 
-async def test_a_worker_that_lost_its_lease_changes_nothing(store: TaskStore, clock: Clock) -> None:
+async def test_a_worker_that_lost_its_lease_changes_nothing(
+    store: TaskStore, clock: StillClock
+) -> None:
     await create(store)
     clock.advance(LEASE)
     claimed = await store.claim("t", "w2", LEASE)
@@ -182,7 +184,7 @@ async def test_a_lease_that_was_given_back_is_free(store: TaskStore) -> None:
     assert claimed is not None and (claimed.fence, claimed.holder) == (2, "w2")
 
 
-async def test_a_parked_task_waits_for_its_client(store: TaskStore, clock: Clock) -> None:
+async def test_a_parked_task_waits_for_its_client(store: TaskStore, clock: StillClock) -> None:
     task = await create(store)
     asking = await store.update(replace(task, status="input_required"), 1, fence=1)
     assert asking is not None
@@ -197,7 +199,7 @@ async def test_a_parked_task_waits_for_its_client(store: TaskStore, clock: Clock
 
 
 async def test_a_worker_that_died_while_waiting_for_input_is_noticed(
-    store: TaskStore, clock: Clock
+    store: TaskStore, clock: StillClock
 ) -> None:
     task = await create(store)
     await store.update(replace(task, status="input_required"), 1, fence=1)
@@ -205,7 +207,7 @@ async def test_a_worker_that_died_while_waiting_for_input_is_noticed(
     assert [task.id for task in await store.lapsed(10)] == ["t"]
 
 
-async def test_the_longest_lapsed_come_first(store: TaskStore, clock: Clock) -> None:
+async def test_the_longest_lapsed_come_first(store: TaskStore, clock: StillClock) -> None:
     for number in range(4):
         await create(store, f"t{number}")
         clock.advance(1)
@@ -217,18 +219,20 @@ async def test_the_longest_lapsed_come_first(store: TaskStore, clock: Clock) -> 
 # Waiting
 
 
-async def test_a_waiter_is_woken_by_each_kind_of_change(store: TaskStore, clock: Clock) -> None:
+async def test_a_waiter_is_woken_by_each_kind_of_change(
+    store: TaskStore, clock: StillClock
+) -> None:
     async def change(revision: int, action: Any) -> TaskRecord | None:
         waiting = [asyncio.create_task(store.changed("t", ANN, revision)) for _ in range(3)]
         await asyncio.sleep(0)
         await action
-        async with asyncio.timeout(HANGS):
+        async with asyncio.timeout(PATIENCE):
             first, *others = await asyncio.gather(*waiting)
         assert all(other == first for other in others)
         return first
 
     task = await create(store)
-    async with asyncio.timeout(HANGS):
+    async with asyncio.timeout(PATIENCE):
         assert await store.changed("t", ANN, 0) == task
     updated = await change(1, store.update(replace(task, status_message="x"), 1))
     assert updated is not None and updated.revision == 2
@@ -245,6 +249,6 @@ async def test_a_waiter_that_gives_up_does_not_disturb_the_others(store: TaskSto
     await asyncio.wait([leaves])
     assert not stays.done()
     await end(store, task)
-    async with asyncio.timeout(HANGS):
+    async with asyncio.timeout(PATIENCE):
         found = await stays
     assert found is not None and found.status == "completed"

@@ -43,11 +43,12 @@ class _Stream:
 class _Session:
     """The streams of one session, in the order they began."""
 
-    __slots__ = ("id", "size", "streams")
+    __slots__ = ("ended", "id", "size", "streams")
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.size = 0
+        self.ended = 0  # how many of the streams have
         self.streams: dict[str, _Stream] = {}
 
 
@@ -81,21 +82,27 @@ class MemoryEventStore:
 
     def append(self, session: str, stream: str, message: bytes) -> None:
         """Keep an event and hand it to the followers."""
-        kept = self._stream(session, stream)
+        owner = self._sessions.get(session)
+        kept = None if owner is None else owner.streams.get(stream)
+        if kept is None or owner is None:
+            kept = self._stream(session, stream)
+            owner = kept.session
         if kept.ended:
             return
         number = kept.next
         kept.next = number + 1
-        kept.events.append((number, message))
-        if len(kept.events) == 1:
+        events = kept.events
+        if not events:
             self._open[kept] = None
-        self._grow(kept, len(message) + EVENT_SIZE)
-        if len(kept.events) > MAX_EVENTS:
+        events.append((number, message))
+        size = len(message) + EVENT_SIZE
+        kept.size += size
+        owner.size += size
+        self.size += size
+        if len(events) > MAX_EVENTS:
             self._drop_oldest(kept)
-        if kept.session.size > self._share:
-            self._shrink(kept.session)
-        while self.size > self._max:
-            self._make_room()
+        if self.size > self._max or owner.size > self._share:
+            self._keep_bounds(owner)
         for follower in kept.followers:
             follower.heard(number, message)
 
@@ -108,17 +115,17 @@ class MemoryEventStore:
         self._open.pop(kept, None)
         self._ended[kept] = None
         self._grow(kept, STREAM_SIZE)
-        ended = [each for each in kept.session.streams.values() if each.ended]
-        if len(ended) > MAX_ENDED:
-            self._remove(ended[0])
+        kept.session.ended += 1
+        if kept.session.ended > MAX_ENDED:
+            self._remove(next(each for each in kept.session.streams.values() if each.ended))
         for follower in kept.followers:
             follower.over()
         if kept.next == 1:
             self._remove(kept)  # nothing was said, so there is nothing to come back for
         elif kept.read == kept.next - 1:
             self._finish(kept)
-        while self.size > self._max:
-            self._make_room()
+        if self.size > self._max:
+            self._keep_bounds(kept.session)
 
     async def stored(self, session: str, stream: str) -> None:
         """Return at once: memory is as safe as it gets here."""
@@ -210,12 +217,20 @@ class MemoryEventStore:
         stream.events.clear()
         for index in (self._open, self._ended, self._done):
             index.pop(stream, None)
-        session.streams.pop(stream.name, None)
+        del session.streams[stream.name]
+        session.ended -= stream.ended
         if not session.streams:
             self._sessions.pop(session.id, None)
 
+    def _keep_bounds(self, session: _Session) -> None:
+        """Bring a session back to its share, then all sessions to the budget."""
+        if session.size > self._share:
+            self._shrink(session)
+        while self.size > self._max:
+            self._make_room()
+
     def _shrink(self, session: _Session) -> None:
-        """Bring a session back to its share; the newest event of all stays."""
+        """Drop the ended streams of a session, then its oldest events; each stream keeps its newest."""
         streams = list(session.streams.values())
         for stream in streams:
             if session.size > self._share and stream.ended:

@@ -3,9 +3,7 @@
 An endpoint that has its sessions to itself needs no store at all: a session it does not know is gone.
 """
 
-from collections.abc import Callable
-
-from mcpearl.runtime import clock as source
+from mcpearl.runtime import clock
 from mcpearl.stores.sessions import SessionRecord
 
 _SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, while any are written
@@ -14,22 +12,16 @@ _SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, whil
 class MemorySessionStore:
     """A `SessionStore` that ends with the process."""
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        """Create an empty store.
-
-        Args:
-            clock: Returns the time in seconds.
-        """
-        self._clock = clock or (lambda: source.monotonic())
+    def __init__(self) -> None:
         self._records: dict[str, tuple[SessionRecord, float]] = {}  # with the time each expires
-        self._swept = self._clock()
+        self._swept = clock.monotonic()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def new_id(self, record: SessionRecord) -> str:
         """Return 32 random characters."""
-        return source.token(24)
+        return clock.token(24)
 
     async def load(self, id: str) -> SessionRecord | None:
         """Return a record that has not expired."""
@@ -40,7 +32,7 @@ class MemorySessionStore:
         if found is None:
             return None
         record, expires = found
-        if expires <= self._clock():
+        if expires <= clock.monotonic():
             del self._records[id]
             return None
         return record
@@ -51,7 +43,7 @@ class MemorySessionStore:
         stored = self._find(record.id)
         if record.revision != (0 if stored is None else stored.revision) + 1:
             return False
-        self._records[record.id] = record, self._clock() + ttl
+        self._records[record.id] = record, clock.monotonic() + ttl
         return True
 
     async def touch(self, id: str, ttl: float) -> bool:
@@ -59,7 +51,7 @@ class MemorySessionStore:
         record = self._find(id)
         if record is None:
             return False
-        self._records[id] = record, self._clock() + ttl
+        self._records[id] = record, clock.monotonic() + ttl
         return True
 
     async def delete(self, id: str) -> None:
@@ -67,7 +59,7 @@ class MemorySessionStore:
         self._records.pop(id, None)
 
     def _sweep(self) -> None:
-        now = self._clock()
+        now = clock.monotonic()
         if now - self._swept >= _SWEEP_EVERY:
             self._swept = now
             self._records = {id: kept for id, kept in self._records.items() if kept[1] > now}

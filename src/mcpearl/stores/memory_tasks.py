@@ -3,11 +3,11 @@
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from mcpearl.runtime import clock as source
+from mcpearl.runtime import clock
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TERMINAL, TaskRecord, TasksFull
 
@@ -30,18 +30,15 @@ class MemoryTaskStore:
         self,
         max_tasks: int = 100_000,
         max_per_owner: int = 10_000,
-        clock: Callable[[], float] | None = None,
     ) -> None:
         """Create an empty store.
 
         Args:
             max_tasks: How many tasks there may be.
             max_per_owner: How many of them may belong to one identity.
-            clock: Returns the time in seconds since 1970.
         """
         self._max = max_tasks
         self._max_per_owner = max_per_owner
-        self._clock = clock or (lambda: source.now())
         self._tasks: dict[str, _Kept] = {}
         self._by_owner: dict[Identity, OrderedDict[str, None]] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; also of tasks deleted since
@@ -51,7 +48,7 @@ class MemoryTaskStore:
 
     async def create(self, task: TaskRecord, holder: str, lease: float) -> TaskRecord:
         """Keep a new task with its first lease."""
-        now = self._clock()
+        now = clock.now()
         self._sweep(now)
         if task.id in self._tasks:
             raise ValueError("a task with this id exists")
@@ -106,7 +103,7 @@ class MemoryTaskStore:
         kept = self._find(id)
         if kept is None or kept.task.status in TERMINAL:
             return None
-        now = self._clock()
+        now = clock.now()
         if kept.task.holder is not None and kept.task.lease_until > now:
             return None
         fence = kept.task.fence + 1
@@ -115,7 +112,7 @@ class MemoryTaskStore:
 
     async def renew(self, fences: Mapping[str, int], lease: float) -> set[str]:
         """Extend leases that are still held. A lease that lapsed unnoticed is extended, too."""
-        until = self._clock() + lease
+        until = clock.now() + lease
         renewed = set()
         for id, fence in fences.items():
             kept = self._find(id)
@@ -134,7 +131,7 @@ class MemoryTaskStore:
 
     async def lapsed(self, limit: int) -> list[TaskRecord]:
         """Return tasks that need a worker."""
-        now = self._clock()
+        now = clock.now()
         alive = [kept.task for kept in self._tasks.values() if now < kept.expires]
         found = [task for task in alive if task.lease_until <= now and not _rests(task)]
         return sorted(found, key=lambda task: task.lease_until)[:limit]
@@ -149,7 +146,7 @@ class MemoryTaskStore:
                 return kept.task
             if kept.changes is None:
                 kept.changes = asyncio.get_running_loop().create_future()
-            left = max(0.0, kept.expires - self._clock())
+            left = max(0.0, kept.expires - clock.now())
             await asyncio.wait((kept.changes,), timeout=left)
 
     async def delete(self, id: str) -> None:
@@ -167,10 +164,10 @@ class MemoryTaskStore:
 
     def _find(self, id: str) -> _Kept | None:
         kept = self._tasks.get(id)
-        return kept if kept is not None and self._clock() < kept.expires else None
+        return kept if kept is not None and clock.now() < kept.expires else None
 
     def _write(self, kept: _Kept, task: TaskRecord) -> TaskRecord:
-        kept.task = replace(task, revision=task.revision + 1, updated=self._clock())
+        kept.task = replace(task, revision=task.revision + 1, updated=clock.now())
         self._tell(kept)
         return kept.task
 

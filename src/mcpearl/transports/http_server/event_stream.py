@@ -22,13 +22,13 @@ MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless a single even
 class StreamReader:
     """One response's way through a stream. It owns the events that wait for the response."""
 
-    __slots__ = ("_queue", "_retry", "_size", "_wake", "is_left_behind", "stream")
+    __slots__ = ("_retry", "_wake", "is_left_behind", "queue", "size", "stream")
 
     def __init__(self, stream: "EventStream", events: Iterable[Event] = ()) -> None:
         self.stream = stream
         self.is_left_behind = False  # events it had not taken were dropped
-        self._queue: deque[Event] = deque(events)
-        self._size = sum(len(message) for _, message in self._queue)
+        self.queue: deque[Event] = deque(events)  # what was not taken yet
+        self.size = sum(len(message) for _, message in self.queue)  # bytes of that
         self._retry: int | None = None  # set to make the client leave and come back
         self._wake: asyncio.Future[None] | None = None
 
@@ -43,26 +43,22 @@ class StreamReader:
         """Queue an event; False, with the queue dropped, when too much waits already."""
         if self.is_left_behind:
             return False
-        self._queue.append((number, message))
-        self._size += len(message)
-        if len(self._queue) > 1 and (
-            self._size > self.stream.limit or len(self._queue) > MAX_WAITING
-        ):
+        queue = self.queue
+        queue.append((number, message))
+        self.size += len(message)
+        if self._wake is not None:
+            self.wake()
+        if len(queue) > 1 and (self.size > self.stream.limit or len(queue) > MAX_WAITING):
             self.is_left_behind = True
-            self._queue.clear()
-            self._size = 0
-        self.wake()
-        return not self.is_left_behind
+            queue.clear()
+            self.size = 0
+            return False
+        return True
 
     def send_away(self, retry_ms: int) -> None:
         """End the response after what waits, and tell the client when to come back."""
         self._retry = retry_ms
         self.wake()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits that senders should wait."""
-        return self._size > high_water(self.stream.limit) or len(self._queue) > MAX_WAITING // 2
 
     def wake(self) -> None:
         """Make `wait` look again."""
@@ -75,12 +71,12 @@ class StreamReader:
         """Return a chunk of what waits, as bytes to write."""
         if not self.is_current:
             return b""
-        queue, stream = self._queue, self.stream
+        queue, stream = self.queue, self.stream
         parts: list[bytes] = []
         size = number = 0
         while queue and size < MAX_CHUNK:
             number, message = queue.popleft()
-            self._size -= len(message)
+            self.size -= len(message)
             event = format_event(message, "" if stream.id is None else f"{stream.id}.{number}")
             parts.append(event)
             size += len(event)
@@ -104,7 +100,7 @@ class StreamReader:
     @property
     def has_news(self) -> bool:
         """Whether something waits to be taken."""
-        return bool(self._queue) and self.is_current
+        return bool(self.queue) and self.is_current
 
     async def wait(self, silence: LateWatch) -> bool:
         """Wait for news or the end; False when there was neither for too long."""
@@ -135,13 +131,14 @@ class StreamReader:
 class EventStream:
     """A stream that is not kept: what its reader does not get is lost."""
 
-    __slots__ = ("_room", "ended", "last", "limit", "overrun", "reader_now")
+    __slots__ = ("_much", "_room", "ended", "last", "limit", "overrun", "reader_now")
 
     id: str | None = None
     """The name of the stream in event ids; without one they have none."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit  # bytes that may wait at a reader
+        self._much = high_water(limit)
         self.ended = False
         self.overrun = False  # the reader was cut off, and with it the stream
         self.last = 0  # the number of the newest event
@@ -214,7 +211,9 @@ class EventStream:
     def is_full(self) -> bool:
         """Whether so much waits for a reader that senders should wait."""
         reader = self.reader_now
-        return reader is not None and not self.ended and reader.is_full
+        if reader is None or self.ended:
+            return False
+        return reader.size > self._much or len(reader.queue) > MAX_WAITING // 2
 
     async def until_room(self) -> None:
         """Wait until the reader has caught up, or left."""

@@ -68,6 +68,7 @@ class Sessions(Generic[S]):
         self._unused: OrderedDict[str, S] = OrderedDict()
         self._used: OrderedDict[str, S] = OrderedDict()
         self._tables = (self._opening, self._unused, self._used)  # by stage
+        self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
         self._sweeper: asyncio.TimerHandle | None = None
         self._swept = clock.monotonic()  # when records of sessions in use were last touched
         self._touching: asyncio.Task[None] | None = None
@@ -123,7 +124,7 @@ class Sessions(Generic[S]):
             return found
         session = self.create(principal)
         session.receiver.restore(record.state, record.uris)
-        session.record = record
+        self._saved[id] = record
         session.stage = Stage.USED if record.state.ready else Stage.OPENING
         self._enter(session, id)
         return session
@@ -151,7 +152,8 @@ class Sessions(Generic[S]):
 
     def _record_of(self, session: S) -> SessionRecord:
         state, uris = session.receiver.snapshot()
-        revision = 0 if session.record is None else session.record.revision
+        saved = self._saved.get(session.id)
+        revision = 0 if saved is None else saved.revision
         identity = session.principal.identity
         return SessionRecord(
             id=session.id, identity=identity, state=state, uris=uris, revision=revision
@@ -160,8 +162,8 @@ class Sessions(Generic[S]):
     async def save(self, session: S) -> None:
         """Write what changed in a session; refused with 503 when the store is not available."""
         store = self._store
-        record = self._record_of(session)
-        if store is None or record == session.record or session.closed:
+        saved, record = self._saved.get(session.id), self._record_of(session)
+        if store is None or record == saved or session.closed:
             return
         try:
             following = replace(record, revision=record.revision + 1)
@@ -170,11 +172,11 @@ class Sessions(Generic[S]):
                 if stored is None:
                     self._drop(session)  # it was ended at another process
                     raise _gone()
-                following = _merged(session.record, record, stored)
+                following = _merged(saved, record, stored)
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
-        session.record = following
+        self._saved[session.id] = following
 
     async def delete(self, session: S) -> None:
         """End a session at its client's wish, here and in the store."""
@@ -197,6 +199,7 @@ class Sessions(Generic[S]):
         """End a session in this process."""
         for table in self._tables:
             table.pop(session.id, None)
+        self._saved.pop(session.id, None)
         session.end()
 
     def _expire(self, session: S) -> None:

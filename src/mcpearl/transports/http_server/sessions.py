@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from mcpearl.runtime import clock
 from mcpearl.stores.events import EventsLost, EventStore
-from mcpearl.stores.sessions import SessionRecord
 from mcpearl.transports.http_server.event_stream import KeptStream, StreamReader
 from mcpearl.transports.http_server.gate import Refused, busy
 
@@ -39,7 +38,7 @@ class StreamTerms(NamedTuple):
 class Session:
     """What sessions of every HTTP transport have in common: a client, a receiver, and a life."""
 
-    __slots__ = ("_terms", "id", "open", "principal", "receiver", "record", "stage", "used")
+    __slots__ = ("_terms", "id", "open", "principal", "receiver", "stage", "used")
 
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
@@ -47,7 +46,6 @@ class Session:
         self.id = ""  # given when the session enters the table
         self.principal = principal
         self.receiver: Any = None  # the server's side of this client
-        self.record: SessionRecord | None = None  # as last stored, where sessions are
         self.used = now  # when a request of it last began or ended
         self.open = 0  # requests that are being answered
         self.stage = Stage.OPENING

@@ -64,7 +64,7 @@ class LegacyRequests:
         begins = headers.session is None and _initializes(message)
         session = self._sessions.create(post.principal) if begins else None
         if session is None:
-            id = headers.session or _missing()
+            id = _missing() if headers.session is None else headers.session
             found = self._sessions.find(id, post.principal)
             session = found or await self._restored(id, post.principal)
         outlet.belong(session.new_stream, version.primes_streams)

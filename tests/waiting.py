@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 30.0  # seconds; only a failing test ever waits for so long
+PATIENCE = 60.0  # seconds; only a failing test ever waits for so long
 
 
 async def eventually(

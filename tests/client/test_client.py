@@ -93,7 +93,7 @@ async def test_references_can_be_given_as_objects(protocol: str) -> None:
 
 
 @BOTH
-async def test_a_tool_that_fails_is_a_result_or_an_exception_as_one_likes(protocol: str) -> None:
+async def test_a_failed_tool_is_a_result_or_with_raise_on_error_an_exception(protocol: str) -> None:
     async with Client(an_app(), protocol=protocol) as client:
         result = await client.call_tool("fail")
         assert result.is_error
@@ -103,7 +103,7 @@ async def test_a_tool_that_fails_is_a_result_or_an_exception_as_one_likes(protoc
 
 
 @BOTH
-async def test_errors_come_typed(protocol: str) -> None:
+async def test_error_answers_are_mcp_errors(protocol: str) -> None:
     async with Client(an_app(), protocol=protocol) as client:
         for call in (
             client.call_tool("nothing"),
@@ -238,7 +238,7 @@ async def test_an_error_keeps_its_code_and_data() -> None:
 # Before and after
 
 
-async def test_a_client_that_is_not_connected_says_so() -> None:
+async def test_calls_before_connecting_are_refused() -> None:
     client = Client(an_app())
     for ask in [ask for _, ask in NEEDS] + [lambda c: c.ping(), lambda c: c.set_log_level("info")]:
         with pytest.raises(McpearlError, match="not connected"):
@@ -251,7 +251,7 @@ async def test_a_client_that_is_not_connected_says_so() -> None:
     assert "disconnected" in repr(client)
 
 
-async def test_a_closed_client_says_so_even_of_what_it_has_in_its_cache() -> None:
+async def test_calls_after_closing_are_refused_although_the_result_is_cached() -> None:
     app = Server("kept", list_ttl_ms=60_000)
     app.add_tool(lambda: 1, name="one")
     client = Client(app)

@@ -41,21 +41,28 @@ async def test_closing_leaves_no_task_and_no_thread(protocol: str) -> None:
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
     app = an_app()
 
-    async def slowly(params: Any) -> None:
+    reached: set[str] = set()
+
+    async def log_slowly(params: Any) -> None:
+        reached.add("log")
+        await asyncio.Event().wait()
+
+    async def progress_slowly(params: Any) -> None:
+        reached.add("progress")
         await asyncio.Event().wait()
 
     async with Client(
         app,
         protocol=protocol,
         sampling=lambda _: "in a thread",
-        on_log=slowly,
-        on_progress=slowly,
+        on_log=log_slowly,
+        on_progress=progress_slowly,
         log_level="debug",
     ) as client:
         assert (await client.call_tool("ask")).content[0].text == "in a thread"
         await client.subscribe("x://")
         calling = asyncio.ensure_future(client.call_tool("wait"))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: reached == {"log", "progress"})
     with pytest.raises(ConnectionLost):
         await calling
     await eventually(lambda: asyncio.all_tasks() == tasks)
@@ -75,7 +82,7 @@ async def test_calls_waiting_when_the_client_closes_fail_at_once() -> None:
         await asyncio.wait_for(calling, 30)
 
 
-async def test_a_closed_client_is_forgotten() -> None:
+async def test_the_connection_of_a_closed_client_is_garbage_collected() -> None:
     async with Client(an_app()) as client:
         await client.list_tools()
         connection = weakref.ref(client._link.connection)

@@ -24,7 +24,7 @@ from .peers import Message, Script, client_of, eventually, legacy_peer, modern_p
 DONE: Message = {"content": [{"type": "text", "text": "done"}]}
 
 
-async def test_answering_twice() -> None:
+async def test_only_the_first_answer_to_a_request_counts() -> None:
     peer = modern_peer()
 
     def twice(message: Message) -> Message:
@@ -41,7 +41,7 @@ async def test_answering_twice() -> None:
 @pytest.mark.parametrize(
     "id", [0, -1, 99, 10**30, 1.0, "1", "", None, True, [1], {"id": 1}], ids=repr
 )
-async def test_answering_what_was_never_asked(id: Any) -> None:
+async def test_answers_with_an_unknown_id_are_ignored(id: Any) -> None:
     peer = modern_peer(tools_call=lambda _: None)
     async with await client_of(peer, validate_output=False) as client:
         calling = asyncio.ensure_future(client.call_tool("t"))
@@ -52,7 +52,7 @@ async def test_answering_what_was_never_asked(id: Any) -> None:
         assert (await calling).content[0].text == "done"
 
 
-async def test_an_answer_that_is_both_or_neither_is_none() -> None:
+async def test_an_answer_with_both_result_and_error_or_neither_is_ignored() -> None:
     peer = modern_peer(tools_call=lambda _: None)
     async with await client_of(peer, validate_output=False) as client:
         calling = asyncio.ensure_future(client.call_tool("t"))
@@ -120,7 +120,7 @@ async def test_progress_and_log_messages_with_absurd_numbers() -> None:
         await calling
 
 
-async def test_strings_that_are_no_text() -> None:
+async def test_an_answer_that_is_not_utf8_fails_its_call_only() -> None:
     peer = modern_peer()
 
     def broken(message: Message) -> None:
@@ -136,7 +136,7 @@ async def test_strings_that_are_no_text() -> None:
         await client.ping()
 
 
-async def test_an_answer_nested_without_end() -> None:
+async def test_an_answer_nested_too_deeply_fails_its_call_only() -> None:
     peer = modern_peer()
 
     def deep(message: Message) -> None:
@@ -166,7 +166,7 @@ async def test_a_modern_server_that_sends_requests_gets_no_answer(method: str) -
     assert all("method" in message for message in peer.received)
 
 
-async def test_requests_of_a_legacy_server_that_make_no_sense() -> None:
+async def test_invalid_requests_of_a_legacy_server_get_errors() -> None:
     peer = legacy_peer(tools_call=lambda _: DONE)
     async with await client_of(peer, sampling=lambda _: "x", validate_output=False) as client:
         peer.send(id="a", method="no/such")
@@ -199,7 +199,7 @@ async def test_a_request_id_used_twice_is_answered_once() -> None:
     assert sorted(map(sorted, kinds)) == [["error"], ["result"]]
 
 
-async def test_more_questions_than_a_client_takes() -> None:
+async def test_questions_beyond_the_limit_are_refused() -> None:
     gate = asyncio.Event()
 
     async def slow(params: Any) -> str:
@@ -220,7 +220,7 @@ async def test_more_questions_than_a_client_takes() -> None:
     assert len(refused) == 40
 
 
-async def test_more_calls_than_a_client_holds() -> None:
+async def test_calls_beyond_max_pending_are_refused() -> None:
     peer = modern_peer(tools_call=lambda _: None)
     async with await client_of(peer, limits=Limits(max_pending=5)) as client:
         calls = [asyncio.ensure_future(client.call_tool("t")) for _ in range(5)]

@@ -26,7 +26,7 @@ def an_app() -> Server:
 
 @BOTH
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_progress_is_told_in_order_and_before_the_call_returns(
+async def test_progress_callbacks_run_in_order_and_before_the_call_returns(
     protocol: str, kind: str
 ) -> None:
     heard: list[Any] = []
@@ -53,7 +53,7 @@ async def test_the_callback_of_the_client_is_for_calls_without_one() -> None:
     assert (len(general), len(special)) == (1, 2)
 
 
-async def test_nobody_is_told_who_did_not_ask() -> None:
+async def test_progress_is_not_asked_for_without_a_callback() -> None:
     peer = modern_peer(tools_call=lambda _: {"content": []})
     async with await client_of(peer, validate_output=False) as client:
         await client.call_tool("t")
@@ -63,7 +63,7 @@ async def test_nobody_is_told_who_did_not_ask() -> None:
     assert "progressToken" in second
 
 
-async def test_each_call_hears_its_own() -> None:
+async def test_each_call_gets_its_own_progress() -> None:
     heard: dict[int, list[float]] = {n: [] for n in range(1, 20)}
     async with Client(an_app()) as client:
         await asyncio.gather(
@@ -79,7 +79,7 @@ async def test_each_call_hears_its_own() -> None:
     assert heard == {n: list(range(1, n + 1)) for n in heard}
 
 
-async def test_progress_nobody_waits_for_is_ignored() -> None:
+async def test_progress_of_an_unknown_request_is_ignored() -> None:
     peer = modern_peer(tools_call=lambda _: {"content": []})
     heard: list[Any] = []
     async with await client_of(peer, validate_output=False) as client:
@@ -116,7 +116,7 @@ async def test_a_callback_that_never_ends_costs_no_more_than_the_calls_time() ->
         assert result.content[0].text == "counted"
 
 
-async def test_nor_does_it_hold_up_a_timeout() -> None:
+async def test_a_callback_that_never_ends_does_not_hold_up_a_timeout() -> None:
     async def stuck(params: Any) -> None:
         await asyncio.Event().wait()
 

@@ -81,7 +81,7 @@ async def test_silence_means_legacy() -> None:
 @pytest.mark.parametrize(
     "result", [{}, {"supportedVersions": "all"}, [], 7, {"supportedVersions": ["2025-11-25"]}]
 )
-async def test_a_result_that_is_none_means_legacy(result: Any) -> None:
+async def test_a_discover_result_that_is_not_valid_means_legacy(result: Any) -> None:
     peer = legacy_peer()
     peer["server/discover"] = lambda _: result
     async with await client_of(peer) as client:
@@ -144,7 +144,7 @@ async def test_an_offer_of_legacy_versions_only_is_taken() -> None:
 
 
 @pytest.mark.parametrize("answered", ["1999-01-01", "2026-07-28", "", "latest"])
-async def test_initialize_answered_with_a_version_nobody_speaks(answered: str) -> None:
+async def test_initialize_answered_with_an_unknown_version_is_refused(answered: str) -> None:
     peer = legacy_peer()
     peer["initialize"] = lambda _: INITIALIZED | {"protocolVersion": answered}
     client = await client_of(peer)
@@ -155,7 +155,7 @@ async def test_initialize_answered_with_a_version_nobody_speaks(answered: str) -
 
 
 @pytest.mark.parametrize("result", [{}, [], "hello", INITIALIZED | {"capabilities": 3}])
-async def test_initialize_answered_with_nonsense(result: Any) -> None:
+async def test_initialize_answered_with_an_invalid_result_is_refused(result: Any) -> None:
     peer = legacy_peer()
     peer["initialize"] = lambda _: result
     with pytest.raises(InvalidResult, match="initialize"):
@@ -171,7 +171,7 @@ async def test_initialize_that_is_never_answered_fails_and_is_not_cancelled() ->
     assert not peer.asked("notifications/cancelled")  # the specification forbids it
 
 
-async def test_a_server_that_goes_as_the_probe_times_out_is_lost() -> None:
+async def test_a_server_that_ends_while_the_probe_times_out_is_a_lost_connection() -> None:
     """Both in one turn of the loop: there is nobody left to say `initialize` to."""
     peer = Peer()
 
@@ -187,7 +187,7 @@ async def test_a_server_that_goes_as_the_probe_times_out_is_lost() -> None:
     assert not peer.asked("initialize")
 
 
-async def test_initialize_given_up_by_the_caller_is_not_cancelled_either() -> None:
+async def test_initialize_cancelled_by_the_caller_sends_no_cancellation() -> None:
     peer = legacy_peer()
     peer["initialize"] = lambda _: None
     connecting = asyncio.ensure_future((await client_of(peer)).connect())
@@ -263,7 +263,7 @@ async def test_another_environment_is_another_target(tmp_path: Path) -> None:
     assert server.methods().count("server/discover") == 2
 
 
-async def test_what_is_remembered_is_checked_when_it_turns_out_wrong(tmp_path: Path) -> None:
+async def test_a_remembered_era_that_turns_out_wrong_is_found_out_again(tmp_path: Path) -> None:
     upgraded = tmp_path / "upgraded"
     server = Script(
         tmp_path,

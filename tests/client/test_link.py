@@ -82,7 +82,7 @@ class Ledger:
 # The policy
 
 
-def test_delays_grow_and_stay() -> None:
+def test_the_delays_of_a_policy_grow_and_stay_at_the_last() -> None:
     policy = Reconnect()
     assert [policy.nominal(n) for n in range(8)] == [1, 2, 4, 8, 16, 30, 30, 30]
     for attempt in range(8):
@@ -94,7 +94,7 @@ def test_delays_grow_and_stay() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"delays": ()}, {"delays": (-1.0,)}, {"max_attempts": 0}, {"jitter": 2.0}]
 )
-def test_policies_that_make_no_sense(wrong: dict[str, Any]) -> None:
+def test_policies_with_impossible_figures_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="Reconnect"):
         Reconnect(**wrong)
 
@@ -109,7 +109,7 @@ async def test_a_transport_cannot_be_opened_twice() -> None:
 
 
 @BOTH
-async def test_the_application_sees_it(protocol: str) -> None:
+async def test_each_phase_of_a_reconnect_reaches_on_state(protocol: str) -> None:
     ledger = Ledger()
     states: list[Phase] = []
     client = Client(ledger.app, protocol=protocol, reconnect=QUICK, on_state=states.append)
@@ -126,7 +126,7 @@ async def test_the_application_sees_it(protocol: str) -> None:
     assert states == ["closing", "closed"]
 
 
-async def test_without_reconnecting_it_is_over() -> None:
+async def test_without_a_policy_a_lost_connection_closes_the_client() -> None:
     ledger = Ledger()
     states: list[Phase] = []
     async with Client(ledger.app, on_state=states.append) as client:
@@ -157,7 +157,7 @@ async def test_a_state_callback_that_is_slow_or_raises() -> None:
     assert len(seen) < 163  # some were skipped, the last was not
 
 
-async def test_giving_up() -> None:
+async def test_a_client_gives_up_after_max_attempts() -> None:
     ledger = Ledger()
     policy = Reconnect(delays=(0.01,), max_attempts=3)
     async with Client(ledger.app, reconnect=policy) as client, client.listen(tools=True) as changes:
@@ -199,7 +199,7 @@ async def test_a_connection_that_does_not_last_makes_the_delays_grow() -> None:
             await client.ping(timeout=0.1)
 
 
-async def test_closing_while_it_reconnects() -> None:
+async def test_closing_while_reconnecting_fails_waiting_calls() -> None:
     ledger = Ledger()
     before = asyncio.all_tasks()
     async with Client(ledger.app, reconnect=SLOW) as client:
@@ -249,7 +249,7 @@ async def test_a_call_that_waited_for_a_connection_has_what_is_left_of_its_time(
     assert ledger.ran == ["charge"]
 
 
-async def test_as_many_wait_as_may() -> None:
+async def test_calls_waiting_for_a_connection_are_bounded() -> None:
     ledger = Ledger()
     async with Client(ledger.app, reconnect=SLOW, limits=Limits(max_pending=3)) as client:
         await ledger.cut()
@@ -265,7 +265,7 @@ async def test_as_many_wait_as_may() -> None:
 
 @BOTH
 @pytest.mark.parametrize("listed", [True, False])
-async def test_a_tool_that_must_not_run_twice(protocol: str, listed: bool) -> None:
+async def test_a_tool_without_hints_is_not_called_again(protocol: str, listed: bool) -> None:
     ledger = Ledger()
     async with Client(ledger.app, protocol=protocol, reconnect=QUICK) as client:
         if listed:
@@ -280,7 +280,7 @@ async def test_a_tool_that_must_not_run_twice(protocol: str, listed: bool) -> No
     assert ledger.ran == ["charge"]
 
 
-async def test_it_is_told_at_once() -> None:
+async def test_a_call_that_must_not_run_twice_fails_at_once() -> None:
     ledger = Ledger()
     async with Client(ledger.app, reconnect=SLOW) as client:
         await client.list_tools()
@@ -294,7 +294,9 @@ async def test_it_is_told_at_once() -> None:
 @BOTH
 @pytest.mark.parametrize("listed", [True, False])
 @pytest.mark.parametrize("tool", ["put", "look"])
-async def test_a_tool_that_may(protocol: str, tool: str, listed: bool) -> None:
+async def test_a_tool_marked_idempotent_or_read_only_is_called_again(
+    protocol: str, tool: str, listed: bool
+) -> None:
     ledger = Ledger()
     async with Client(ledger.app, protocol=protocol, reconnect=QUICK) as client:
         if listed:
@@ -308,7 +310,7 @@ async def test_a_tool_that_may(protocol: str, tool: str, listed: bool) -> None:
     assert ledger.ran == [tool, tool]
 
 
-async def test_what_may_have_run_before_may_have_run() -> None:
+async def test_a_call_that_may_have_run_says_so_when_no_connection_comes() -> None:
     ledger = Ledger()
     policy = Reconnect(delays=(30.0,))
     async with Client(ledger.app, reconnect=policy) as client:
@@ -321,7 +323,7 @@ async def test_what_may_have_run_before_may_have_run() -> None:
         assert caught.value.maybe_executed
 
 
-async def test_reading_is_repeated() -> None:
+async def test_reads_are_sent_again() -> None:
     peer_cuts = 0
     app = Server("reads")
 
@@ -343,7 +345,7 @@ async def test_reading_is_repeated() -> None:
 
 
 @BOTH
-async def test_subscriptions_come_back(protocol: str) -> None:
+async def test_subscriptions_are_restored(protocol: str) -> None:
     ledger = Ledger()
     heard: list[str] = []
     async with Client(
@@ -365,7 +367,7 @@ async def test_subscriptions_come_back(protocol: str) -> None:
     assert ledger.app.core.subscriptions.counts()["uris"] == 0
 
 
-async def test_a_stream_goes_on() -> None:
+async def test_a_listen_stream_continues_on_the_new_connection() -> None:
     ledger = Ledger()
     async with (
         Client(ledger.app, reconnect=QUICK) as client,
@@ -380,7 +382,7 @@ async def test_a_stream_goes_on() -> None:
     assert changes.ended
 
 
-async def test_a_subscription_the_new_server_refuses_is_let_go() -> None:
+async def test_a_subscription_the_new_server_refuses_is_dropped() -> None:
     ledger = Ledger()
 
     async def refuse(uri: str, ctx: Context) -> None:
@@ -422,7 +424,7 @@ async def test_the_new_session_can_ask_for_the_roots(protocol: str) -> None:
         assert result.structured_content == {"result": ["file:///a"]}
 
 
-async def test_what_was_kept_is_asked_for_again() -> None:
+async def test_cached_results_are_dropped_on_reconnect() -> None:
     ledger = Ledger(list_ttl_ms=60_000)
     async with Client(ledger.app, reconnect=QUICK) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
@@ -466,7 +468,7 @@ async def test_a_server_that_comes_back_as_one_of_the_other_era(tmp_path: Path) 
             await anext(stream)
 
 
-async def test_a_connection_that_never_got_what_was_asked(tmp_path: Path) -> None:
+async def test_a_request_that_was_not_sent_is_sent_on_the_next_connection(tmp_path: Path) -> None:
     # Between the end of a process and the news of it there is a moment to ask in.
     script = Script(tmp_path, "welcome()\nfor m in messages():\n    answer(m, {'content': []})\n")
     async with Client(str(script.path), reconnect=QUICK, validate_output=False) as client:
@@ -484,7 +486,9 @@ async def test_a_peer_in_memory_is_not_pinged() -> None:
         assert client._link.connection._watch is None  # type: ignore[union-attr]
 
 
-async def test_a_result_that_is_there_does_not_wait_for_another_connection(tmp_path: Path) -> None:
+async def test_a_result_is_returned_although_the_connection_is_lost_before_its_check(
+    tmp_path: Path,
+) -> None:
     """What a tool promises is looked up after its first call, but not on another connection."""
     script = tmp_path / "once.py"
     script.write_text(

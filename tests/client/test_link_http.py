@@ -72,7 +72,7 @@ async def test_a_forgotten_session_is_begun_anew_at_once(peer: HttpPeer) -> None
     assert len(peer.asked("tools/call")) == 3
 
 
-async def test_many_calls_find_out_together(peer: HttpPeer) -> None:
+async def test_many_calls_in_a_forgotten_session_begin_one_new_session(peer: HttpPeer) -> None:
     known = sessions(peer)
     async with Client(peer.url, reconnect=QUICK, protocol="2025-11-25") as client:
         await client.list_tools()
@@ -82,7 +82,7 @@ async def test_many_calls_find_out_together(peer: HttpPeer) -> None:
     assert len(peer.asked("initialize")) == 2
 
 
-async def test_without_reconnecting_a_forgotten_session_is_told(peer: HttpPeer) -> None:
+async def test_without_a_policy_a_forgotten_session_fails_the_call(peer: HttpPeer) -> None:
     known = sessions(peer)
     async with Client(peer.url, reconnect=False, protocol="2025-11-25") as client:
         await client.list_tools()
@@ -92,7 +92,7 @@ async def test_without_reconnecting_a_forgotten_session_is_told(peer: HttpPeer) 
         assert not caught.value.maybe_executed
 
 
-async def test_a_server_that_forgets_every_session_is_not_pestered(peer: HttpPeer) -> None:
+async def test_a_server_that_forgets_every_session_is_retried_with_delays(peer: HttpPeer) -> None:
     known = sessions(peer)
 
     @peer.on("tools/call")
@@ -109,7 +109,9 @@ async def test_a_server_that_forgets_every_session_is_not_pestered(peer: HttpPee
 
 
 @pytest.mark.parametrize(("tool", "asked"), [("once", 1), ("again", 2)])
-async def test_an_exchange_that_broke(peer: HttpPeer, tool: str, asked: int) -> None:
+async def test_a_broken_exchange_is_repeated_only_where_allowed(
+    peer: HttpPeer, tool: str, asked: int
+) -> None:
     modern(peer)
 
     @peer.on("tools/list")
@@ -149,7 +151,7 @@ async def test_an_answer_that_is_too_large_is_not_asked_for_again(peer: HttpPeer
     assert len(peer.asked("tools/call")) == 1
 
 
-async def test_a_server_that_was_away(peer: HttpPeer) -> None:
+async def test_a_server_that_was_unreachable_is_reached_again(peer: HttpPeer) -> None:
     modern(peer)
 
     @peer.on("tools/call")
@@ -198,7 +200,9 @@ async def test_a_listen_stream_that_broke_is_opened_again(peer: HttpPeer) -> Non
     assert seen == ["x://1", "x://2", "x://3", "x://4"]
 
 
-async def test_what_is_followed_comes_back_after_the_server_ended_it(peer: HttpPeer) -> None:
+async def test_a_subscription_is_opened_again_after_the_server_ended_its_stream(
+    peer: HttpPeer,
+) -> None:
     modern(peer)
 
     @peer.on("subscriptions/listen")

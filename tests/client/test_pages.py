@@ -68,7 +68,7 @@ async def test_the_first_page_is_asked_for_without_a_cursor() -> None:
 
 
 @pytest.mark.parametrize("circle", [["a"], ["a", "b"], ["a", "b", "c"]])
-async def test_cursors_that_go_in_a_circle_are_found_out(circle: list[str]) -> None:
+async def test_a_repeated_cursor_ends_the_walk_with_an_error(circle: list[str]) -> None:
     peer = modern_peer()
 
     def next_page(message: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,9 @@ async def test_cursors_that_go_in_a_circle_are_found_out(circle: list[str]) -> N
     assert len(peer.asked("prompts/list")) <= len(circle) + 1
 
 
-async def test_a_list_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_with_too_many_pages_ends_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pages, "MAX_PAGES", 50)
     peer = modern_peer()
     peer["prompts/list"] = lambda m: {"prompts": [], "nextCursor": str(m["id"])}

@@ -107,7 +107,7 @@ async def test_the_handler_of_a_real_server_is_stopped() -> None:
         await asyncio.wait_for(stopped.wait(), 30)
 
 
-async def test_a_process_is_told_too(tmp_path: Path) -> None:
+async def test_a_process_gets_the_cancellation_too(tmp_path: Path) -> None:
     server = Script(tmp_path, "welcome()\nfor message in messages(): pass")
     async with Client(server.path) as client:
         calling = asyncio.ensure_future(client.call_tool("t"))

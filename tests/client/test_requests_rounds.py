@@ -127,7 +127,7 @@ async def test_no_state_is_sent_where_none_was_given() -> None:
 
 
 @pytest.mark.parametrize("requests", [None, {}])
-async def test_a_server_that_asks_nothing_is_asked_again_a_little_later(requests: Any) -> None:
+async def test_a_round_without_questions_is_repeated_after_a_pause(requests: Any) -> None:
     peer = modern_peer(
         tools_call=in_turn(required(requests, "wait"), required(requests, "wait"), DONE)
     )
@@ -140,7 +140,7 @@ async def test_a_server_that_asks_nothing_is_asked_again_a_little_later(requests
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
-async def test_the_limit_of_rounds_is_reached_without_asking_in_vain(limit: int) -> None:
+async def test_at_the_limit_of_rounds_no_question_is_asked_any_more(limit: int) -> None:
     asked: list[Any] = []
     peer = modern_peer(tools_call=lambda _: required({"a": elicit()}, "s"))
 
@@ -168,7 +168,7 @@ async def test_the_limit_of_rounds_is_reached_without_asking_in_vain(limit: int)
         ({"resultType": "input_required", "requestState": 7}, "valid"),
     ],
 )
-async def test_results_that_are_none(result: Message, said: str) -> None:
+async def test_invalid_input_required_results_are_refused(result: Message, said: str) -> None:
     peer = modern_peer(tools_call=lambda _: result)
     async with await client_of(peer, elicitation=lambda _: None) as client:
         with pytest.raises(InvalidResult, match=said):

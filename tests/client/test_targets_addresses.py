@@ -59,12 +59,12 @@ async def test_headers_go_with_every_request() -> None:
         assert {request.headers["user-agent"] for request in peer.requests} == {"mine"}
 
 
-async def test_a_header_that_is_none() -> None:
+async def test_an_invalid_header_is_refused() -> None:
     with pytest.raises(ValueError, match="header"):
         await greeting("http://127.0.0.1:1", headers={"X-Bad": "a\r\nHost: b"})
 
 
-async def test_certificates(certificate: Path) -> None:
+async def test_the_certificates_to_trust_can_be_given(certificate: Path) -> None:
     async with served(secure(certificate)) as peer:
         url = peer.url.replace("http", "https")
         with pytest.raises(ConnectionLost, match="certificate"):
@@ -76,7 +76,9 @@ async def test_certificates(certificate: Path) -> None:
             await greeting(url, tls=Tls(ca=certificate.parent / "missing.pem"))
 
 
-async def test_a_server_that_asks_who_the_client_is(certificate: Path, tmp_path: Path) -> None:
+async def test_a_client_certificate_is_shown_to_a_server_that_asks(
+    certificate: Path, tmp_path: Path
+) -> None:
     pem = certificate.read_text()
     cut = pem.index("-----BEGIN PRIVATE KEY")
     (tmp_path / "one.pem").write_text(pem[:cut])
@@ -92,7 +94,7 @@ async def test_a_server_that_asks_who_the_client_is(certificate: Path, tmp_path:
             await greeting(url, tls=Tls(certificate, key))
 
 
-async def test_a_proxy_that_is_given(certificate: Path) -> None:
+async def test_requests_go_through_the_given_proxy(certificate: Path) -> None:
     async with served() as peer, proxy() as (port, heads):
         assert await greeting(peer.url, proxy=f"http://me:secret@127.0.0.1:{port}") == "hello"
         assert heads[0].startswith(f"POST {peer.url} HTTP/1.1")
@@ -111,13 +113,15 @@ async def test_a_proxy_that_is_given(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["socks5://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1"])
-async def test_a_proxy_that_cannot_be(bad: str) -> None:
+async def test_an_invalid_proxy_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="http://"):
         await greeting("http://127.0.0.1:1", proxy=bad)
 
 
 @pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
-async def test_a_proxy_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_go_through_the_proxy_of_the_environment(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with served() as peer, proxy(leads_to=peer.port) as (port, heads):
         monkeypatch.setenv(name, f"127.0.0.1:{port}")
         assert await greeting("http://server.invalid/mcp") == "hello"
@@ -139,7 +143,7 @@ async def test_a_proxy_of_the_environment(name: str, monkeypatch: pytest.MonkeyP
         ("", False),
     ],
 )
-async def test_whom_no_proxy_spares(
+async def test_hosts_in_no_proxy_are_reached_directly(
     listed: str, direct: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
@@ -150,7 +154,7 @@ async def test_whom_no_proxy_spares(
     assert given.proxied  # the one given counts
 
 
-async def test_http2_only_where_there_is_none(certificate: Path) -> None:
+async def test_http2_true_fails_with_a_server_that_does_not_speak_it(certificate: Path) -> None:
     async with served(secure(certificate)) as peer:
         url = peer.url.replace("http", "https")
         with pytest.raises(ConnectionLost, match="does not speak HTTP/2"):
@@ -161,7 +165,7 @@ async def test_http2_only_where_there_is_none(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_nothing_goes_to_another_origin(status: int) -> None:
+async def test_redirects_to_another_origin_are_not_followed(status: int) -> None:
     async with served() as other, served() as peer:
 
         @peer.on("tools/call")

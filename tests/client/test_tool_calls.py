@@ -40,7 +40,7 @@ async def outcome(schema: Any, result: Message, **options: Any) -> Any:
         return (await client.call_tool("t")).structured_content
 
 
-async def test_content_that_fits_is_given_as_it_is() -> None:
+async def test_content_that_fits_its_schema_is_returned_unchanged() -> None:
     assert await outcome(INTEGER, {"structuredContent": {"n": 1, "more": [1.5]}}) == {
         "n": 1,
         "more": [1.5],
@@ -48,25 +48,25 @@ async def test_content_that_fits_is_given_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("content", [{"n": "one"}, {}, [], None, 7, {"n": 1.5}])
-async def test_content_that_breaks_the_promise_is_refused(content: Any) -> None:
+async def test_content_that_breaks_its_schema_is_refused(content: Any) -> None:
     with pytest.raises(InvalidResult, match="`t`"):
         await outcome(INTEGER, {"structuredContent": content})
 
 
-async def test_no_content_breaks_the_promise_too() -> None:
+async def test_missing_content_breaks_a_schema_too() -> None:
     with pytest.raises(InvalidResult, match="no structured content"):
         await outcome(INTEGER, {})
 
 
-async def test_a_tool_that_failed_promised_nothing() -> None:
+async def test_the_result_of_a_failed_tool_is_not_checked() -> None:
     await outcome(INTEGER, {"isError": True})
 
 
-async def test_a_tool_without_a_schema_may_give_anything() -> None:
+async def test_a_tool_without_a_schema_may_return_anything() -> None:
     assert await outcome(None, {"structuredContent": [1, "x"]}) == [1, "x"]
 
 
-async def test_the_check_can_be_left_out() -> None:
+async def test_validation_can_be_turned_off() -> None:
     peer = a_peer(INTEGER, {"structuredContent": {"n": "one"}})
     async with await client_of(peer, validate_output=False) as client:
         await client.call_tool("t")
@@ -142,7 +142,7 @@ async def test_a_connection_lost_while_listing_costs_the_check_only() -> None:
         assert (await client.call_tool("t")).structured_content == {"n": 1}
 
 
-async def test_a_tool_that_is_not_listed_promised_nothing() -> None:
+async def test_the_result_of_a_tool_that_is_not_listed_is_not_checked() -> None:
     peer = a_peer(INTEGER, {"structuredContent": {"n": "hidden"}})
     async with await client_of(peer) as client:
         await client.call_tool("hidden")

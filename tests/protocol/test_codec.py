@@ -4,6 +4,7 @@ import json
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
@@ -353,3 +354,22 @@ def test_a_batch_over_the_limit_is_refused_without_holding_its_messages() -> Non
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_json_encoded_elsewhere_is_put_on_one_line() -> None:
+    raw = b'{"a":\n 1,\r\n"b":"x\\ny z"}'
+    for message in (
+        codec.encode_result(1, raw),
+        codec.encode_result(1, raw[:-1] + b',"c":"%b"}' % (b"x" * 500)),
+        codec.encode_request("x", "m", raw),
+        codec.encode_notification("m", raw),
+        codec.encode_error(1, McpError(1, "", msgspec.Raw(raw))),
+    ):
+        assert b"\n" not in message
+        assert b"\r" not in message
+        assert b'{"a":1,"b":"x\\ny z"' in message
+
+
+def test_what_is_not_json_and_has_line_breaks_is_not_sent() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        codec.encode_result(1, b'{}\n{"jsonrpc":"2.0","id":2,"result":{}}')

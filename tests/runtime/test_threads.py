@@ -171,3 +171,63 @@ def test_a_job_may_outlive_its_loop() -> None:
         return str(await pool.run(lambda: "on another loop"))
 
     assert asyncio.run(again()) == "on another loop"
+
+
+# Shares
+
+
+async def test_jobs_of_one_key_that_never_return_leave_threads_to_others() -> None:
+    pool = ThreadPool(8)
+    let_go = threading.Event()
+    stuck = [asyncio.create_task(pool.run(lambda: let_go.wait(60), "a")) for _ in range(40)]
+    await eventually(lambda: pool._threads == 6 and pool._jobs.qsize() == 0)
+    assert await asyncio.wait_for(pool.run(lambda: "b", "b"), 30) == "b"
+    assert await asyncio.wait_for(pool.run(lambda: "none"), 30) == "none"
+    let_go.set()
+    await asyncio.gather(*stuck)
+    await eventually(lambda: not pool._held)
+    assert (pool._parked, pool._parked_count) == ({}, 0)
+
+
+async def test_every_key_finds_a_thread_while_there_are_keys_that_hold_theirs() -> None:
+    pool = ThreadPool(8)
+    let_go = threading.Event()
+    stuck = [asyncio.create_task(pool.run(lambda: let_go.wait(60), key)) for key in "ab" * 20]
+    await asyncio.sleep(0.05)
+    assert await asyncio.wait_for(pool.run(lambda: "c", "c"), 30) == "c"
+    let_go.set()
+    await asyncio.gather(*stuck)
+
+
+async def test_parked_jobs_are_started_key_by_key() -> None:
+    pool = ThreadPool(1)
+    order: list[str] = []
+    let_go = threading.Event()
+    jobs = [asyncio.create_task(pool.run(lambda: let_go.wait(60), "x"))]
+    await eventually(lambda: pool._threads == 1 and pool._jobs.qsize() == 0)
+    for key in "aaabbb":
+        jobs.append(asyncio.create_task(pool.run(lambda key=key: order.append(key), key)))
+        await asyncio.sleep(0)
+    let_go.set()
+    await asyncio.gather(*jobs)
+    assert order == ["a", "b", "a", "b", "a", "b"]
+
+
+async def test_parked_jobs_count_as_backlog_and_may_be_cancelled() -> None:
+    pool = ThreadPool(1, backlog=2)
+    let_go, ran = threading.Event(), []
+    first = asyncio.create_task(pool.run(lambda: let_go.wait(60), "a"))
+    await eventually(lambda: pool._threads == 1 and pool._jobs.qsize() == 0)
+    parked = [asyncio.create_task(pool.run(lambda: ran.append(1), "a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="calls wait already"):
+        await pool.run(lambda: None, "b")
+    for task in parked:
+        task.cancel()
+    await asyncio.wait(parked)
+    let_go.set()
+    await first
+    await eventually(lambda: not pool._parked)
+    assert await asyncio.wait_for(pool.run(lambda: "next", "a"), 30) == "next"
+    assert ran == []
+    assert pool._parked_count == 0

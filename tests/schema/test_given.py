@@ -367,3 +367,29 @@ def test_check_json():
 def test_not_a_json_value():
     with pytest.raises(SchemaMismatch, match="not a JSON value"):
         compiled({"properties": {"a": {"type": "string"}}}).check({"a": object()})
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^([a-z]{1,50}){1,50}$", "((a{100}){100}){100}", r"\p{L}{1,1000}"]
+)
+def test_a_pattern_that_is_small_to_write_and_large_to_compile_is_refused(pattern):
+    with pytest.raises(SchemaError, match="more than 256 KiB"):
+        compiled({"type": "string", "pattern": pattern})
+
+
+@pytest.mark.parametrize("pattern", ["^[A-Za-z0-9_-]{1,64}$", "^[a-z]{1,1000}$", r"^\\w+@\\w+$"])
+def test_usual_patterns_are_small_enough(pattern):
+    compiled({"type": "string", "pattern": pattern})
+
+
+def test_there_may_be_so_many_patterns():
+    def patterns(count):
+        half = count // 2
+        return {
+            "properties": {f"p{n}": {"pattern": f"^{n}$"} for n in range(count - half)},
+            "patternProperties": {f"^x{n}$": {"type": "string"} for n in range(half)},
+        }
+
+    compiled(patterns(100))
+    with pytest.raises(SchemaError, match="101 patterns"):
+        compiled(patterns(101))

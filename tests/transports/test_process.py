@@ -642,3 +642,22 @@ async def test_requests_before_initialize_are_refused_and_do_no_harm(tmp_path: P
     assert answers[1]["error"]["code"] == -32600
     assert answers[2]["result"] == {}
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["server"], "server"),
+        (["python", "server.py"], "python server.py"),
+        (["python", "server.py", "--key", "s3cret"], "python server.py …"),
+        (["python", "-m", "weather.server", "x"], "python -m weather.server …"),
+        (["npx", "-y", "@scope/server@1.2", "/home"], "npx -y @scope/server@1.2 …"),
+        (["tool", "--token", "s3cret"], "tool …"),
+        (["tool", "API_KEY=s3cret"], "tool …"),
+        (["tool", "https://me:s3cret@example.com/"], "tool …"),
+        (["tool", "https://example.com/?key=s3cret"], "tool …"),
+        (["tool", "sk-s3cret0123456789abcdef"], "tool …"),
+    ],
+)
+def test_messages_name_a_process_without_what_may_be_secret(command: list[str], name: str) -> None:
+    assert ProcessTransport(command, Limits()).name == name

@@ -150,3 +150,15 @@ def test_nesting_without_end_is_a_recursion_error() -> None:
     deep = b"[" * 100_000 + b"]" * 100_000
     with pytest.raises(RecursionError):
         decode(CallToolResult, b'{"content":[],"structuredContent":' + deep + b"}")
+
+
+@pytest.mark.parametrize("filler", ["", "x" * 5000], ids=["short", "long"])
+def test_numbers_mean_the_same_in_short_and_long_messages(filler: str) -> None:
+    numbers = ["1.5", "-0.0", "1e5", "1E-7", "8.988465674311580e307", "5e-324", "1e-400", "3"]
+    raw = f'{{"content":[],"structuredContent":{{"a":"{filler}","n":[{",".join(numbers)}]}}}}'
+    found = decode(CallToolResult, raw.encode()).structured_content
+    assert found is not None
+    assert [repr(number) for number in found["n"]] == [repr(json.loads(n)) for n in numbers]
+    for wrong in ("1e400", "-1e999"):
+        with pytest.raises(msgspec.DecodeError, match="out of range"):
+            decode(CallToolResult, raw.replace("1e5", wrong).encode())

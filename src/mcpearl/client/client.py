@@ -326,7 +326,8 @@ class Client:
         encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
         params = CallToolRequestParams(name=name, arguments=encoded)
         result = await self._tool_calls.run(
-            self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta)
+            name,
+            self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta),
         )
         if result.is_error and raise_on_error:
             raise ToolError(_text_of(result) or f"tool `{name}` failed")
@@ -385,7 +386,7 @@ class Client:
         params = ReadResourceRequestParams(uri=uri)
         call = self._requests.call(method, params, ReadResourceResult, timeout, on_progress, meta)
         result = await self._requests.run(call)
-        if not call.was_asked:  # a result may depend on the answers of this user
+        if not call.rounds:  # a result may depend on the answers of this user
             self._cache.put(method, uri, result, asked_at)
         return result
 

@@ -64,8 +64,8 @@ class ClientConnection(ClientReceiver):
         self.lost_reason: ConnectionLost | None = None
         self.heard_at = 0.0  # when the server was last heard
         self._now = self.loop.time
-        self._opening: asyncio.Timeout | None = None  # the time the transport has to connect
-        self._opening_left = 0.0  # seconds of it, while it is held
+        self._opening: asyncio.Timeout | None = None  # how long the transport may take to connect
+        self._opening_left = 0.0  # seconds left of it, while it is held
         self._callbacks = callbacks
         self._on_notice = on_notice
         self._on_lost = on_lost
@@ -85,7 +85,6 @@ class ClientConnection(ClientReceiver):
         async with asyncio.timeout(timeout) as self._opening:
             await self.transport.open(self)
 
-    # Asking
     # Sending
 
     def _about(
@@ -117,7 +116,7 @@ class ClientConnection(ClientReceiver):
             max_timeout: Seconds to wait in all, whatever the progress.
             on_progress: Called with each progress notification.
             meta: Further members of `_meta`.
-            on_sent: Called with the entry that waits; progress and authorization move its deadline.
+            on_sent: Called with the pending entry, whose deadline progress and authorization move.
         """
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
@@ -182,7 +181,7 @@ class ClientConnection(ClientReceiver):
     async def _finish_progress(self, entry: Entry) -> None:
         """Let the progress callbacks of a request finish in what is left of its time."""
         if not await self._progress[entry.id].drained(max(0.0, entry.deadline - self._now())):
-            logger.warning("a progress callback of %s takes longer than the call", entry.method)
+            logger.warning("a progress callback of %s takes longer than its call", entry.method)
 
     def _give_up(self, entry: Entry, reason: str) -> None:
         message = self.end.abandon(entry, reason)

@@ -69,12 +69,16 @@ class Call(msgspec.Struct, Generic[R], eq=False):
     meta: dict[str, Any] | None = None
     in_rounds: bool = False
     """Whether the server may have questions before it answers."""
-    was_asked: bool = False
-    """Whether the server asked for another round."""
+    rounds: int = 0
+    """How often the server asked for another round."""
     sent: list[Entry] = []
     """Entries of the requests sent; the deadline of the last one is the call's."""
     expires: tuple[float, float] | None = None
     """The deadlines before anything is sent, and after a request was held."""
+    may_have_run: bool = False
+    """Whether the server may have worked on this round before its connection was lost."""
+    repeats: int = 0
+    """How often this round was sent again on a connection that stands."""
 
     def deadlines(self, now: float) -> tuple[float, float]:
         """Return when the call expires, and when at the latest; the time starts if it does not run."""
@@ -89,28 +93,15 @@ class Call(msgspec.Struct, Generic[R], eq=False):
             self.expires = now + self.timeout, now + self.max_timeout
         return self.expires
 
+    def time_left(self, now: float) -> tuple[float, float]:
+        """Return the seconds until the call expires, and until it does at the latest."""
+        deadline, latest = self.deadlines(now)
+        return deadline - now, latest - now
+
     def restart(self) -> None:
         """Let the time start anew with the next request."""
         self.sent.clear()
         self.expires = None
-
-    def send(self, connection: ClientConnection) -> Awaitable[R | InputRequiredResult]:
-        """Send the request on this connection, in what is left of the call's time."""
-        timeout, max_timeout = self.timeout, self.max_timeout
-        if self.sent or self.expires is not None:
-            now = connection.loop.time()
-            deadline, latest = self.deadlines(now)
-            timeout, max_timeout = deadline - now, latest - now
-        return connection.request(
-            self.method,
-            self.params,
-            self.kind,
-            timeout=timeout,
-            max_timeout=max_timeout,
-            on_progress=self.on_progress,
-            meta=self.meta,
-            on_sent=self.sent.append,
-        )
 
 
 class Requests:
@@ -162,51 +153,66 @@ class Requests:
 
     async def run(self, call: Call[R]) -> R:
         """Send a call, answer the server's questions, and return its result."""
-        for number in range(self._max_rounds + 1):
-            connection = self._link.connection
+        connection = self._link.connection
+        if connection is None:
+            connection = await self._ready(call)
+        while True:
+            self.need(call.method)
+            timeout, max_timeout = call.timeout, call.max_timeout
+            if call.sent or call.expires is not None:
+                timeout, max_timeout = call.time_left(connection.loop.time())
             try:
-                if connection is None:
-                    result = await self._persist(call, None, None)
-                else:
-                    self.need(call.method)
-                    try:
-                        result = await call.send(connection)
-                    except ConnectionLost as lost:
-                        if self._link.reconnect is None:
-                            raise
-                        result = await self._persist(call, connection, lost)
+                result = await connection.request(
+                    call.method,
+                    call.params,
+                    call.kind,
+                    timeout=timeout,
+                    max_timeout=max_timeout,
+                    on_progress=call.on_progress,
+                    meta=call.meta,
+                    on_sent=call.sent.append,
+                )
+            except ConnectionLost as lost:
+                connection = await self._recover(call, connection, lost)
+                continue
             except RequestTimeout as error:
                 if error.seconds < call.timeout:  # what was left for the last attempt
                     raise RequestTimeout(call.method, call.timeout) from None
                 raise
             if not isinstance(result, InputRequiredResult):
                 return result
-            if not call.in_rounds:
-                raise InvalidResult(
-                    f"`{call.method}` was answered `input_required`, which it may not be"
-                )
-            if number < self._max_rounds:  # else nobody is asked what would never be sent
-                await self._prepare_round(call, result, number)
-        raise InvalidResult(
-            f"`{call.method}` wanted input {self._max_rounds + 1} times; the limit is `max_rounds`"
-        )
+            await self._prepare_round(call, result)
+            connection = self._link.connection or await self._ready(call)
 
-    async def _prepare_round(self, call: Call[R], asked: InputRequiredResult, number: int) -> None:
+    async def _prepare_round(self, call: Call[R], asked: InputRequiredResult) -> None:
         """Answer the server's questions, or wait a while if it has none."""
-        call.was_asked = True
+        if not call.in_rounds:
+            raise InvalidResult(
+                f"`{call.method}` was answered `input_required`, which it may not be"
+            )
+        if call.rounds == self._max_rounds:
+            raise InvalidResult(
+                f"`{call.method}` wanted input {call.rounds + 1} times; the limit is `max_rounds`"
+            )
         answers: dict[str, dict[str, Any]] | None
         if asked.input_requests:
             answers = await self._answers(asked)
             call.restart()
         else:
             answers = None if asked.input_requests is None else {}
-            now = asyncio.get_running_loop().time()
-            delay = _BETWEEN_ROUNDS.delay(number)
-            if now + delay >= call.deadlines(now)[0]:
-                raise RequestTimeout(call.method, call.timeout)
-            await asyncio.sleep(delay)
+            await self._pause_between_rounds(call)
+        call.rounds += 1
+        call.may_have_run, call.repeats = False, 0
         params = cast("InputResponseRequestParams", call.params)
         call.params = replace(params, input_responses=answers, request_state=asked.request_state)
+
+    async def _pause_between_rounds(self, call: Call[R]) -> None:
+        """Wait before calling again a server that only asked for that."""
+        now = asyncio.get_running_loop().time()
+        delay = _BETWEEN_ROUNDS.delay(call.rounds)
+        if now + delay >= call.deadlines(now)[0]:
+            raise RequestTimeout(call.method, call.timeout)
+        await asyncio.sleep(delay)
 
     async def _answers(self, asked: InputRequiredResult) -> dict[str, dict[str, Any]]:
         requests = asked.input_requests or {}
@@ -240,49 +246,44 @@ class Requests:
 
     # Calls that outlive a connection
 
-    async def _persist(
-        self, call: Call[R], connection: ClientConnection | None, lost: ConnectionLost | None
-    ) -> R | InputRequiredResult:
-        """See a call through that lost its connection, or had none to begin with."""
+    async def _recover(
+        self, call: Call[R], connection: ClientConnection, lost: ConnectionLost
+    ) -> ClientConnection:
+        """Return the connection to send a call on again; raise `lost` if it must not be sent again."""
+        if self._link.reconnect is None:
+            raise lost
         now = asyncio.get_running_loop().time
-        may_have_run = False
-        repeats = 0
-        while True:
-            deadline, _ = call.deadlines(now())
-            if lost is not None and connection is not None:
-                may_have_run = may_have_run or lost.maybe_executed
-                lost.maybe_executed, was_sent = may_have_run, lost.maybe_executed
-                if may_have_run and self._may_repeat(call) is False:
-                    raise lost
-                if not was_sent:
-                    self._link.doubt(connection, lost)
-                elif connection is self._link.connection:
-                    await self._pause(repeats, deadline, lost)
-                    repeats += 1
-            connection = await self._ready(deadline, lost if may_have_run else None)
-            if lost is not None and may_have_run:
-                await self._justify(call, deadline, lost)
-            self.need(call.method)
-            if lost is not None and deadline <= now():
-                raise lost
-            try:
-                return await call.send(connection)
-            except ConnectionLost as error:
-                lost = error
-
-    async def _ready(self, deadline: float, lost: ConnectionLost | None) -> ClientConnection:
-        """Wait for a connection. If none comes, `lost` is raised: the call may have run before."""
+        deadline, _ = call.deadlines(now())
+        was_sent = lost.maybe_executed
+        call.may_have_run = lost.maybe_executed = call.may_have_run or was_sent
+        if call.may_have_run and self._may_repeat(call) is False:
+            raise lost
+        if not was_sent:
+            self._link.doubt(connection, lost)
+        elif connection is self._link.connection:
+            await self._pause(call, deadline, lost)
         try:
-            return await self._link.ready(deadline)
+            connection = await self._link.ready(deadline)
         except ConnectionLost:
-            if lost is not None:
+            if call.may_have_run:
                 raise lost from None
             raise
+        if call.may_have_run:
+            await self._justify(call, deadline, lost)
+        if deadline <= now():
+            raise lost
+        return connection
 
-    async def _pause(self, repeats: int, deadline: float, lost: ConnectionLost) -> None:
+    async def _ready(self, call: Call[R]) -> ClientConnection:
+        """Wait for a connection to send a call on for the first time."""
+        deadline, _ = call.deadlines(asyncio.get_running_loop().time())
+        return await self._link.ready(deadline)
+
+    async def _pause(self, call: Call[R], deadline: float, lost: ConnectionLost) -> None:
         """Wait before asking again on a connection that stands, where only the exchange broke."""
         assert self._link.reconnect is not None
-        delay = self._link.reconnect.delay(repeats)
+        delay = self._link.reconnect.delay(call.repeats)
+        call.repeats += 1
         if asyncio.get_running_loop().time() + delay >= deadline:
             raise lost
         await asyncio.sleep(delay)

@@ -286,5 +286,7 @@ def _command(command: list[str], options: ReachOptions) -> Target:
             on_stderr=options.on_stderr,
         )
 
+    from mcpearl.transports.process import command_name
+
     identity = repr((command, str(options.cwd or ""), sorted((options.env or {}).items())))
-    return Target(" ".join(command), identity, restartable=True, transport=start)
+    return Target(command_name(command), identity, restartable=True, transport=start)

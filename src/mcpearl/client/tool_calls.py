@@ -20,7 +20,7 @@ from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, 
 from mcpearl.runtime.backoff import Backoff, Retries
 from mcpearl.types.base import encode
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult
+from mcpearl.types.tools import CallToolResult, ListToolsResult
 
 logger = logging.getLogger("mcpearl.client")
 
@@ -62,10 +62,8 @@ class ToolCalls:
         self._pace = _Pace()
         self._listing = asyncio.Lock()
 
-    async def run(self, call: Call[CallToolResult]) -> CallToolResult:
-        """Call a tool and check its result. The call is made by `Requests.call`."""
-        assert isinstance(call.params, CallToolRequestParams)
-        name = call.params.name
+    async def run(self, name: str, call: Call[CallToolResult]) -> CallToolResult:
+        """Call the tool `name` and check its result. The call is made by `Requests.call`."""
         try:
             result = await self._requests.run(call)
         except McpError as error:

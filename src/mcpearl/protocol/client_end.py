@@ -110,7 +110,7 @@ class ClientEnd(End):
         self.malformed += 1
         if error.is_answer:
             return self._answered_badly(error)
-        return Ignored(f"the server sent something that is not a message: {error.message}")
+        return Ignored(f"the server sent an invalid message: {error.message}")
 
     def _refuse_notice(self, method: str) -> str | None:
         return self.lifecycle.refuse(method) if self.presentation is None else None

@@ -58,7 +58,7 @@ def decode(message: bytes | Raw) -> Envelope:
     except UNREADABLE as error:
         raise _diagnose(message, error) from None
     # The messages of a batch are `Raw`, and were looked at as a whole.
-    if type(message) is not Raw and len(message) > SHALLOW and is_too_deep(message):
+    if len(message) > SHALLOW and type(message) is not Raw and is_too_deep(message):
         raise _refusal(message, PARSE_ERROR, _TOO_DEEP)
     if envelope.jsonrpc != "2.0":
         raise _invalid(message, f'`jsonrpc` must be "2.0", not {envelope.jsonrpc[:32]!r}')
@@ -134,9 +134,13 @@ def encode_notification(method: str, params: bytes = b"") -> bytes:
 
 def encode_result(id: RequestId, result: bytes) -> bytes:
     """Return the bytes of an answer whose result is encoded already."""
-    shown = b"%d" % id if type(id) is int else _encode(id)
-    message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (shown, result)
-    return message if len(message) <= SHALLOW else _checked(message)
+    if type(id) is int:
+        message = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
+    else:
+        message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
+    if len(message) <= SHALLOW and b"\n" not in message and b"\r" not in message:
+        return message
+    return _checked(message)
 
 
 def encode_error(id: RequestId | None, error: McpError | Malformed | ErrorObject) -> bytes:
@@ -174,7 +178,12 @@ def splice(members: bytes, body: bytes) -> bytes:
 
 
 def _checked(message: bytes) -> bytes:
-    """Refuse to send what no peer of ours would take."""
+    """Refuse to send what peers of ours would not take, and keep every message on one line.
+
+    Only JSON that was encoded elsewhere (`msgspec.Raw`) has line breaks; some framings end there.
+    """
+    if b"\n" in message or b"\r" in message:
+        message = msgspec.json.format(message, indent=-1)
     if is_too_deep(message):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
     return message

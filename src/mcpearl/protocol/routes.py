@@ -10,7 +10,7 @@ from msgspec import Raw
 from mcpearl.protocol.capabilities import SERVER_NEEDS
 from mcpearl.protocol.errors import McpError, brief
 from mcpearl.protocol.versions import VERSIONS, Version
-from mcpearl.types.base import Open, decode
+from mcpearl.types.base import Open, decode, read_float
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from mcpearl.types.methods import NOTIFICATIONS, REQUESTS, Method
 
@@ -40,7 +40,8 @@ class Route:
         self._decode = (
             partial(decode, self._params)
             if issubclass(self._params, Open)
-            else msgspec.json.Decoder(self._params).decode
+            # What a caller adds to `_meta` is untyped: see `types.base` about floats.
+            else msgspec.json.Decoder(self._params, float_hook=read_float).decode
         )
         return self._decode(raw)
 

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import LimitReached, McpError
+from mcpearl.types.base import decode_any
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 _KEY_BYTES = 32
@@ -50,7 +51,7 @@ _sealed_decoder = msgspec.json.Decoder(_Sealed)
 def binding(principal: Any, method: str, name: str, arguments: Raw | bytes | None) -> Binding:
     """Digest the principal and the call. Arguments are compared by value, not by spelling."""
     try:
-        values = msgspec.json.decode(arguments) if arguments else {}
+        values = decode_any(arguments) if arguments else {}
         call = _sorted.encode([method, name, values])
     except UNREADABLE as error:
         raise McpError(INVALID_PARAMS, f"The arguments cannot be read: {error}") from None

@@ -1,17 +1,21 @@
 """A bounded pool of daemon threads for handlers that block.
 
 Unlike those of the standard executor, its threads do not keep a process alive: a handler that never
-returns costs one thread and does not delay the shutdown. The queue is bounded too.
+returns costs one thread and does not delay the shutdown. The queue is bounded too. Jobs with a key share
+the threads: however many of one key never return, those of another find a thread.
 """
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Hashable
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-_Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any]]
+_SHARE = 3  # a key may have this many threads for each that is left to the others
+_Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any], Hashable]
 
 
 class ThreadPool:
@@ -45,23 +49,72 @@ class ThreadPool:
         self._threads = 0
         self._idle = 0  # threads waiting for a job, minus jobs on their way to one
         self._lock = threading.Lock()
+        self._held: dict[Hashable, int] = {}  # jobs of a key that run or are about to
+        self._parked: dict[Hashable, deque[_Job]] = {}  # jobs of keys that have their share
+        self._parked_count = 0
 
-    async def run(self, function: Callable[[], Any]) -> Any:
-        """Call `function` in a thread; return what it returns and raise what it raises."""
-        if self._jobs.qsize() >= self.backlog:
+    async def run(self, function: Callable[[], Any], key: Hashable = None) -> Any:
+        """Call `function` in a thread and return what it returns or raises.
+
+        Args:
+            function: What to call.
+            key: The peer on whose behalf; None for jobs that need not share.
+        """
+        if self._jobs.qsize() + self._parked_count >= self.backlog:
             raise self._refusal(
                 f"all {self.size} threads are busy and {self.backlog} calls wait already; "
                 "raise `threads`, or make the handlers `async`"
             )
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._jobs.put((future, contextvars.copy_context(), function))
+        job = future, contextvars.copy_context(), function, key
         with self._lock:
-            self._idle -= 1
-            if self._idle < 0 and self._threads < self.size and not self._add_thread():
-                future.cancel()  # so that no thread runs it later
+            if key is not None and not self._may_have_another(key):
+                self._parked.setdefault(key, deque()).append(job)
+                self._parked_count += 1
+            elif not self._start(job):
+                future.cancel()  # so that it is not run later
                 raise self._refusal("the system has no thread left to run this in")
         return await future
+
+    def _start(self, job: _Job) -> bool:
+        """Hand a job to the threads; False when there is none and there can be none."""
+        key = job[3]
+        if key is not None:
+            self._held[key] = self._held.get(key, 0) + 1
+        self._jobs.put(job)
+        self._idle -= 1
+        return self._idle >= 0 or self._threads >= self.size or self._add_thread()
+
+    def _may_have_another(self, key: Hashable) -> bool:
+        held = self._held.get(key, 0)
+        free = self.size - (self._threads - self._idle)
+        return held == 0 or held < _SHARE * free
+
+    def _ended(self, key: Hashable) -> None:
+        """Note the end of a job, and start what was parked as far as shares allow, keys in turn."""
+        self._idle += 1
+        if key is not None:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+        for waiting in list(islice(self._parked, self.size)) if self._parked else ():
+            if self._threads - self._idle >= self.size:
+                break
+            jobs = self._parked[waiting]
+            while jobs and jobs[0][0].cancelled():
+                self._unpark(waiting)
+            if jobs and self._may_have_another(waiting):
+                self._start(self._unpark(waiting))
+
+    def _unpark(self, key: Hashable) -> _Job:
+        """Take the first job of a key; the key goes to the end of those that wait."""
+        jobs = self._parked.pop(key)
+        job = jobs.popleft()
+        self._parked_count -= 1
+        if jobs:
+            self._parked[key] = jobs
+        return job
 
     def _add_thread(self) -> bool:
         """Start a thread; return False when there is none and none can be started."""
@@ -83,12 +136,12 @@ class ThreadPool:
                 continue
             if job is None:
                 return
-            future, context, function = job
+            future, context, function, key = job
             if not future.cancelled():
                 _run(future, context, function)
             del job, future, context, function
             with self._lock:
-                self._idle += 1
+                self._ended(key)
 
     def _may_end(self) -> bool:
         """Whether the calling thread may end: no job is on its way to it."""

@@ -18,7 +18,10 @@ __all__ = [
     "MAX_BYTES",
     "MAX_DEPTH",
     "MAX_NODES",
+    "MAX_PATTERNS",
+    "MAX_PATTERN_SIZE",
     "check_bounds",
+    "check_patterns",
     "check_work",
     "explained_depth",
     "subschemas",
@@ -28,6 +31,9 @@ __all__ = [
 MAX_DEPTH = 64
 MAX_NODES = 10_000
 MAX_BYTES = 1024 * 1024
+MAX_PATTERNS = 100
+MAX_PATTERN_SIZE = 256 * 1024
+"""Bytes of one compiled pattern: repetitions of repetitions grow without many characters."""
 
 # Keywords whose content is a value, not a schema.
 _VALUES = ("enum", "const", "default", "examples")
@@ -78,6 +84,17 @@ def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
             if not isinstance(node.get("$schema"), dict | bool):
                 yield node
             waiting += [child for keyword, child in node.items() if keyword not in _VALUES]
+
+
+def check_patterns(schema: Any, where: str) -> None:
+    """Refuse a schema with too many patterns: each is compiled, which takes its time."""
+    count = 0
+    for inner in subschemas(schema):
+        if isinstance(inner, dict):
+            named = inner.get("patternProperties")
+            count += ("pattern" in inner) + (len(named) if isinstance(named, dict) else 0)
+    if count > MAX_PATTERNS:
+        raise SchemaError(f"{where}: the schema has {count} patterns, and may have {MAX_PATTERNS}")
 
 
 def check_work(schema: Any, where: str) -> None:

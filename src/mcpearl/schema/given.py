@@ -1,7 +1,8 @@
 """Validators for schemas written by hand, which may come from an untrusted source.
 
-A schema is bounded in depth, size and the work its references can multiply. Patterns run on an
-engine without backtracking. References that lead out of the schema are refused; nothing is fetched.
+A schema is data from someone else: it is bounded in depth, size and in the work its references can
+multiply; its patterns are few and small, and run on an engine that cannot backtrack; a reference
+that leads out of it is refused. Nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -12,9 +13,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from mcpearl.schema.bounds import check_bounds, check_work, explained_depth, subschemas, too_deep
+from mcpearl.schema.bounds import (
+    MAX_PATTERN_SIZE,
+    check_bounds,
+    check_patterns,
+    check_work,
+    explained_depth,
+    subschemas,
+    too_deep,
+)
 from mcpearl.schema.errors import SchemaError, SchemaMismatch
 from mcpearl.schema.wording import path_text
+from mcpearl.types.base import decode_any
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -79,7 +89,7 @@ class Validator:
             raw: The JSON text.
         """
         try:
-            value = msgspec.json.decode(raw)
+            value = decode_any(raw)
         except RecursionError:
             raise SchemaMismatch("the value is nested too deeply") from None
         self.check(value)
@@ -104,6 +114,7 @@ def compile_schema(schema: dict[str, Any] | bool, *, where: str) -> Validator:
     for inner in subschemas(schema):
         _dialect(inner, where)
     check_work(schema, where)
+    check_patterns(schema, where)
     return Validator(schema, dialect, _compiled(schema, dialect, where))
 
 
@@ -125,8 +136,10 @@ def _compiled(schema: dict[str, Any] | bool, dialect: str, where: str) -> jsonsc
         return classes[dialect](
             schema,
             retriever=refuse,
-            # The engine without backtracking: linear in the text for every pattern.
-            pattern_options=jsonschema_rs.RegexOptions(),
+            # The engine without backtracking: linear in the text, whatever the pattern.
+            pattern_options=jsonschema_rs.RegexOptions(
+                size_limit=MAX_PATTERN_SIZE, dfa_size_limit=MAX_PATTERN_SIZE
+            ),
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         if outside := _OUTSIDE.match(error.message):
@@ -143,7 +156,10 @@ def _fault(error: Any) -> str:
     place = path_text(getattr(error, "instance_path", ()))
     message = _cut(error.message)
     if message.endswith('is not a "regex"'):
-        message += " that can be matched in linear time (no lookaround, no back-references)"
+        message += (
+            " that can be matched in linear time (no lookaround, no back-references), or has "
+            f"repetitions that take more than {MAX_PATTERN_SIZE // 1024} KiB"
+        )
     return f"`{place}`: {message}" if place else message
 
 

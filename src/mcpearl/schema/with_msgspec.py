@@ -13,6 +13,7 @@ from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.publish import NoJsonForm, Publisher, default_of
 from mcpearl.schema.wording import Problem, arguments_error, describe, json_type
+from mcpearl.types.base import decode_any
 
 __all__ = ["Arguments", "MsgspecArguments", "no_json_form"]
 
@@ -61,7 +62,7 @@ class MsgspecArguments:
         try:
             given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError:
-            came = json_type(msgspec.json.decode(raw))
+            came = json_type(decode_any(raw))
             return ArgumentsError(f"the arguments must be an object, got {came}")
         problems = []
         for name, value in given.items():
@@ -72,7 +73,7 @@ class MsgspecArguments:
                 msgspec.json.decode(value, type=kind, dec_hook=decode_hook, strict=strict)
             except msgspec.ValidationError as found:
                 schema = {**self.properties.get(name, {}), "$defs": self.defs}
-                plain = msgspec.json.decode(value)
+                plain = decode_any(value)
                 problems.append(Problem(name, f"argument {describe(found, name, plain, schema)}"))
         missing = [name for name in self.required if name not in given]
         unknown = [] if self._extra is not None else [n for n in given if n not in self._types]

@@ -20,6 +20,7 @@ from mcpearl.schema.errors import ArgumentsError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import Problem, arguments_error, path_text, shown
+from mcpearl.types.base import decode_any
 
 __all__ = ["UNSUPPORTED", "PydanticArguments", "adapt_for_pydantic", "cleaned", "describe_pydantic"]
 
@@ -85,7 +86,7 @@ class PydanticArguments:
         for found in error.errors(include_url=False):
             location = found["loc"]
             if found["type"] == "json_invalid":
-                msgspec.json.decode(raw)
+                decode_any(raw)
                 return ArgumentsError(f"the arguments cannot be read: {found['msg']}")
             if not location:
                 return ArgumentsError(f"the arguments must be an object, got {_kind(raw)}")
@@ -211,4 +212,4 @@ def _model(fields: dict[str, Any], extra: Parameter | None, subject: str) -> Any
 
 
 def _kind(raw: Any) -> str:
-    return shown(msgspec.json.decode(raw)).partition(" ")[0]
+    return shown(decode_any(raw)).partition(" ")[0]

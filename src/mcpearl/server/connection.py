@@ -8,7 +8,7 @@ is lost, all of it ends. `SoloConnection` serves requests that stand for themsel
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -77,6 +77,7 @@ class ServerConnection:
     def __init__(self, core: ServerCore, transport: Transport, principal: Any = None) -> None:
         self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        self.share: Hashable = id(self)
         self.transport = transport
         self.closed = asyncio.Event()
         self.heard_at = 0.0  # when something was last read
@@ -117,11 +118,11 @@ class ServerConnection:
                         self._start_listening(event)
                     else:
                         start(event)
-                    if len(in_flight) >= intake.ceiling and intake.is_reached():
-                        self._hold(frames[taken:])
-                        break
                 else:
                     self._handle(event)
+                if len(in_flight) >= intake.ceiling and intake.is_reached():
+                    self._hold(frames[taken:])
+                    break
         finally:
             self._calls.corked = False
             self.transport.flush()
@@ -138,8 +139,13 @@ class ServerConnection:
         return take(self.end.receive(message), outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
-        """Continue with the same client under a new token."""
+        """Continue with the same client under a new token; drop subscriptions it no longer allows."""
         self.end.recognize(principal)
+        dispatcher = self._core.dispatcher
+        if self._subscriber is not None and dispatcher.scoped and principal is not None:
+            for uri in list(self._subscriber.uris):
+                if not dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes:
+                    self.unsubscribe(uri)
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
@@ -381,6 +387,9 @@ class SoloConnection:
     def __init__(self, core: ServerCore) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
+        self.share: Hashable = (
+            None  # clients without a session are told apart by their principal only
+        )
         self.end = end = SoloEnd(core.offer, core.stamp, core.limits)
         self._core = core
         self._calls = make_calls(core, end, self)

@@ -7,7 +7,7 @@ request, asking a modern one ends this round of the call (see `rounds`).
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -358,6 +358,12 @@ class Context:
 def peer_of(ctx: Context) -> Peer:
     """Return the other end of a context's call."""
     return ctx._peer
+
+
+def share_of(ctx: Context) -> Hashable:
+    """Return the key under which this call's peer has its share of threads; None for no share."""
+    principal = ctx.principal
+    return ctx._peer.share if principal is None else principal.identity
 
 
 def take_up_round(ctx: Context) -> None:

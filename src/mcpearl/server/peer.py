@@ -5,6 +5,7 @@ connection has a peer that writes down what the handler says.
 """
 
 import asyncio
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +30,8 @@ class Peer(Protocol):
     loop: asyncio.AbstractEventLoop
     thread: int
     """The thread the loop runs in."""
+    share: Hashable
+    """Key under which what is shared is divided between peers; None when they cannot be told apart."""
 
     def waits_for(self, call: Call) -> bool:
         """Whether the answer to this call is still wanted."""

@@ -14,7 +14,7 @@ from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import HandlerDispatcher, Middleware
+from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
 from mcpearl.server.handler import Handler
 from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registry.options import (
@@ -62,7 +62,8 @@ class Server:
         website_url: Where to read about it.
         icons: Images that stand for it.
         instructions: How a model should use it; clients may put it into their prompt.
-        handler: Answers requests instead of the functions that decorators register.
+        handler: Answers requests instead of the functions that decorators register: a `Handler` with
+            a method for each request, or a `Dispatcher` that is given every call.
         lifespan: Returns an async context manager, entered before the first client is served and left
             after the last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
@@ -94,7 +95,7 @@ class Server:
         website_url: str | None = None,
         icons: list[Icon] | None = None,
         instructions: str | None = None,
-        handler: Handler | None = None,
+        handler: Handler | Dispatcher | None = None,
         lifespan: Lifespan | None = None,
         middleware: list[Middleware] | None = None,
         limits: Limits | None = None,
@@ -119,7 +120,7 @@ class Server:
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
         self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)
-        self.handler: Handler = handler or self._registry
+        self.handler = handler or self._registry
         info = Implementation(
             name=name,
             version=version,
@@ -129,7 +130,7 @@ class Server:
             icons=icons,
         )
         self.core = ServerCore(
-            HandlerDispatcher(self.handler),
+            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler,
             info,
             instructions=instructions,
             versions=versions,

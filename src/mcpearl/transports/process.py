@@ -8,6 +8,7 @@ closed input over SIGTERM to SIGKILL. When the child dies, the error has its exi
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -23,6 +24,12 @@ from mcpearl.transports.transport import Receiver
 
 logger = logging.getLogger("mcpearl.client.stderr")
 
+# Options after which the next argument is what is run.
+_HARMLESS_OPTIONS = frozenset({"-m", "-u", "-y", "--yes", "run", "exec"})
+# An assignment, a login or query in an address, or a long word that mixes letters and digits.
+_MAYBE_SECRET = re.compile(
+    r"=|\?|://[^/]*@|(?<![\w+-])(?=[\w+-]*[0-9])(?=[\w+-]*[A-Za-z])[\w+-]{24,}"
+)
 SAFE_VARIABLES = (
     "HOME",
     "LANG",
@@ -53,6 +60,22 @@ def safe_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     # Exported shell functions are code, which a child must not inherit unasked.
     clean = {name: value for name, value in kept.items() if not value.startswith("()")}
     return {**clean, **(more or {})}
+
+
+def command_name(command: Sequence[str]) -> str:
+    """Name a command in messages and logs: its program and what that runs, without options.
+
+    Arguments may be secrets, so an argument that could be one is left out.
+    """
+    program, *arguments = command
+    shown = [program]
+    for argument in arguments:
+        if argument not in _HARMLESS_OPTIONS:
+            if not argument.startswith("-") and not _MAYBE_SECRET.search(argument):
+                shown.append(argument)
+            break
+        shown.append(argument)
+    return " ".join(shown if len(shown) == len(command) else [*shown, "…"])
 
 
 class ProcessTransport:
@@ -102,7 +125,7 @@ class ProcessTransport:
     @property
     def name(self) -> str:
         """What to call the process in messages."""
-        return " ".join(self.command)
+        return command_name(self.command)
 
     @property
     def pid(self) -> int | None:

@@ -5,10 +5,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from mcpearl.auth import TokenRefused, VerifierUnavailable
+from mcpearl.auth.server.proof_memory import OwnProofs
 from mcpearl.auth.server.shared_proofs import SharedProofs
 
 
@@ -111,3 +113,29 @@ def test_who_stops_inside_does_not_stop_the_others() -> None:
         os.close(reading)
         os.close(writing)
     proofs.note("a", "1", soon())
+
+
+@pytest.mark.parametrize("make", [OwnProofs, SharedProofs])
+def test_a_wall_clock_that_is_set_forward_and_back_forgets_nothing(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall, age = [1_000_000.0], [500.0]
+    monkeypatch.setattr(time, "time", lambda: wall[0])
+    monkeypatch.setattr(time, "monotonic", lambda: age[0])
+    memory = make(100)
+    memory.note("key", "one", wall[0] + 60)
+    wall[0] += 3600
+    memory.note("key", "two", wall[0] + 60)
+    wall[0] -= 3600
+    with pytest.raises(TokenRefused, match="used before"):
+        memory.note("key", "one", wall[0] + 60)
+    # Set back, it is good for longer than it would have been.
+    wall[0] -= 3600
+    age[0] += 1000
+    memory.note("key", "three", wall[0] + 60)
+    with pytest.raises(TokenRefused, match="used before"):
+        memory.note("key", "one", wall[0] + 3660)
+    # And is forgotten once it is over by both.
+    wall[0] += 9000
+    age[0] += 9000
+    memory.note("key", "one", wall[0] + 60)

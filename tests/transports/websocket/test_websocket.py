@@ -236,16 +236,54 @@ async def test_a_compressed_message_that_would_be_too_long():
             assert peer.close_code == 1009
 
 
+def numbers(size: int) -> str:
+    """Text that compresses, but not without end."""
+    return ",".join(map(str, range(size // 4)))[:size]
+
+
+async def test_a_compressed_message_that_unpacks_to_too_much():
+    deflate = ClientPerMessageDeflateFactory()
+    async with served() as url, opened(url, extensions=[deflate]) as peer:
+        await peer.send(call("echo", 1, text="x" * 60_000))
+        await answer(peer)  # little is free
+        await peer.send(call("echo", 2, text=numbers(2_000_000)))
+        await answer(peer)
+        await peer.send(call("echo", 3, text="x" * 1_000_000))
+        with pytest.raises(ConnectionClosed):
+            await answer(peer)
+        assert peer.close_code == 1009
+        assert "more than 50 times its size" in (peer.close_reason or "")
+
+
+async def test_fragments_are_unpacked_to_no_more_together():
+    deflate = ClientPerMessageDeflateFactory()
+    async with served() as url, opened(url, extensions=[deflate]) as peer:
+        parts = [json.dumps("x" * 50_000)[1:-1] for _ in range(20)]
+        with pytest.raises(ConnectionClosed):
+            await peer.send(iter(parts))
+            await answer(peer)
+        assert peer.close_code == 1009
+
+
+async def test_what_repeats_itself_too_much_is_sent_as_it_is():
+    app = make_app()
+    async with served(app=app) as url, Client(url) as client:
+        text = "x" * 1_000_000
+        result = await client.call_tool("echo", {"text": text})
+        assert result.structured_content == {"result": text}
+
+
 async def test_only_large_messages_are_compressed():
     app = make_app()
     async with served(app=app) as url, Client(url) as client:
         await eventually(lambda: len(app.core.roster) == 1)
         (connection,) = app.core.roster
         for transport in (client._link.connection.transport, connection.transport):
-            small, large = (transport.framer.frame(b"x" * size) for size in (100, 100_000))
+            text = b",".join(b"%d" % number for number in range(20_000))
+            small, large = (transport.framer.frame(text[:size]) for size in (100, 100_000))
             assert small[0] == 0x81  # text, as it is
             assert large[0] == 0xC1  # text, compressed
-            assert len(large) < 1000
+            assert len(large) < 50_000
         # And it arrives as it was sent, both ways.
         text = "grüße " * 20_000
         result = await client.call_tool("echo", {"text": text})

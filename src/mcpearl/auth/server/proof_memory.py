@@ -1,7 +1,8 @@
 """Remembers used DPoP proofs for as long as they could be used again.
 
-Forgetting a proof early would allow a replay, so at the limit further proofs are refused. A single key
-may take at most a quarter of the space. `shared_proofs` is the implementation for several workers.
+Forgetting a proof early would allow a replay, so at the limit further proofs are refused, and a single
+key may take at most a quarter of the space. A proof is forgotten when both clocks say so: the wall clock,
+by which it expires, may be set forward and back. `shared_proofs` does the same for several workers.
 """
 
 from hashlib import blake2b
@@ -27,11 +28,13 @@ class OwnProofs:
         self._max = max_remembered
         self._used: set[bytes] = set()
         self._counts: dict[str, int] = {}  # by key
-        self._ends: list[tuple[float, bytes, str]] = []  # a heap of when each can be forgotten
+        # A heap: when each may be forgotten, by the clock that only goes forward and the wall clock.
+        self._ends: list[tuple[float, float, bytes, str]] = []
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
         """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
-        self._forget(clock.now())
+        now, wall = clock.monotonic(), clock.now()
+        self._forget(now, wall)
         proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16).digest()
         if proof in self._used:
             raise used_before()
@@ -40,11 +43,14 @@ class OwnProofs:
             raise too_many()
         self._used.add(proof)
         self._counts[thumbprint] = count + 1
-        heappush(self._ends, (until, proof, thumbprint))
+        heappush(self._ends, (now + max(0.0, until - wall), until, proof, thumbprint))
 
-    def _forget(self, now: float) -> None:
+    def _forget(self, now: float, wall: float) -> None:
         while self._ends and self._ends[0][0] < now:
-            _, proof, thumbprint = heappop(self._ends)
+            _, until, proof, thumbprint = heappop(self._ends)
+            if until >= wall:  # the wall clock was set back
+                heappush(self._ends, (now + until - wall, until, proof, thumbprint))
+                continue
             self._used.discard(proof)
             self._counts[thumbprint] -= 1
             if not self._counts[thumbprint]:

@@ -18,9 +18,11 @@ from mcpearl.auth.server.proof_memory import too_many, used_before
 from mcpearl.auth.server.verifier import VerifierUnavailable
 from mcpearl.runtime import clock
 
-_SLOT = struct.Struct("=16s8sd")  # the proof, its key, and when it can be forgotten
-_BUCKET = 64  # slots that are searched for each proof
-_ROOM = 2  # slots per proof to remember, since buckets do not fill evenly
+# The proof, its key, and when it may be forgotten: by the wall clock, and by the one that only goes
+# forward, which all processes of a machine share.
+_SLOT = struct.Struct("=16s8sdd")
+_BUCKET = 64  # slots that are looked through for each proof
+_ROOM = 2  # slots for each proof to be remembered: buckets do not fill evenly
 _OF_ONE_KEY = _BUCKET // 4
 _TRIES = 250  # attempts to lock a bucket, which is usually locked for microseconds
 _PAUSE = 0.001  # seconds between attempts
@@ -45,11 +47,11 @@ class SharedProofs:
             self._put(bucket * self._size, proof, key, until)
 
     def _put(self, start: int, proof: bytes, key: bytes, until: float) -> None:
-        now = clock.now()
+        wall, now = clock.now(), clock.monotonic()
         free, of_key = -1, 0
         slots = _SLOT.iter_unpack(self._table[start : start + self._size])
-        for number, (known, owner, end) in enumerate(slots):
-            if end < now:
+        for number, (known, owner, end, end_by_age) in enumerate(slots):
+            if end < wall and end_by_age < now:
                 free = number if free < 0 else free
             elif known == proof:
                 raise used_before()
@@ -57,7 +59,8 @@ class SharedProofs:
                 of_key += owner == key
         if free < 0 or of_key >= _OF_ONE_KEY:
             raise too_many()
-        _SLOT.pack_into(self._table, start + free * _SLOT.size, proof, key, until)
+        by_age = now + max(0.0, until - wall)
+        _SLOT.pack_into(self._table, start + free * _SLOT.size, proof, key, until, by_age)
 
     @contextmanager
     def _locked(self, bucket: int) -> Iterator[None]:

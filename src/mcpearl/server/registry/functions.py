@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from mcpearl.schema.signature import Signature, compile_signature
-from mcpearl.server.context import Context
+from mcpearl.server.context import Context, share_of
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -81,7 +81,7 @@ class HandlerFunction:
 
     async def _run_thread(self, arguments: Any, ctx: Context) -> Any:
         value = await self._pool.run(
-            functools.partial(self.signature.call, arguments, self._injected(ctx))
+            functools.partial(self.signature.call, arguments, self._injected(ctx)), share_of(ctx)
         )
         return await value if inspect.isawaitable(value) else value
 
@@ -97,7 +97,9 @@ class HandlerFunction:
         generator = self.signature.call(arguments, self._injected(ctx))
         parts: list[Any] = []
         end = object()
-        while (part := await self._pool.run(lambda: next(generator, end))) is not end:
+        while (
+            part := await self._pool.run(lambda: next(generator, end), share_of(ctx))
+        ) is not end:
             parts.append(part)
             await ctx.progress(len(parts), message=_shown(part))
         return "".join(parts) if self._joins and _is_text(parts) else parts

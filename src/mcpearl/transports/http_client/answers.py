@@ -19,7 +19,13 @@ from mcpearl.transports.http_client.endpoint import (
 )
 from mcpearl.transports.http_client.event_streams import EventStreams
 from mcpearl.transports.http_client.exchange import PostExchange
-from mcpearl.transports.http_client.failures import error_in, http_failure, problem_of, shown
+from mcpearl.transports.http_client.failures import (
+    error_in,
+    http_failure,
+    is_unreadable_answer,
+    problem_of,
+    shown,
+)
 from mcpearl.transports.mirrored_headers import SESSION_ID
 from mcpearl.types.base import RequestId
 
@@ -110,9 +116,9 @@ def _answer_in(body: bytes, id: RequestId) -> Envelope | bytes:
     """Return the answer to the request `id`, or an error that says what the server sent instead."""
     try:
         envelope = codec.decode(body)
-    except Malformed:
-        if body[:1] == b"[":
-            return body  # a batch, as of 2025-03-26
+    except Malformed as error:
+        if body[:1] == b"[" or is_unreadable_answer(error, id):
+            return body  # a batch, as of 2025-03-26, or for the receiver to refuse
     else:
         if envelope.method is UNSET and envelope.id == id:
             return envelope

@@ -24,6 +24,7 @@ from mcpearl.transports.http_client.endpoint import (
     SessionEnded,
     is_stream,
 )
+from mcpearl.transports.http_client.failures import is_unreadable_answer
 from mcpearl.types.base import RequestId
 
 logger = logging.getLogger("mcpearl.http")
@@ -220,7 +221,15 @@ def _decoded(frame: Frame) -> Frame | Envelope:
 
 
 def _answers(message: Frame | Envelope, id: RequestId) -> bool:
-    return isinstance(message, Envelope) and message.method is UNSET and message.id == id
+    """Whether a message is the answer to the request `id`, even an unreadable one."""
+    if isinstance(message, Envelope):
+        return message.method is UNSET and message.id == id
+    if isinstance(message, bytes):
+        try:
+            codec.decode(message)
+        except Malformed as error:
+            return is_unreadable_answer(error, id)
+    return False
 
 
 async def _linger(connection: HttpExchange) -> None:

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mcpearl.protocol.codec import UNREADABLE, Envelope, encode_error
-from mcpearl.protocol.errors import McpError, brief
+from mcpearl.protocol.errors import Malformed, McpError, brief
 from mcpearl.transports.http_client.endpoint import REDIRECTS
 from mcpearl.types.base import RequestId
-from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
 _SHOWN = 200  # characters of an unreadable body that an error quotes
 
@@ -32,6 +32,11 @@ def error_in(body: bytes, id: RequestId) -> Envelope | None:
     except UNREADABLE:
         return None
     return Envelope("2.0", id, error=refusal.error) if refusal.method is UNSET else None
+
+
+def is_unreadable_answer(error: Malformed, id: RequestId) -> bool:
+    """Whether a message is the answer to the request `id`, but nested too deeply to be read."""
+    return error.code == PARSE_ERROR and error.is_answer and error.id == id
 
 
 def http_failure(id: RequestId, status: int, reason: str, headers: Mapping[str, str]) -> bytes:

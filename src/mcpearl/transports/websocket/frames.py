@@ -20,17 +20,11 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame as Message
 from mcpearl.protocol.framing import FrameError
 from mcpearl.transports.socket import SocketTransport
+from mcpearl.transports.websocket.deflate import DEFLATE_FROM
 
 logger = logging.getLogger("mcpearl.websocket")
 
 SUBPROTOCOL = Subprotocol("mcp")
-DEFLATE_FROM = 8192  # bytes of a message that are worth compressing
-DEFLATE: dict[str, Any] = {
-    # Each message for itself: a connection that is silent holds no dictionary.
-    "server_no_context_takeover": True,
-    "client_no_context_takeover": True,
-    "compress_settings": {"level": 3},
-}
 _ORDERLY = (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, CloseCode.NO_STATUS_RCVD)
 _MAX_REASON = 120  # bytes; what fits into a close frame
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidStatus
-from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.http11 import Response
 from websockets.uri import WebSocketURI
 
@@ -18,7 +17,8 @@ from mcpearl.net.addresses import CONNECT_TIMEOUT, Address
 from mcpearl.net.http_client.exchange import Header, note
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.transports.stream import connect
-from mcpearl.transports.websocket.frames import DEFLATE, SUBPROTOCOL, logger
+from mcpearl.transports.websocket.deflate import ClientDeflate
+from mcpearl.transports.websocket.frames import SUBPROTOCOL, logger
 
 
 class WebSocketHandshake(asyncio.Protocol):
@@ -28,7 +28,7 @@ class WebSocketHandshake(asyncio.Protocol):
         self.core = ClientProtocol(
             uri,
             subprotocols=[SUBPROTOCOL],
-            extensions=[ClientPerMessageDeflateFactory(**DEFLATE)],
+            extensions=[ClientDeflate()],
             max_size=max_message,
             logger=logger,
         )

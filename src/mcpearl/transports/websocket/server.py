@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 from websockets.protocol import State
@@ -17,8 +16,8 @@ from mcpearl.net.tls import extensions_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.socket import Acceptor, SocketServer
+from mcpearl.transports.websocket.deflate import ServerDeflate
 from mcpearl.transports.websocket.frames import (
-    DEFLATE,
     SUBPROTOCOL,
     Beat,
     MessageFramer,
@@ -57,7 +56,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self._early = b""  # what came behind the request
         self.core = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
-            extensions=[ServerPerMessageDeflateFactory(**DEFLATE)],
+            extensions=[ServerDeflate()],
             max_size=reception.limits.max_message,
             logger=logger,
         )

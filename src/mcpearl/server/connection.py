@@ -77,7 +77,8 @@ class ServerConnection:
     def __init__(self, core: ServerCore, transport: Transport, principal: Any = None) -> None:
         self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        self.share: Hashable = id(self)
+        # A client the wire trusts, such as the one on stdio, may use everything.
+        self.share: Hashable = None if principal is None else id(self)
         self.transport = transport
         self.closed = asyncio.Event()
         self.heard_at = 0.0  # when something was last read

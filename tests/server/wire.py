@@ -156,7 +156,7 @@ async def wire(
             yield client
         finally:
             await transport.close()
-            assert connection.closed.is_set()
+            assert connection.closed
 
 
 def text_of(answer: dict[str, Any]) -> str:

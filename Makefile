@@ -2,14 +2,33 @@
 
 PYTHON ?= python3
 VENV := .venv
+OTHER := .venv-other
 BIN := $(VENV)/bin
 NODE_TESTS := tests/interop/node
 
-.PHONY: run test check unit conformance bench clean help
+# An environment made with another Python than the one that is asked for is made anew.
+ifneq ($(origin PYTHON),file)
+ASKED := $(shell $(PYTHON) -V 2>/dev/null)
+ifneq ($(ASKED),)
+ifneq ($(ASKED),$(shell $(BIN)/python -V 2>/dev/null))
+$(shell rm -rf $(VENV))
+endif
+endif
+endif
+
+# Tests wait more than they compute: more of them at once than there are processors.
+TESTS_AT_ONCE ?= 6
+
+# What needs Node or another SDK's packages is tried with one Python only.
+WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
+	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
+
+.PHONY: run test test-other check unit unit-without-peers conformance bench clean help
 
 help:
 	@echo "make run    serve the demo server"
 	@echo "make test   lint, type-check and run all tests"
+	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make clean  remove everything that was installed or built"
@@ -17,7 +36,15 @@ help:
 run: $(VENV)/.run
 	@$(BIN)/python examples/weather_server.py --http
 
-test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check unit conformance
+test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check
+	@$(MAKE) --no-print-directory -j2 --output-sync=target unit conformance
+
+# In an environment of its own.
+test-other: $(VENV)/bin/python
+	@other="$$($(BIN)/python tools/other_python.py)"; \
+	if [ -z "$$other" ]; then echo "test-other: no Python beside `$(BIN)/python -V` was found"; exit 0; fi; \
+	echo "test-other: with `$$other -V`"; \
+	$(MAKE) --no-print-directory VENV=$(OTHER) PYTHON="$$other" unit-without-peers
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -26,7 +53,10 @@ check: $(VENV)/.test
 	$(BIN)/python tools/check_layers.py
 
 unit: $(VENV)/.test
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal
+
+unit-without-peers: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
 
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py
@@ -62,4 +92,4 @@ $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/packa
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .bench $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHER) .bench $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,7 +4,19 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import auth, components, http, imports, memory, report, sessions, soak, sockets, stdio
+from bench import (
+    auth,
+    components,
+    frames,
+    http,
+    imports,
+    memory,
+    report,
+    sessions,
+    soak,
+    sockets,
+    stdio,
+)
 from bench.environments import ROOT
 from bench.results import Results
 
@@ -18,6 +30,7 @@ PARTS = {
     "auth": auth.run,
     "components": components.run,
     "import": imports.run,
+    "frames": frames.run,
 }
 DOCUMENTATION = ROOT / "docs" / "benchmarks"
 
@@ -25,7 +38,7 @@ DOCUMENTATION = ROOT / "docs" / "benchmarks"
 def parts(text: str) -> list[str]:
     chosen = text.split(",")
     if unknown := [part for part in chosen if part not in PARTS]:
-        raise argparse.ArgumentTypeError(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(PARTS)}")
     return chosen
 
 
@@ -34,7 +47,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", type=parts, default=list(PARTS), help=f"the parts to run: {', '.join(PARTS)}"
     )
-    parser.add_argument("--quick", action="store_true", help="a smoke run; its figures mean little")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round, to see that it works"
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -45,7 +60,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command(chosen: argparse.Namespace) -> str:
-    """The command as the report shows it: without where it was written."""
+    """The command as the report shows it, without the output folder."""
     only = "" if chosen.only == list(PARTS) else f" --only {','.join(chosen.only)}"
     return "python -m bench" + only + (" --quick" if chosen.quick else "")
 

@@ -1,7 +1,7 @@
-"""What a verified token costs: the same calls with a JWT and without one, by turns.
+"""What a verified token costs: the same calls with a JWT and without one, in alternating rounds.
 
-The issuer is a server of this process that has one key. The token is verified against it once and
-known from then on, as that of any client that calls more than once.
+The issuer is a server in this process that has one key. The token is verified against it once and
+remembered from then on, as for any client that calls more than once.
 """
 
 import json
@@ -35,7 +35,7 @@ def run(results: Results, *, quick: bool) -> None:
     if not wrk.is_there():
         results.missing.append(f"calls with a token: {wrk.MISSING}")
         return
-    rounds, seconds = (1, 1) if quick else (3, 5)
+    rounds, seconds = (1, 1) if quick else (5, 3)
     command = [interpreter(MCPEARL), str(SERVERS / "mcpearl_auth.py")]
     with issuing() as (issuer, token):
         options = (f"issuer={issuer}", f"audience={AUDIENCE}")
@@ -59,7 +59,7 @@ def signed(request: Request, token: str) -> Request:
 
 
 def check_closed(command: list[str], options: Options) -> None:
-    """Make sure that the server is protected at all."""
+    """Raise unless the server refuses a call without a token."""
     with serving(command, *options) as server, Probe(server.port) as probe:
         try:
             probe.ask(MODERN_CALLS.request(None, 1))
@@ -72,7 +72,7 @@ def check_closed(command: list[str], options: Options) -> None:
 
 @contextmanager
 def issuing() -> Iterator[tuple[str, str]]:
-    """Have an issuer that publishes its key; give its address, and a token of it."""
+    """Run an issuer that publishes its key; yield its address and a token it has issued."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key()))
     keys = json.dumps(

@@ -1,7 +1,7 @@
 """One isolated environment per peer, under ``.bench/``.
 
-Made on first use from pinned versions, and again when the pins change. A ready environment is used
-as it is, with no look at the network.
+Made on first use from pinned versions, and again when the pins change. A ready environment needs no
+network.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ NPM_FILES = ("package.json", "package-lock.json", ".npmrc")
 
 
 def python_peer(name: str) -> Path:
-    """The interpreter of a Python peer's environment, which is made if need be."""
+    """The interpreter of a Python peer's environment, which is made if it is missing."""
     pins = ROOT / "requirements" / f"bench-{name}.txt"
     home = HOME / name
     python = home / "bin" / "python"
@@ -49,7 +49,7 @@ def typescript_peers() -> Path:
             shutil.copy(source / name, home / name)
         _run(str(Path(sys.executable).parent / "npm"), "ci", "--silent", cwd=home)
         _set_ready(home, mark)
-    # Node resolves packages from where a module lies, so the servers move in beside them.
+    # Node resolves packages from the folder of a module, so the servers are copied beside them.
     for server in SERVERS.glob("*.mjs"):
         shutil.copy(server, home / server.name)
     return home
@@ -64,7 +64,7 @@ def node() -> Path:
 
 
 def clean_environ() -> dict[str, str]:
-    """The environment variables for a measured process: none that changes how Python runs."""
+    """The environment variables of a measured process, without those that change how Python runs."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 

@@ -2,11 +2,11 @@
 
 import resource
 
-SPARE = 500  # files of a process that are not the connections counted
+SPARE = 500  # open files of a process that are not connections
 
 
 def allow_files() -> int:
-    """Allow this process and what it starts what the system lets it; give how many connections."""
+    """Raise the limit of this process and its children; return how many connections fit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most - SPARE

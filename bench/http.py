@@ -1,8 +1,8 @@
 """Calls over HTTP: wrk on every peer's server, and every Python peer's own client on its server.
 
 A peer with several ways to serve is tried in each of them, and measured in its fastest. wrk counts
-answers and does not read them, so every request is asked and checked before the clock starts, and the
-mean length of what wrk read has to be that of the right answers.
+answers and does not read them, so every request is sent and its answer checked before the clock starts,
+and the mean length of what wrk read has to be that of the right answers.
 """
 
 import json
@@ -15,8 +15,21 @@ from bench import wrk
 from bench.environments import SERVERS, clean_environ
 from bench.http_messages import TURNS, Request
 from bench.http_probe import Probe
-from bench.http_server import echo_command, http_command, serving
-from bench.peers import FASTMCP, MCP, MCPEARL, PEERS, PYTHON_PEERS, TS_V1, TS_V2, Peer, interpreter
+from bench.http_server import HttpServer, http_command, serving
+from bench.peers import (
+    ECHO,
+    FASTMCP,
+    FLOOR,
+    MCP,
+    MCPEARL,
+    PEERS,
+    PYTHON_PEERS,
+    TS_V1,
+    TS_V2,
+    Peer,
+    in_turn,
+    interpreter,
+)
 from bench.progress import say
 from bench.results import Results, WrongAnswer
 
@@ -24,6 +37,8 @@ PATIENCE_SECONDS = 180
 TOLERANCE = 0.05  # of the mean length of an answer
 AT_ONCE = 16
 WARM_UP, TRIAL = 1, 1  # seconds
+ROUNDS = 5
+FLOOR_ROUNDS = 9  # where a share of the floor is asked for, which differs by little
 
 Options = tuple[str, ...]
 STREAMING, JSON = (), ("json_response=true",)
@@ -32,7 +47,7 @@ SESSIONS: dict[Peer, list[Options]] = {
     MCP: [STREAMING, JSON],
     FASTMCP: [STREAMING, JSON],
     TS_V1: [STREAMING, JSON],
-    TS_V2: [],  # it keeps none
+    TS_V2: [],  # it has none
 }
 STATELESS: dict[Peer, list[Options]] = {
     MCP: [("stateless_http=true", *options) for options in (STREAMING, JSON)],
@@ -44,7 +59,7 @@ STATELESS: dict[Peer, list[Options]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of request, asked over and over."""
+    """One kind of request, sent over and over."""
 
     metric: str
     title: str
@@ -54,17 +69,26 @@ class Case:
     in_session: bool = False
 
 
+def beside(
+    floors: dict[Peer, list[Options]], ways: dict[Peer, list[Options]]
+) -> dict[Peer, list[Options]]:
+    """The ways of all peers with the floors next to mcpearl, to be measured at the same time."""
+    return {MCPEARL: ways[MCPEARL]} | floors | ways
+
+
 def _is_initialized(number: int, kind: str, body: bytes) -> None:
     if b'"protocolVersion":"2025-11-25"' not in body.replace(b'": "', b'":"'):
         raise WrongAnswer(f"initialize was answered with {body[:200]!r}")
 
 
+_FLOOR: dict[Peer, list[Options]] = {FLOOR: [()]}
+_FLOORS: dict[Peer, list[Options]] = {FLOOR: [()], ECHO: [()]}
 _ANY_WAY = {peer: SESSIONS[peer] + STATELESS.get(peer, []) for peer in PEERS}
 _MODERN = {peer: SESSIONS[peer] or [()] for peer in PEERS if peer is not TS_V1}
 MODERN_CALLS = Case(
     "http_modern",
     "calls of 2026-07-28",
-    _MODERN,
+    beside(_FLOORS, _MODERN),
     lambda _, number: messages.modern("tools/call", messages.add(number), number, "add"),
     messages.check_sum,
 )
@@ -73,7 +97,7 @@ CASES = (
     Case(
         "http_session",
         "calls of 2025-11-25",
-        _ANY_WAY,
+        beside(_FLOOR, _ANY_WAY),
         lambda session, number: messages.in_session(
             session, "tools/call", messages.add(number), number
         ),
@@ -108,20 +132,20 @@ CASES = (
 
 
 def run(results: Results, *, quick: bool) -> None:
-    """Measure with wrk and with clients; the rounds take turns between the peers."""
-    rounds = 1 if quick else 4
+    """Measure with wrk and with clients; each round goes over all peers."""
+    rounds, seconds = (1, 1) if quick else (ROUNDS, 2)
     if wrk.is_there():
         for case in CASES:
-            measure_case(results, case, rounds, 1 if quick else 2, tries_ways=not quick)
+            repeats = FLOOR_ROUNDS if FLOOR in case.ways and not quick else rounds
+            measure_case(results, case, repeats, seconds, tries_ways=not quick)
     else:
-        say(f"http: no calls with many connections, since {wrk.MISSING}")
+        say(f"http: no calls with many connections: {wrk.MISSING}")
         results.missing.append(f"calls over HTTP with many connections: {wrk.MISSING}")
     for number in range(1, rounds + 1):
-        for peer in PYTHON_PEERS:
+        for peer in in_turn(PYTHON_PEERS, number):
             say(f"http: own client of {peer.title}, round {number} of {rounds}")
             with results.noting(f"http, {peer.title}"):
-                for metric, figure in measure_client(peer, quick).items():
-                    results.add_round(metric, peer.name, figure)
+                measure_client(results, peer, quick)
 
 
 # wrk
@@ -130,25 +154,26 @@ def run(results: Results, *, quick: bool) -> None:
 def measure_case(
     results: Results, case: Case, rounds: int, seconds: int, *, tries_ways: bool
 ) -> None:
-    """One kind of request, on every peer that serves it."""
+    """Measure one kind of request on every peer that serves it."""
     chosen: dict[Peer, Options] = {}
     for peer, ways in case.ways.items():
         with results.noting(f"http, {peer.title}"):
             chosen[peer] = fastest(case, peer, ways) if tries_ways else ways[0]
     for number in range(1, rounds + 1):
-        for peer, options in chosen.items():
-            name = " ".join([peer.title, *options])
+        for peer in in_turn(chosen, number):
+            name = " ".join([peer.title, *chosen[peer]])
             say(f"http: {case.title}, {name}, round {number} of {rounds}")
             with results.noting(f"http, {peer.title}"):
-                figure = calls_per_second(case, http_command(peer), options, seconds)
+                figure = (
+                    echoes_per_second(case, seconds)
+                    if peer is ECHO
+                    else calls_per_second(case, http_command(peer), chosen[peer], seconds)
+                )
                 results.add_round(case.metric, peer.name, figure)
-        if case is MODERN_CALLS:
-            say(f"http: the bare echo, round {number} of {rounds}")
-            results.add_round(case.metric, "echo", echoes_per_second(case, seconds))
 
 
 def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
-    """The way to serve in which a peer answers most; ways that do not answer rightly are out."""
+    """The way to serve in which a peer answers most, among those with right answers."""
     if len(ways) == 1:
         return ways[0]
     figures: dict[Options, float] = {}
@@ -167,7 +192,7 @@ def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
 
 
 def calls_per_second(case: Case, command: list[str], options: Options, seconds: int) -> float:
-    """One run: a fresh server, every request once with its answer checked, then wrk."""
+    """One run: a new server, every request once with its answer checked, then wrk."""
     with serving(command, *options) as server, Probe(server.port) as probe:
         session = begin(probe) if case.in_session else None
         requests = [case.request(session, number) for number in TURNS]
@@ -179,25 +204,25 @@ def calls_per_second(case: Case, command: list[str], options: Options, seconds: 
         wrk.load(server.port, requests, WARM_UP)  # to warm up
         count = wrk.load(server.port, requests, seconds)
     expected = sum(sizes) / len(sizes)
-    # When wrk stops, a part of one answer has come on each connection.
+    # When wrk stops, each connection has received a part of one answer.
     allowed = TOLERANCE + wrk.CONNECTIONS / count.requests
     if abs(count.mean_bytes / expected - 1) > allowed:
         raise WrongAnswer(
-            f"answers of {count.mean_bytes:.0f} bytes, where right ones have {expected:.0f}"
+            f"the answers have {count.mean_bytes:.0f} bytes on average; right ones have {expected:.0f}"
         )
     return count.per_second
 
 
 def echoes_per_second(case: Case, seconds: int) -> float:
-    """The same requests, given back as they are."""
-    with serving(echo_command()) as server:
+    """The same requests, with their own bodies as the answers."""
+    with serving(http_command(ECHO)) as server:
         requests = [case.request(None, number) for number in TURNS]
         wrk.load(server.port, requests, WARM_UP)
         return wrk.load(server.port, requests, seconds).per_second
 
 
 def begin(probe: Probe) -> str | None:
-    """Begin a session; None of a server that keeps none."""
+    """Begin a session and return its id, or None if the server has no sessions."""
     session = probe.ask(messages.initialize()).headers.get("mcp-session-id")
     probe.ask(messages.initialized(session))
     return session
@@ -206,23 +231,48 @@ def begin(probe: Probe) -> str | None:
 # Clients
 
 
-def measure_client(peer: Peer, quick: bool) -> dict[str, float]:
-    """Calls per second of a peer's own client, in the faster of the eras it speaks."""
+def measure_client(results: Results, peer: Peer, quick: bool) -> None:
+    """A peer's own client on its own server; the floor of ours is measured on the same server."""
     calls = 100 if quick else 8_000 if peer is MCPEARL else 1_000
-    script = str(SERVERS / "http_client.py")
     with serving(http_command(peer)) as server:
-        try:
-            done = subprocess.run(
-                [interpreter(peer), script, peer.name, server.url, str(calls), str(AT_ONCE)],
-                capture_output=True,
-                text=True,
-                env=clean_environ(),
-                check=False,
-                timeout=PATIENCE_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            raise WrongAnswer(f"its client did not end within {PATIENCE_SECONDS} s") from None
-    if done.returncode:
-        raise WrongAnswer((done.stderr.strip() or "no message").splitlines()[-1])
-    figures: dict[str, float] = json.loads(done.stdout)
+        for metric, figure in client_calls_per_second(peer, server, calls).items():
+            results.add_round(metric, peer.name, figure)
+        if peer is MCPEARL:
+            figure = socket_calls_per_second(server, calls)
+            results.add_round("http_client_single", FLOOR.name, figure)
+
+
+def client_calls_per_second(peer: Peer, server: HttpServer, calls: int) -> dict[str, float]:
+    """One at a time and several at once, in the faster of the eras the client speaks."""
+    arguments = [peer.name, server.url, str(calls), str(AT_ONCE)]
+    output = _run_client([interpreter(peer), str(SERVERS / "http_client.py"), *arguments])
+    figures: dict[str, float] = json.loads(output)
     return figures
+
+
+def socket_calls_per_second(server: HttpServer, calls: int) -> float:
+    """One at a time, from a socket that only sends the bytes of a request and reads an answer."""
+    number = TURNS[0]
+    request = MODERN_CALLS.request(None, number).encode(f"127.0.0.1:{server.port}")
+    script = str(SERVERS / "floor_client.py")
+    output = _run_client([interpreter(FLOOR), script, str(server.port), str(calls)], request)
+    answered = json.loads(output)
+    MODERN_CALLS.check(number, "application/json", answered["body"].encode())
+    return float(answered["rate"])
+
+
+def _run_client(client: list[str], given: bytes = b"") -> bytes:
+    try:
+        done = subprocess.run(
+            client,
+            input=given,
+            capture_output=True,
+            env=clean_environ(),
+            check=False,
+            timeout=PATIENCE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise WrongAnswer(f"its client did not end within {PATIENCE_SECONDS} s") from None
+    if done.returncode:
+        raise WrongAnswer((done.stderr.decode().strip() or "no message").splitlines()[-1])
+    return done.stdout

@@ -1,7 +1,7 @@
-"""The HTTP requests of the measures, and how their answers are checked.
+"""The HTTP requests that are sent, and the checks of their answers.
 
-Every call adds numbers of four digits, so that all requests of a kind have the same length and so
-have their answers.
+Every call adds numbers of four digits, so that all requests of a kind have the same length, and all
+answers too.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Request:
 
 
 class Message(msgspec.Struct):
-    """What came back, as far as it is looked at."""
+    """The members of an answer that are checked."""
 
     id: int | None = None
     method: str = ""
@@ -62,19 +62,19 @@ def initialize() -> Request:
 
 
 def in_session(session: str | None, method: str, params: dict[str, object], id: int) -> Request:
-    """A request of 2025-11-25; of no session, where the server keeps none."""
+    """A request of 2025-11-25; without a session if the server has none."""
     headers = {} if session is None else {"Mcp-Session-Id": session}
     return _post(LEGACY, {"id": id, "method": method, "params": params}, **headers)
 
 
 def initialized(session: str | None) -> Request:
-    """Tell that the session has begun."""
+    """The notification that completes the handshake."""
     headers = {} if session is None else {"Mcp-Session-Id": session}
     return _post(LEGACY, {"method": "notifications/initialized"}, **headers)
 
 
 def modern(method: str, params: dict[str, object], id: int, name: str | None = None) -> Request:
-    """A request of 2026-07-28, which stands for itself."""
+    """A request of 2026-07-28, which belongs to no session."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientInfo": _CLIENT,
@@ -93,13 +93,13 @@ def add(number: int) -> dict[str, object]:
 
 
 def steps(number: int) -> dict[str, object]:
-    """Parameters of a call that tells of its progress ten times."""
+    """Parameters of a call that reports its progress ten times."""
     meta = {"progressToken": number}
     return {"name": "steps", "arguments": {"count": STEPS}, "_meta": meta}
 
 
 def messages(kind: str, body: bytes) -> list[Message]:
-    """The messages of an answer: one of JSON, or those of a stream of events."""
+    """The messages of an answer: one as JSON, or several as events."""
     if not kind.startswith("text/event-stream"):
         return [msgspec.json.decode(body, type=Message)]
     lines = body.replace(b"\r\n", b"\n").split(b"\n")
@@ -108,12 +108,12 @@ def messages(kind: str, body: bytes) -> list[Message]:
 
 
 def check_sum(number: int, kind: str, body: bytes) -> None:
-    """One message, with the sum as data and as text."""
+    """Raise unless the answer is one message with the sum as data and text."""
     _check_result(messages(kind, body), 8 * number, notices=0)
 
 
 def check_steps(number: int, kind: str, body: bytes) -> None:
-    """Ten notifications, then the result."""
+    """Raise unless the answer is ten notifications and the result."""
     _check_result(messages(kind, body), STEPS, notices=STEPS)
 
 
@@ -126,6 +126,6 @@ def _check_result(found: list[Message], expected: int, notices: int) -> None:
         and result.structured_content.result == expected
         and result.content[0].text == str(expected)
     )
-    told = [message.method for message in before]
-    if not right or told != ["notifications/progress"] * notices:
+    notified = [message.method for message in before]
+    if not right or notified != ["notifications/progress"] * notices:
         raise WrongAnswer(f"{notices} notifications and {expected} were expected, not {found}")

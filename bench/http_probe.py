@@ -1,4 +1,4 @@
-"""One keep-alive connection to a server: a request at a time, and the response whole."""
+"""One keep-alive connection to a server: one request at a time, and its whole response."""
 
 import socket
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Probe:
         self._socket.close()
 
     def ask(self, request: Request, method: str = "POST") -> Response:
-        """Send a request and wait for all of the response; anything but success is wrong."""
+        """Send a request and return its whole response; raise unless its status is a success."""
         self._socket.sendall(request.encode(self._address, method))
         reader = _Reader()
         parser = httptools.HttpResponseParser(reader)
@@ -65,7 +65,7 @@ class Probe:
 
 
 class _Reader:
-    """What the parser calls."""
+    """Collects what the parser reports."""
 
     def __init__(self) -> None:
         self.response = Response()

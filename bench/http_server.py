@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from bench import environments
-from bench.environments import SERVERS, clean_environ
-from bench.peers import MCPEARL, PYTHON_PEERS, Peer, interpreter
+from bench.environments import clean_environ
+from bench.peers import Peer, command
 from bench.results import WrongAnswer
 
 PATIENCE_SECONDS = 30
@@ -20,7 +19,7 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True)
 class HttpServer:
-    """A server that listens."""
+    """A server that accepts connections."""
 
     port: int
     process: psutil.Process
@@ -31,32 +30,24 @@ class HttpServer:
 
     @property
     def rss(self) -> int:
-        """Bytes of memory it has now."""
+        """Its resident memory in bytes."""
         return int(self.process.memory_info().rss)
 
 
 def http_command(peer: Peer) -> list[str]:
-    """The command that starts the HTTP server of a peer, but for the port."""
-    if peer in PYTHON_PEERS:
-        return [interpreter(peer), str(SERVERS / f"{peer.name}_http.py")]
-    home = environments.typescript_peers()
-    return [str(environments.node()), str(home / f"{peer.name}_http.mjs")]
-
-
-def echo_command() -> list[str]:
-    """The command that starts the bare echo, but for the port."""
-    return [interpreter(MCPEARL), str(SERVERS / "echo_http.py")]
+    """The command that starts the HTTP server of a peer, up to the port."""
+    return command(peer, "http")
 
 
 @contextmanager
-def serving(command: list[str], *options: str) -> Iterator[HttpServer]:
-    """Have a server running."""
+def serving(server: list[str], *options: str) -> Iterator[HttpServer]:
+    """Run a server on a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            [*command, str(port), *options],
+            [*server, str(port), *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
@@ -65,8 +56,8 @@ def serving(command: list[str], *options: str) -> Iterator[HttpServer]:
         try:
             if not _listens(process, port):
                 stderr.seek(0)
-                said = stderr.read().decode(errors="replace").strip().splitlines()
-                raise WrongAnswer(f"it did not start: {said[-1] if said else 'it said nothing'}")
+                lines = stderr.read().decode(errors="replace").strip().splitlines()
+                raise WrongAnswer(f"it did not start: {lines[-1] if lines else 'no message'}")
             yield HttpServer(port, psutil.Process(process.pid))
         finally:
             process.kill()

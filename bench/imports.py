@@ -1,6 +1,5 @@
-"""What `import mcpearl` costs over the imports nothing can do without."""
+"""What `import mcpearl` adds to the imports every server needs."""
 
-import statistics
 import subprocess
 import sys
 import time
@@ -9,33 +8,29 @@ from bench.environments import clean_environ
 from bench.progress import say
 from bench.results import Results
 
-RESOLUTION = 0.1  # ms; a difference below it is noise, even below zero
+LEAST = 0.1  # ms; noise can make a difference negative
 FLOOR = "import asyncio, msgspec"
 IMPORTS = {
     "import": "import asyncio, msgspec, mcpearl",
-    # The package itself may load its parts late; this is what a server script really needs.
+    # The package loads its parts late; this is what a server script really needs.
     "import_server": "import asyncio, msgspec; from mcpearl import Server",
 }
 
 
 def run(results: Results, *, quick: bool) -> None:
-    """Start interpreters by turns, and take the medians apart."""
-    starts = 2 if quick else 15
-    say(f"import: {starts} interpreter starts of each kind, by turns")
-    codes = {"floor": FLOOR} | IMPORTS
-    times: dict[str, list[float]] = {name: [] for name in codes}
+    """Start interpreters in turn; a round is the difference to the floor just before."""
+    starts = 2 if quick else 21
+    say(f"import: {starts} interpreter starts of each kind, in turn")
+    codes = dict(IMPORTS)
     for number in range(starts + 1):
+        floor = _seconds(FLOOR)
         for name, code in list(codes.items()):
             seconds = _seconds(code)
-            if seconds is None:
+            if seconds is None or floor is None:
                 results.missing.append(f"{name}: `{code}` fails")
-                del codes[name], times[name]
+                del codes[name]
             elif number > 0:  # the first start fills the file cache and writes the bytecode
-                times[name].append(seconds)
-    floor = statistics.median(times.pop("floor"))
-    for name, seconds_ in times.items():
-        added = (statistics.median(seconds_) - floor) * 1e3
-        results.add(name, "mcpearl", max(added, RESOLUTION))
+                results.add_round(name, "mcpearl", max((seconds - floor) * 1e3, LEAST))
 
 
 def _seconds(code: str) -> float | None:

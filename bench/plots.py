@@ -1,63 +1,112 @@
-"""The figures of the report: calls over stdio and HTTP, and start with memory."""
+"""The plots of the report: horizontal bars from zero on a linear axis.
+
+Beside each bar stand the figure and how many times better mcpearl is. A line over the bar goes from the
+lower to the upper quartile of the rounds.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from bench.results import Results
+from bench.results import Estimate, Results
+from bench.tables import GROUPS, NOISY, TIMES, number, ratio_is_noisy
+from bench.targets import OWN, metric
 
-OWN, OTHER = "#b5179e", "#8d99ae"
+# The plots have a background of their own, so that they read the same on a light and a dark page.
+BACKGROUND, INK, QUIET = "#ffffff", "#24292f", "#57606a"
+OWN_COLOR, PEER_COLOR, BARE_COLOR = "#b5179e", "#8d99ae", "#dde1e9"
+BARE = ("floor", "echo")
+ROOM = 1.75  # of the longest bar, for the text beside it
 FIGURES = (
-    ("stdio.svg", "Tool calls over stdio, per second", ("stdio_pipelined", "stdio_single")),
+    ("stdio.svg", "Tool calls over stdio", ("stdio_pipelined", "stdio_single")),
     ("start.svg", "Start and memory", ("stdio_start", "stdio_rss")),
-    ("http.svg", "Tool calls over HTTP, per second", ("http_modern", "http_session")),
-    ("http-streams.svg", "Streams and sessions over HTTP", ("http_steps", "http_sessions")),
-    ("http-client.svg", "Own client, own server", ("http_client_single", "http_client_many")),
+    ("http.svg", "Tool calls over HTTP", ("http_modern", "http_session")),
+    ("http-streams.svg", "Progress and sessions over HTTP", ("http_steps", "http_sessions")),
+    (
+        "http-client.svg",
+        "Own client on own server, over HTTP",
+        ("http_client_single", "http_client_many"),
+    ),
 )
-PANELS = {
-    "stdio_pipelined": "pipelined, calls/s (more is better)",
-    "stdio_single": "one at a time, calls/s (more is better)",
-    "stdio_start": "start to initialize answer, ms (less is better)",
-    "stdio_rss": "memory after start, MB (less is better)",
-    "http_modern": "2026-07-28, calls/s (more is better)",
-    "http_session": "2025-11-25, calls/s (more is better)",
-    "http_steps": "with 10 progress notifications, calls/s (more is better)",
-    "http_sessions": "new sessions/s (more is better)",
-    "http_client_single": "one at a time, calls/s (more is better)",
-    "http_client_many": "16 at once, calls/s (more is better)",
-}
 
 
-def draw(results: Results, folder: Path, titles: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Draw what was measured; gives the name of each file and what it shows."""
+def draw(results: Results, folder: Path, titles: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Draw what was measured; yield the name of each file, what it shows, and its section."""
     for name, alt, metrics in FIGURES:
-        if all(metric in results.figures for metric in metrics):
+        if all(metric in results.rounds for metric in metrics):
             _draw(results, folder / name, metrics, titles)
-            yield name, alt
+            yield name, alt, GROUPS[metric(metrics[0]).group]
 
 
 def _draw(results: Results, file: Path, metrics: tuple[str, ...], titles: dict[str, str]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "mcpearl", "font.size": 9})
+    matplotlib.rcParams.update(
+        {
+            "svg.hashsalt": "mcpearl",
+            "font.size": 9,
+            "text.color": INK,
+            "axes.edgecolor": QUIET,
+            "axes.labelcolor": INK,
+            "xtick.color": QUIET,
+            "ytick.color": INK,
+            "figure.facecolor": BACKGROUND,
+            "axes.facecolor": BACKGROUND,
+        }
+    )
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(metrics), figsize=(9, 2.4), sharey=True)
-    for axis, metric in zip(axes, metrics, strict=True):
-        figures = results.figures[metric]
-        peers = [peer for peer in titles if peer in figures]
-        values = [figures[peer] for peer in peers]
-        bars = axis.barh(
-            [titles[peer] for peer in peers],
-            values,
-            color=[OWN if peer == "mcpearl" else OTHER for peer in peers],
-        )
-        axis.bar_label(bars, [f"{value:,.0f}" for value in values], padding=3)
-        axis.set_xscale("log")
-        axis.set_xlim(min(values) / 4, max(values) * 6)  # room for the label of the longest bar
-        axis.set_title(PANELS[metric], fontsize=9)
-        axis.spines[["top", "right"]].set_visible(False)
-    axes[0].invert_yaxis()
-    figure.tight_layout()
-    figure.savefig(file, metadata={"Date": None})
+    most = max(len(results.rounds[name]) for name in metrics)
+    size = (10, 0.9 + 0.32 * most)
+    figure, axes = pyplot.subplots(1, len(metrics), figsize=size, layout="constrained")
+    for axis, name in zip(axes, metrics, strict=True):
+        _draw_panel(axis, results, name, titles)
+        axis.set_ylim(most - 0.5, -0.5)  # bars of the same height in all panels, from the top
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
     pyplot.close(figure)
+
+
+def _draw_panel(axis: Any, results: Results, name: str, titles: dict[str, str]) -> None:
+    peers = [peer for peer in titles if peer in results.rounds[name]]
+    figures = [Estimate.of(results.rounds[name][peer]) for peer in peers]
+    longest = max(figure.high for figure in figures)
+    axis.barh(
+        [titles[peer] for peer in peers],
+        [figure.median for figure in figures],
+        color=[_color(peer) for peer in peers],
+        height=0.7,
+    )
+    for place, (peer, figure) in enumerate(zip(peers, figures, strict=True)):
+        axis.plot([figure.low, figure.high], [place, place], color=INK, linewidth=1)
+        end = max(figure.high, figure.median) + longest * 0.02
+        weight = "bold" if peer == OWN else "normal"
+        axis.text(end, place, _label(results, name, peer, figure), va="center", weight=weight)
+    axis.set_xlim(0, longest * ROOM)
+    _strip(axis, longest)
+    row = metric(name)
+    better = "less" if row.lower_is_better else "more"
+    axis.set_title(f"{row.title}, {row.unit} ({better} is better)", fontsize=9, loc="left")
+
+
+def _strip(axis: Any, longest: float) -> None:
+    """Keep the names and a few numbers under the bars, none under the text beside them."""
+    axis.spines[["top", "right", "bottom"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.locator_params(axis="x", nbins=9)
+    axis.set_xticks([tick for tick in axis.get_xticks() if tick <= longest])
+    axis.xaxis.set_major_formatter(lambda tick, _: f"{tick:,.0f}")
+
+
+def _color(peer: str) -> str:
+    return OWN_COLOR if peer == OWN else BARE_COLOR if peer in BARE else PEER_COLOR
+
+
+def _label(results: Results, name: str, peer: str, figure: Estimate) -> str:
+    row = metric(name)
+    text = (NOISY if figure.is_noisy(row.resolution) else "") + number(figure.median)
+    ratio = results.ratio(name, OWN, [peer], lower_is_better=row.lower_is_better)
+    if peer == OWN or ratio is None:
+        return text
+    mark = NOISY if ratio_is_noisy(ratio) else ""
+    return f"{text}  (mcpearl: {mark}{number(ratio.median)} {TIMES})"

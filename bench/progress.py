@@ -1,4 +1,4 @@
-"""What the benchmark says while it works."""
+"""Progress on standard error."""
 
 import sys
 import time

@@ -1,148 +1,88 @@
 """What a run found, for the terminal, for the documentation and as JSON."""
 
+import dataclasses
 import datetime
 import importlib.metadata
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench import plots
 from bench.environments import ROOT, node
-from bench.results import Results
-from bench.targets import METRICS, Verdict, metric, verdicts
+from bench.results import MOST_SPREAD, Results
+from bench.tables import (
+    COLUMNS,
+    NOISY,
+    as_markdown,
+    as_text,
+    figure_tables,
+    noise,
+    target_table,
+)
+from bench.targets import Verdict, verdicts
 
-TIMES = "\N{MULTIPLICATION SIGN}"
-NONE = "\N{EN DASH}"
-COLUMNS = {
-    "mcpearl": "mcpearl",
-    "mcp": "mcp",
-    "fastmcp": "FastMCP",
-    "ts_v1": "TypeScript v1",
-    "ts_v2": "TypeScript v2",
-    "msgspec": "msgspec alone",
-    "echo": "bare ASGI echo",
-    "stdio": "mcpearl on stdio",
-    "open": "mcpearl without auth",
-}
 INTRODUCTION = """\
 # Benchmarks
 
 mcpearl beside the official Python SDK (`mcp`), FastMCP and the TypeScript SDK, all measured in one
 run on one machine. Absolute figures move with the machine; the ratios are what counts.
+"""
+METHOD = """\
+## How it is measured
 
 The work is `tools/call` of `async def add(a: int, b: int) -> int` with a structured result, and
-every answer is checked. "Pipelined" sends all calls in writes of 50 and reads all answers; "one at
-a time" waits for each answer before the next call; both are the best of three rounds that take
-turns between the peers. The slow peers get 6,000 and 1,500 calls a round; mcpearl and the
-TypeScript SDK get 60,000 and 6,000, so that a round is long enough to time and Node is warm. Start
-and memory are medians of seven starts; memory is the resident set of the server process. In memory,
-`mcp` is measured with its default client and with its legacy session.
+every answer is checked. Everything is measured in rounds that go over all peers, in one order and then
+in the other. A figure is the median of its rounds; a ratio is the median of the ratios within each
+round.
 
-Over HTTP, `wrk -t1 -c16` sends the calls. Every request is asked and its answer checked before the
-clock starts; during the run, none may be refused and the answers must have the length of right ones.
-A peer with several ways to serve (with sessions or without, plain JSON or events) is tried in each,
-and measured in its fastest; mcpearl runs as it is by default. Everybody's access log is off, and
-everybody runs on what comes with a plain install. "Bare ASGI echo" gives the same requests back
-as they are, on uvicorn set up as mcpearl does it. An own client is one process that calls a server in
-another, in the era in which it is faster. Memory per session and stream is the growth of the server's
-resident set. The five minutes are of eight clients that call, stream, follow and leave at a steady
-pace.
+**The floor** is the least a Python process does for the same work, with no rule of the protocol: over
+HTTP uvloop, httptools and msgspec, on stdio uvloop, msgspec and a task per call, for the start asyncio
+and msgspec up to the answer to `initialize`. The floor of the client is a bare socket that sends a
+prepared request to mcpearl's own server and reads the answer. "Bare ASGI echo" returns the same
+requests as they are, on uvicorn.
+
+**stdio.** "Pipelined" sends all calls in writes of 50 and reads all answers; "one at a time" waits for
+each answer before the next call. The slow peers get 6,000 and 1,500 calls a round; the others get
+60,000 and 6,000, so that a round is long enough to time and Node is warm. Memory is the resident set
+of the server process. In memory, `mcp` is measured with its default client and with its legacy session.
+
+**HTTP.** `wrk -t1 -c16` sends the calls. Every request is sent and its answer checked before the clock
+starts; during the run, none may be refused and the answers must have the length of right ones. A peer
+with several ways to serve (with sessions or without, plain JSON or events) is tried in each, and
+measured in its fastest; mcpearl runs with its defaults. Access logs are off, and every peer runs on
+what a plain install brings. An own client is one process that calls a server in another, in the era in
+which it is faster. Memory per session and stream is the growth of the server's resident set. The five
+minutes are of eight clients that call, stream, subscribe and leave at a steady pace.
+
+**Frames** are the Python functions of mcpearl that one warm call enters, generators and coroutines
+each time they are resumed. They are counted, not timed.
 """
 
 
-def number(figure: float | None) -> str:
-    """A figure as people read it: three digits that matter."""
-    if figure is None:
-        return NONE
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:,.1f}"
-
-
-def ratio(results: Results, name: str, peers: Sequence[str]) -> str:
-    """How many times better mcpearl is than the best of some peers."""
-    lower = metric(name).lower_is_better
-    own = results.get(name, "mcpearl")
-    found = [figure for peer in peers if (figure := results.get(name, peer)) is not None]
-    if own is None or not found:
-        return NONE
-    times = min(found) / own if lower else own / max(found)
-    return f"{times:.1f} {TIMES}"
-
-
-def figure_table(results: Results) -> list[list[str]]:
-    """One row per metric that was measured, peers and ratios as columns."""
-    measured = [row for row in METRICS if row.name in results.figures]
-    columns = [c for c in COLUMNS if any(c in results.figures[row.name] for row in measured)]
-    head = ["", "unit", *(COLUMNS[c] for c in columns), "to mcp", "to TypeScript"]
-    return [head] + [
-        [
-            row.title,
-            row.unit,
-            *(number(results.get(row.name, c)) for c in columns),
-            ratio(results, row.name, ["mcp"]),
-            ratio(results, row.name, ["ts_v1", "ts_v2"]),
-        ]
-        for row in measured
-    ]
-
-
-def target_table(found: list[Verdict]) -> list[list[str]]:
-    """One row per target, with what was reached."""
-    return [["target", "asked", "reached", ""], *(_target_row(verdict) for verdict in found)]
-
-
-def _target_row(verdict: Verdict) -> list[str]:
-    target, row = verdict.target, metric(verdict.target.metric)
-    outcome = "met" if verdict.met else "MISSED"
-    if target.limit is None:
-        peers = " or ".join(COLUMNS[peer] for peer in target.peers)
-        sign = ">" if target.strict else "≥"
-        asked = f"{sign} {target.factor:g} {TIMES} {peers}"
-        return [row.title, asked, f"{verdict.ratio:.2f} {TIMES}", outcome]
-    sign = (
-        ("<" if target.strict else "≤") if row.lower_is_better else (">" if target.strict else "≥")
+def legend(results: Results) -> str:
+    """How the tables are read."""
+    return (
+        "In brackets is the spread of the rounds: the distance between their quartiles, of the median. "
+        f"`{NOISY}` marks what is too noisy to read: a spread of more than {MOST_SPREAD:.0%}, or a ratio "
+        f"whose spread is larger than its distance from one. {noise(results)}\n\n"
+        '"Of the floor" is mcpearl\'s figure as a share of the floor\'s; "to" a peer is how many times '
+        "better mcpearl is. In the plots that number stands in brackets, and the line over the end of a "
+        "bar goes from quartile to quartile.\n"
     )
-    asked = f"{sign} {number(target.limit)} {row.unit}"
-    return [row.title, asked, f"{number(verdict.reached)} ({verdict.ratio:.2f} {TIMES})", outcome]
-
-
-def as_text(table: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    lines = []
-    for row in table:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "-" * max(map(len, lines)))
-    return "\n".join(lines)
-
-
-def as_markdown(table: list[list[str]]) -> str:
-    rule = ["---", *("---:" for _ in table[0][1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [table[0], rule, *table[1:]])
-
-
-def noise(results: Results) -> list[str]:
-    """What should be measured again on a quieter machine."""
-    return [
-        f"{metric(name).title}, {COLUMNS[peer]}: the best round is {spread:.1f} {TIMES} the worst"
-        for name, peer, spread in results.noisy()
-    ]
 
 
 def print_report(results: Results) -> None:
-    """The tables on the terminal."""
+    """Print the tables on the terminal."""
+    for title, table in figure_tables(results):
+        print(f"\n{title}\n\n{as_text(table)}")
     found = verdicts(results)
-    print()
-    print(as_text(figure_table(results)))
     if found:
-        print()
-        print(as_text(target_table(found)))
+        print(f"\nTargets\n\n{as_text(target_table(found))}")
         print(f"\n{sum(verdict.met for verdict in found)} of {len(found)} targets met")
-    for what in noise(results):
-        print(f"noisy: {what}")
+    print(noise(results))
     for what in results.missing:
         print(f"not measured: {what}")
     for what in results.wrong:
@@ -150,7 +90,7 @@ def print_report(results: Results) -> None:
 
 
 def machine() -> dict[str, str | int]:
-    """The machine, in words that do not tell which one it is."""
+    """The machine, in words that do not identify it."""
     version = subprocess.run([node(), "--version"], capture_output=True, text=True, check=True)
     return {
         "cores": os.cpu_count() or 0,
@@ -177,53 +117,60 @@ def versions() -> dict[str, str]:
     }
 
 
-def _noise_section(results: Results) -> list[str]:
-    lines = noise(results)
-    if not lines:
-        return []
-    head = "The machine was busy: these figures, and ratios made of them, are not to be relied on."
-    return ["## Noise\n", f"{head}\n", "\n".join(f"- {line}" for line in lines) + "\n"]
-
-
 def write_report(results: Results, folder: Path, command: str) -> None:
-    """README.md, results.json and the plots."""
+    """Write README.md, results.json and the plots."""
     folder.mkdir(parents=True, exist_ok=True)
-    found, where, which = verdicts(results), machine(), versions()
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
-    record = {
-        "date": date,
+    found = verdicts(results)
+    run = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "command": command,
-        "machine": where,
-        "versions": which,
-        "figures": results.figures,
-        "rounds": results.rounds,
-        "targets": [
-            {
-                "metric": verdict.target.metric,
-                "factor": verdict.target.factor,
-                "reference": verdict.reference,
-                "peers": verdict.target.peers,
-                "reached": verdict.reached,
-                "ratio": verdict.ratio,
-                "met": verdict.met,
+        "machine": machine(),
+        "versions": versions(),
+    }
+    record = run | _record(results, found)
+    (folder / "results.json").write_text(json.dumps(record, indent=2) + "\n")
+    pictures = plots.draw(results, folder, COLUMNS)
+    page = "\n".join([INTRODUCTION, *_head(run), *_body(results, found, list(pictures)), METHOD])
+    (folder / "README.md").write_text(page)
+
+
+def _record(results: Results, found: list[Verdict]) -> dict[str, Any]:
+    return {
+        "figures": {
+            metric: {
+                peer: dataclasses.asdict(figure)
+                for peer in peers
+                if (figure := results.get(metric, peer)) is not None
             }
-            for verdict in found
-        ],
+            for metric, peers in results.rounds.items()
+        },
+        "rounds": results.rounds,
+        "targets": [dataclasses.asdict(verdict) | {"clear": verdict.is_clear} for verdict in found],
         "missing": results.missing,
     }
-    (folder / "results.json").write_text(json.dumps(record, indent=2) + "\n")
-    names = ", ".join(f"{COLUMNS[name]} {version}" for name, version in which.items())
-    parts = [
-        INTRODUCTION,
-        f"{date}; {where['cores']} cores, {where['system']}, Python {where['python']}, "
+
+
+def _head(run: dict[str, Any]) -> list[str]:
+    where = run["machine"]
+    names = ", ".join(f"{COLUMNS[name]} {version}" for name, version in run["versions"].items())
+    return [
+        f"{run['date']}; {where['cores']} cores, {where['system']}, Python {where['python']}, "
         f"Node {where['node']}. {names}.\n",
-        f"```\n{command}\n```\n",
-        "## Figures\n",
-        as_markdown(figure_table(results)) + "\n",
-        *(f"![{alt}]({name})\n" for name, alt in plots.draw(results, folder, COLUMNS)),
+        f"```\n{run['command']}\n```\n",
+    ]
+
+
+def _body(
+    results: Results, found: list[Verdict], pictures: list[tuple[str, str, str]]
+) -> list[str]:
+    parts = ["## Figures\n", legend(results)]
+    for title, table in figure_tables(results):
+        parts += [f"### {title}\n", as_markdown(table) + "\n"]
+        parts += [f"![{alt}]({name})\n" for name, alt, where in pictures if where == title]
+    return [
+        *parts,
         "## Targets\n",
+        '"Within noise" is a target that lies between the quartiles of what was reached.\n',
         as_markdown(target_table(found)) + "\n",
-        *_noise_section(results),
         *(f"Not measured: {what}.\n" for what in results.missing),
     ]
-    (folder / "README.md").write_text("\n".join(parts))

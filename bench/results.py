@@ -1,33 +1,76 @@
-"""What a run found: a figure per metric and peer, and what could not be measured."""
+"""What a run measured: the rounds of every metric and peer, and what could not be measured.
 
-from collections.abc import Iterator
+A figure is the median of its rounds and carries their quartiles, so that a reader sees what is
+difference and what is noise.
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-MOST_SPREAD = 1.5  # best over worst round, beyond which a figure says more of the machine
+MOST_SPREAD = 0.15  # of the median; quartiles further apart say more about the machine
 
 
 class WrongAnswer(Exception):
-    """A server or a component gave something other than the right answer."""
+    """A server or a component returned something other than the right answer."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median, its quartiles, and the number of rounds they are of."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    @classmethod
+    def of(cls, rounds: Sequence[float]) -> "Estimate":
+        """The estimate from some rounds; the quartiles of a single one are itself."""
+        if len(rounds) == 1:
+            return cls(rounds[0], rounds[0], rounds[0], 1)
+        low, median, high = statistics.quantiles(rounds, n=4, method="inclusive")
+        return cls(median, low, high, len(rounds))
+
+    @property
+    def range(self) -> float:
+        """From the lower to the upper quartile."""
+        return self.high - self.low
+
+    @property
+    def spread(self) -> float:
+        """The range as a share of the median."""
+        return self.range / self.median if self.range else 0.0
+
+    def over(self, value: float) -> "Estimate":
+        """The same for each round divided by a value."""
+        return Estimate(self.median / value, self.low / value, self.high / value, self.rounds)
+
+    def inverse(self) -> "Estimate":
+        """The same for one over each round."""
+        return Estimate(1 / self.median, 1 / self.high, 1 / self.low, self.rounds)
+
+    def is_noisy(self, resolution: float = 0.0) -> bool:
+        """Whether the quartiles are too far apart to read the figure."""
+        return self.spread > MOST_SPREAD and self.range > resolution
+
+    def separates(self, value: float) -> bool:
+        """Whether the difference to a value is larger than the noise."""
+        return self.range <= abs(self.median - value)
 
 
 @dataclass
 class Results:
-    """Figures by metric and peer, gathered over one run."""
+    """Rounds by metric and peer, gathered over one run."""
 
-    figures: dict[str, dict[str, float]] = field(default_factory=dict)
     rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
-    def add(self, metric: str, peer: str, figure: float) -> None:
-        self.figures.setdefault(metric, {})[peer] = figure
-
     def add_round(self, metric: str, peer: str, figure: float) -> None:
-        """Note one round; the best one so far is the figure."""
-        rounds = self.rounds.setdefault(metric, {}).setdefault(peer, [])
-        rounds.append(figure)
-        self.add(metric, peer, max(rounds))
+        """Add one round of one peer."""
+        self.rounds.setdefault(metric, {}).setdefault(peer, []).append(figure)
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
@@ -37,14 +80,29 @@ class Results:
         except WrongAnswer as error:
             self.wrong.append(f"{what}: {error}")
 
-    def noisy(self) -> list[tuple[str, str, float]]:
-        """Metric, peer and best over worst round, where the rounds are too far apart to trust."""
-        spreads = [
-            (metric, peer, max(rounds) / min(rounds))
-            for metric, peers in self.rounds.items()
-            for peer, rounds in peers.items()
-        ]
-        return [spread for spread in spreads if spread[2] > MOST_SPREAD]
+    def get(self, metric: str, peer: str) -> Estimate | None:
+        """Return the figure of a peer, or None if it was not measured."""
+        rounds = self.rounds.get(metric, {}).get(peer)
+        return Estimate.of(rounds) if rounds else None
 
-    def get(self, metric: str, peer: str) -> float | None:
-        return self.figures.get(metric, {}).get(peer)
+    def ratio(
+        self, metric: str, own: str, peers: Sequence[str], *, lower_is_better: bool
+    ) -> Estimate | None:
+        """Return how many times better a peer is than the best of others.
+
+        Each round is compared with itself: a moment in which the machine is slow hits both sides.
+        None if nothing can be compared.
+        """
+        measured = self.rounds.get(metric, {})
+        others = [measured[peer] for peer in peers if peer in measured]
+        if own not in measured or not others:
+            return None
+        best = min if lower_is_better else max
+        references = [best(figures) for figures in zip(*others, strict=False)]
+        pairs = zip(measured[own], references, strict=False)
+        return Estimate.of(
+            [
+                reference / figure if lower_is_better else figure / reference
+                for figure, reference in pairs
+            ]
+        )

@@ -1,7 +1,7 @@
-"""Many at once over HTTP: what an idle session costs, and one notification to all open streams.
+"""Many clients over HTTP: the memory of an idle session, and one notification to all open streams.
 
-A stream is open on a connection of its own, and counts as reached when the notification can be read
-from it; the clock runs from the request that causes it to the last stream.
+A stream is open on its own connection, and counts as reached when the notification can be read from
+it; the clock runs from the request that causes it to the last stream.
 """
 
 import selectors
@@ -16,40 +16,44 @@ from bench.http import begin
 from bench.http_messages import Request
 from bench.http_probe import Probe
 from bench.http_server import HttpServer, http_command, serving
-from bench.peers import FASTMCP, MCP, MCPEARL, TS_V1, Peer
+from bench.peers import FASTMCP, MCP, MCPEARL, TS_V1, Peer, in_turn
 from bench.progress import say
 from bench.results import Results, WrongAnswer
 
 NOTE = "bench://note"
 ENOUGH = "max_streams=100000"
-WARM_UP = 200  # sessions before memory is looked at, so that nothing is loaded for the first time
+WARM_UP = 200  # sessions before memory is read, so that everything is loaded
 PATIENCE_SECONDS = 30
 SESSIONS = {MCPEARL: 10_000, MCP: 2_000, FASTMCP: 2_000, TS_V1: 2_000}
 STREAMS = 10_000
 
 
 def run(results: Results, *, quick: bool) -> None:
-    """Measure the memory of idle sessions of all who keep some, and the streams of mcpearl."""
-    share = 20 if quick else 1
-    for peer, count in SESSIONS.items():
-        say(f"sessions: memory of {count // share:,} idle ones, {peer.title}")
-        with results.noting(f"sessions, {peer.title}"):
-            results.add("http_session_memory", peer.name, session_kilobytes(peer, count // share))
+    """Measure the memory of idle sessions of every peer that has them, and the streams of mcpearl."""
+    rounds, share = (1, 20) if quick else (3, 1)
     streams = min(STREAMS // share, allow_files())
     if streams < STREAMS // share:
         results.missing.append(
             f"streams beyond {streams:,}: the limit of open files is lower (ulimit -Hn)"
         )
-    for kind, opened in (("get", get_streams), ("listen", listen_streams)):
-        say(f"sessions: one notification to {streams:,} streams, {kind}")
-        with results.noting(f"streams, {kind}"):
-            seconds, kilobytes = notify_all(opened, streams)
-            results.add(f"http_{kind}_notified", "mcpearl", seconds * 1e3)
-            results.add(f"http_{kind}_memory", "mcpearl", kilobytes)
+    for number in range(1, rounds + 1):
+        for peer in in_turn(SESSIONS, number):
+            count = SESSIONS[peer] // share
+            say(
+                f"sessions: memory of {count:,} idle ones, {peer.title}, round {number} of {rounds}"
+            )
+            with results.noting(f"sessions, {peer.title}"):
+                results.add_round("http_session_memory", peer.name, session_kilobytes(peer, count))
+        for kind, opened in (("get", get_streams), ("listen", listen_streams)):
+            say(f"sessions: {streams:,} streams, {kind}, round {number} of {rounds}")
+            with results.noting(f"streams, {kind}"):
+                seconds, kilobytes = notify_all(opened, streams)
+                results.add_round(f"http_{kind}_notified", "mcpearl", seconds * 1e3)
+                results.add_round(f"http_{kind}_memory", "mcpearl", kilobytes)
 
 
 def session_kilobytes(peer: Peer, count: int) -> float:
-    """Resident memory per session that was begun and is left alone."""
+    """Resident memory per idle session."""
     with serving(http_command(peer)) as server, Probe(server.port) as probe:
         for _ in range(WARM_UP):
             begin(probe)
@@ -78,7 +82,7 @@ class Streams:
         self._sockets.append(connection)
         connection.sendall(request.encode(f"127.0.0.1:{self._server.port}", method))
         begun = b""
-        while b"data:" not in begun:  # the first event: an id to resume from, or what was granted
+        while b"data:" not in begun:  # the first event: an id to resume from, or the subscription
             part = connection.recv(1 << 16)
             begun += part
             if not part or not begun.startswith(b"HTTP/1.1 200"[: len(begun)]):
@@ -87,12 +91,14 @@ class Streams:
         self._selector.register(connection, selectors.EVENT_READ)
 
     def seconds_until_all_have(self, text: bytes, started: float) -> float:
-        """Wait until every stream got something with this text."""
+        """Wait until every stream has received this text."""
         waiting = set(self._sockets)
         while waiting:
             ready = self._selector.select(PATIENCE_SECONDS)
             if not ready:
-                raise WrongAnswer(f"{len(waiting)} streams of {len(self._sockets)} heard nothing")
+                raise WrongAnswer(
+                    f"{len(waiting)} of {len(self._sockets)} streams received nothing"
+                )
             for key, _ in ready:
                 connection = key.fileobj
                 assert isinstance(connection, socket.socket)
@@ -111,7 +117,7 @@ class Streams:
 
 @contextmanager
 def get_streams(server: HttpServer, count: int) -> Iterator[tuple[Streams, int]]:
-    """Sessions of 2025-11-25 that follow the note, each with its standing stream."""
+    """Sessions of 2025-11-25 that subscribe to the note, each with its standing stream."""
     sessions = []
     with Probe(server.port) as probe:
         for _ in range(count):
@@ -143,7 +149,7 @@ def listen_streams(server: HttpServer, count: int) -> Iterator[tuple[Streams, in
 
 
 def notify_all(opened: Opened, count: int) -> tuple[float, float]:
-    """Seconds until all streams were reached, and the memory of one in KB."""
+    """Seconds until the last stream was reached, and the memory of one in KB."""
     with (
         serving(http_command(MCPEARL), ENOUGH) as server,
         opened(server, count) as (streams, before),

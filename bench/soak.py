@@ -1,8 +1,8 @@
 """Five minutes of mixed load with sessions that come and go, and what the server's memory does.
 
-Eight clients do what clients do: call, stream, follow, end their sessions or just leave, hang up in
-the middle of a call. They come at a steady pace and sessions that were left expire after seconds
-here, so that as many go as come: memory that grows then is memory that is lost.
+Eight clients call, stream, subscribe, end their sessions or abandon them, and hang up in the middle of
+a call. They come at a steady pace, and abandoned sessions expire after seconds here, so that as many
+end as begin: memory that still grows is lost.
 """
 
 import random
@@ -24,7 +24,8 @@ from bench.results import Results, WrongAnswer
 CLIENTS = 8
 PACE = 1 / 25  # seconds between the visits of one client
 MINUTES = 5
-IDLE_SHARE = 10  # of a minute, after which a session that was left expires
+IDLE_SHARE = 10  # of a minute, after which an abandoned session expires
+QUARTERS = 4  # of a minute; those of the last one are its rounds
 NOTE = "bench://note"
 PATIENCE_SECONDS = 30
 
@@ -36,28 +37,35 @@ def run(results: Results, *, quick: bool) -> None:
         crowd = Crowd(server.port)
         crowd.start()
         try:
-            means = [watch(server, crowd, minute, number) for number in range(1, MINUTES + 1)]
+            minutes = [watch(server, crowd, minute, number) for number in range(1, MINUTES + 1)]
         finally:
             crowd.stop()
     results.wrong += [f"soak: {what}" for what in crowd.wrong]
-    results.add("http_soak", "mcpearl", means[-1] / means[1] * 100)
-    results.add("http_soak_memory", "mcpearl", means[-1] / 1e6)
+    second = statistics.fmean(minutes[1])
+    for quarter in minutes[-1]:
+        results.add_round("http_soak", "mcpearl", quarter / second * 100)
+        results.add_round("http_soak_memory", "mcpearl", quarter / 1e6)
 
 
-def watch(server: HttpServer, crowd: "Crowd", minute: float, number: int) -> float:
-    """The mean memory over one minute."""
+def watch(server: HttpServer, crowd: "Crowd", minute: float, number: int) -> list[float]:
+    """The mean memory of every quarter of one minute."""
+    means = [_mean_rss(server, minute / QUARTERS) for _ in range(QUARTERS)]
+    memory = statistics.fmean(means) / 1e6
+    say(f"soak: minute {number} of {MINUTES}, {memory:.1f} MB, {crowd.visits:,} visits so far")
+    return means
+
+
+def _mean_rss(server: HttpServer, seconds: float) -> float:
     samples: list[int] = []
-    until = time.monotonic() + minute
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         samples.append(server.rss)
-        time.sleep(minute / 120)
-    mean = statistics.fmean(samples)
-    say(f"soak: minute {number} of {MINUTES}, {mean / 1e6:.1f} MB, {crowd.visits:,} visits so far")
-    return mean
+        time.sleep(seconds / 30)
+    return statistics.fmean(samples)
 
 
 class Crowd:
-    """Clients in threads of their own."""
+    """Clients, each in its own thread."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -81,7 +89,7 @@ class Crowd:
     def _live(self, chance: random.Random) -> None:
         begins = time.monotonic()
         while not self._over.wait(max(0.0, begins - time.monotonic())):
-            begins = max(begins + PACE, time.monotonic())  # what was missed is not made up for
+            begins = max(begins + PACE, time.monotonic())  # a late visit is not made up for
             visit = chance.choice(VISITS)
             try:
                 visit(self._port, chance)
@@ -91,7 +99,7 @@ class Crowd:
             self.visits += 1
 
 
-# What a client may do in one visit
+# The visits a client makes
 
 
 def _in_session(session: str | None, tool: dict[str, object], number: int) -> Request:
@@ -99,7 +107,7 @@ def _in_session(session: str | None, tool: dict[str, object], number: int) -> Re
 
 
 def a_session_from_begin_to_end(port: int, chance: random.Random) -> None:
-    """Calls, a stream of progress, and a farewell."""
+    """Calls, a stream of progress, and DELETE."""
     with Probe(port) as probe:
         session = begin(probe)
         for number in chance.sample(TURNS, 10):
@@ -110,15 +118,15 @@ def a_session_from_begin_to_end(port: int, chance: random.Random) -> None:
         probe.ask(_in_session(session, {}, 0).without_body(), "DELETE")
 
 
-def a_session_that_is_left(port: int, chance: random.Random) -> None:
-    """A few calls, and never seen again."""
+def an_abandoned_session(port: int, chance: random.Random) -> None:
+    """A few calls, without an end."""
     with Probe(port) as probe:
         session = begin(probe)
         for number in chance.sample(TURNS, 3):
             probe.ask(_in_session(session, messages.add(number), number))
 
 
-def calls_that_stand_for_themselves(port: int, chance: random.Random) -> None:
+def calls_without_a_session(port: int, chance: random.Random) -> None:
     """Calls of 2026-07-28, some of which stream."""
     with Probe(port) as probe:
         for number in chance.sample(TURNS, 20):
@@ -129,22 +137,22 @@ def calls_that_stand_for_themselves(port: int, chance: random.Random) -> None:
 
 
 def _follow(port: int, request: Request, method: str) -> None:
-    """Open a stream, hear of a change, and leave."""
+    """Open a stream, wait for a notification, and close."""
     with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as connection:
         connection.sendall(request.encode(f"127.0.0.1:{port}", method))
-        heard = connection.recv(1 << 16)
+        received = connection.recv(1 << 16)
         touch: dict[str, object] = {"name": "touch", "arguments": {}}
         with Probe(port) as probe:
             probe.ask(messages.modern("tools/call", touch, 1, "touch"))
-        while b"notifications/resources/updated" not in heard:
+        while b"notifications/resources/updated" not in received:
             part = connection.recv(1 << 16)
             if not part:
-                raise WrongAnswer(f"the stream ended: {heard[-200:]!r}")
-            heard += part
+                raise WrongAnswer(f"the stream ended: {received[-200:]!r}")
+            received += part
 
 
 def a_standing_stream(port: int, chance: random.Random) -> None:
-    """A session that follows the note, and is left."""
+    """A session that subscribes to the note, and is abandoned."""
     with Probe(port) as probe:
         session = begin(probe)
         probe.ask(messages.in_session(session, "resources/subscribe", {"uri": NOTE}, 1))
@@ -158,7 +166,7 @@ def a_subscription(port: int, chance: random.Random) -> None:
 
 
 def a_call_hung_up_on(port: int, chance: random.Random) -> None:
-    """A call that would tell of many steps, to nobody."""
+    """A call with many progress notifications, whose client has gone."""
     tool: dict[str, object] = messages.steps(1) | {"arguments": {"count": 1_000}}
     request = messages.modern("tools/call", tool, 1, "steps")
     with socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as connection:
@@ -168,8 +176,8 @@ def a_call_hung_up_on(port: int, chance: random.Random) -> None:
 
 VISITS: tuple[Callable[[int, random.Random], None], ...] = (
     a_session_from_begin_to_end,
-    a_session_that_is_left,
-    calls_that_stand_for_themselves,
+    an_abandoned_session,
+    calls_without_a_session,
     a_standing_stream,
     a_subscription,
     a_call_hung_up_on,

@@ -1,7 +1,7 @@
-"""The wires beside stdio and HTTP: TCP and WebSocket, many connections, and one that floods.
+"""TCP and WebSocket: calls, many connections, and one client that floods.
 
-mcpearl alone serves these, so it is held against its own stdio, and against `mcp` over HTTP, both
-measured again here to be of the same moment.
+Only mcpearl serves these, so it is compared with itself on stdio, and with `mcp` over HTTP, both
+measured in the same rounds.
 """
 
 import base64
@@ -31,13 +31,13 @@ PATIENCE_SECONDS = 60
 
 
 def socket_command() -> list[str]:
-    """The command that starts a server of mcpearl on a socket, but for port and wire."""
+    """The command that starts a server of mcpearl on a socket, up to port and wire."""
     return [interpreter(MCPEARL), str(SERVERS / "mcpearl_socket.py")]
 
 
 def run(results: Results, *, quick: bool) -> None:
-    """Measure the wires by turns with what they are held against, then the crowds."""
-    rounds, calls = (1, 3_000) if quick else (3, 60_000)
+    """Measure each wire in turn with what it is compared with, then many connections."""
+    rounds, calls = (1, 3_000) if quick else (5, 60_000)
     for number in range(1, rounds + 1):
         say(f"sockets: pipelined calls, round {number} of {rounds}")
         with results.noting("TCP"):
@@ -46,21 +46,22 @@ def run(results: Results, *, quick: bool) -> None:
         with results.noting("WebSocket"):
             results.add_round("ws_pipelined", "mcpearl", websocket_calls(calls))
             if wrk.is_there():
-                results.add_round("ws_pipelined", "mcp", mcp_calls(1 if quick else 5))
+                results.add_round("ws_pipelined", "mcp", mcp_calls(1 if quick else 2))
     if not wrk.is_there():
         results.missing.append(f"WebSocket beside mcp over HTTP: {wrk.MISSING}")
     count = min(CONNECTIONS // (20 if quick else 1), allow_files())
-    say(f"sockets: {count:,} connections over TCP")
-    with results.noting("TCP, many connections"):
-        seconds, kilobytes = many_connections(count)
-        results.add("tcp_connections", "mcpearl", seconds * 1e3)
-        results.add("tcp_connection_memory", "mcpearl", kilobytes)
-    say(f"sockets: {OTHERS} clients before and while another floods")
-    with results.noting("TCP, a flood"):
-        before, during = beside_a_flood(1.0 if quick else 10.0)
-        results.add("tcp_flooded", "mcpearl", during.per_second / before.per_second * 100)
-        results.add("tcp_p99", "mcpearl", before.p99 * 1e3)
-        results.add("tcp_flooded_p99", "mcpearl", during.p99 * 1e3)
+    for number in range(1, rounds + 1):
+        say(f"sockets: {count:,} connections over TCP, and a flood, round {number} of {rounds}")
+        with results.noting("TCP, many connections"):
+            seconds, kilobytes = many_connections(count)
+            results.add_round("tcp_connections", "mcpearl", seconds * 1e3)
+            results.add_round("tcp_connection_memory", "mcpearl", kilobytes)
+        with results.noting("TCP, a flood"):
+            before, during = beside_a_flood(1.0 if quick else 4.0)
+            share = during.per_second / before.per_second * 100
+            results.add_round("tcp_flooded", "mcpearl", share)
+            results.add_round("tcp_p99", "mcpearl", before.p99 * 1e3)
+            results.add_round("tcp_flooded_p99", "mcpearl", during.p99 * 1e3)
 
 
 def mcp_calls(seconds: int) -> float:
@@ -145,7 +146,7 @@ class Frames:
         self._socket.sendall(data)
 
     def read(self, count: int) -> list[bytes]:
-        """Read until so many messages are there."""
+        """Read this many messages."""
         messages: list[bytes] = []
         buffer, self._unread = self._unread, b""
         while True:
@@ -159,7 +160,7 @@ class Frames:
                 return messages
             part = self._socket.recv(1 << 18)
             if not part:
-                raise WrongAnswer(f"ended with {count - len(messages)} answers to come")
+                raise WrongAnswer(f"it ended with {count - len(messages)} answers missing")
             buffer += part
 
     def close(self) -> None:
@@ -178,11 +179,11 @@ def frame(payload: bytes) -> bytes:
 
 
 def _next_frame(buffer: bytes, place: int) -> tuple[int, int] | None:
-    """Where the payload of the frame at this place starts and ends; None if it is not all there."""
+    """Where the payload of the frame at this place starts and ends; None if it is incomplete."""
     if len(buffer) < place + 2:
         return None
     if buffer[place] != 0x81:
-        raise WrongAnswer(f"a frame that is no text: {buffer[place : place + 50]!r}")
+        raise WrongAnswer(f"not a text frame: {buffer[place : place + 50]!r}")
     size, start = buffer[place + 1], place + 2
     if size == 126:
         size, start = int.from_bytes(buffer[start : start + 2]), start + 2
@@ -208,7 +209,7 @@ def _websocket_calls(frames: Frames, count: int) -> float:
     blocks = [b"".join(calls[first : first + size]) for first in range(0, count, size)]
 
     def send() -> None:
-        with suppress(OSError):  # the reader sees it and tells
+        with suppress(OSError):  # the reader reports it
             for block in blocks:
                 frames.send(block)
 
@@ -226,7 +227,7 @@ def _websocket_calls(frames: Frames, count: int) -> float:
 
 
 def many_connections(count: int) -> tuple[float, float]:
-    """Seconds in which all of them are called once, and the memory of one in KB."""
+    """Seconds in which all of them make one call, and the memory of one in KB."""
     with serving(socket_command(), "tcp") as server:
         TcpLines(server.port).socket.close()
         before = server.rss
@@ -256,7 +257,7 @@ class Pace:
 
 
 def beside_a_flood(seconds: float) -> tuple[Pace, Pace]:
-    """How fast clients are served that wait for each answer, before and while another floods."""
+    """How fast clients that wait for each answer are served, before and while another floods."""
     with serving(socket_command(), "tcp") as server:
         others = [TcpLines(server.port) for _ in range(OTHERS)]
         call_in_turn(others, seconds / 4)
@@ -270,7 +271,7 @@ def beside_a_flood(seconds: float) -> tuple[Pace, Pace]:
 
 
 def call_in_turn(clients: list[TcpLines], seconds: float) -> Pace:
-    """Have every client call, and call again as soon as it is answered."""
+    """Let every client call, and call again as soon as it has its answer."""
     call = stdio.requests("add", 1)[0]
     latencies: list[float] = []
     with selectors.DefaultSelector() as selector:
@@ -295,7 +296,7 @@ def call_in_turn(clients: list[TcpLines], seconds: float) -> Pace:
 
 @contextmanager
 def flooding(server: HttpServer) -> Iterator[None]:
-    """Have a client that calls without end, in a process of its own."""
+    """Run a client that calls without end, in its own process."""
     flood = subprocess.Popen(
         [sys.executable, str(SERVERS / "flood.py"), str(server.port)],
         stdout=subprocess.PIPE,

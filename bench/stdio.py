@@ -1,11 +1,10 @@
-"""The stdio measure: a driver on bare pipes, and the four figures it takes.
+"""Calls, start and memory on stdio: a driver on bare pipes.
 
 The clock covers writing the requests and reading the answers and nothing else: requests are encoded
 before it starts, and every answer is decoded and checked after it stops.
 """
 
 import os
-import statistics
 import subprocess
 import tempfile
 import threading
@@ -17,7 +16,7 @@ import msgspec
 import psutil
 
 from bench.environments import clean_environ
-from bench.peers import PEERS, Peer, server_command
+from bench.peers import FLOOR, MCPEARL, PEERS, Peer, command, in_turn, server_command
 from bench.progress import say
 from bench.results import Results, WrongAnswer
 
@@ -55,7 +54,7 @@ _decode_answer = msgspec.json.Decoder(Answer).decode
 
 
 class Lines:
-    """A way to a server on which every line is a message: two descriptors, or one for both."""
+    """A connection on which every line is a message: two descriptors, or one for both."""
 
     stdin: int
     stdout: int
@@ -68,29 +67,29 @@ class Lines:
             raise WrongAnswer(f"initialize was answered with {answer}")
 
     def read_lines(self, count: int) -> list[bytes]:
-        """Read until exactly ``count`` lines are there."""
+        """Read exactly ``count`` lines."""
         chunks: list[bytes] = []
         while count > 0:
             chunk = os.read(self.stdout, CHUNK)
             if not chunk:
-                raise WrongAnswer(f"ended with {count} answers to come: {self.last_words()}")
+                raise WrongAnswer(f"it ended with {count} answers missing: {self.last_words()}")
             chunks.append(chunk)
             count -= chunk.count(b"\n")
         return b"".join(chunks).splitlines()
 
     def last_words(self) -> str:
-        """What the server said about its end."""
-        return "it said nothing"
+        """What the server wrote to its error output before it ended."""
+        return "it wrote no message"
 
 
 class Process(Lines):
     """A server process and the two pipes to it, already initialized."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, program: list[str]) -> None:
         self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close
         started = time.perf_counter()
         self.popen = subprocess.Popen(
-            command,
+            program,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.stderr,
@@ -113,10 +112,10 @@ class Process(Lines):
         write(self.stdin, INITIALIZED)
 
     def last_words(self) -> str:
-        """The last line the server wrote about itself."""
+        """The last line of the server's error output."""
         self.stderr.seek(0)
         lines = self.stderr.read().decode(errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line for line in reversed(lines) if line.strip()), super().last_words())
 
     def close(self) -> None:
         self.watchdog.cancel()
@@ -148,7 +147,7 @@ def requests(tool: str, count: int) -> list[bytes]:
 
 
 def check(lines: Iterable[bytes], count: int) -> None:
-    """Every id from 1 to ``count`` answered once, with the right sum as data and as text."""
+    """Raise unless every id from 1 to ``count`` is answered once, with the sum as data and text."""
     seen: set[int] = set()
     for line in lines:
         try:
@@ -186,7 +185,7 @@ def pipelined(process: Lines, tool: str, count: int) -> float:
 
 
 def one_at_a_time(process: Lines, tool: str, count: int) -> float:
-    """Calls per second when each call waits for the answer before it."""
+    """Calls per second when each call waits for the answer to the one before."""
     lines = requests(tool, count)
     answers: list[bytes] = []
     started = time.perf_counter()
@@ -198,7 +197,7 @@ def one_at_a_time(process: Lines, tool: str, count: int) -> float:
     return count / elapsed
 
 
-def measure_calls(peer: Peer, command: list[str], quick: bool) -> dict[str, float]:
+def measure_calls(peer: Peer, program: list[str], quick: bool) -> dict[str, float]:
     """One run of one peer: each tool in a fresh process, pipelined and one at a time."""
     share = 20 if quick else 1
     figures: dict[str, float] = {}
@@ -208,7 +207,7 @@ def measure_calls(peer: Peer, command: list[str], quick: bool) -> dict[str, floa
             ("stdio_pipelined", pipelined, peer.pipelined_calls),
             ("stdio_single", one_at_a_time, peer.single_calls),
         ):
-            process = Process(command)
+            process = Process(program)
             try:
                 figures[metric + suffix] = work(process, tool, count // share)
             finally:
@@ -217,9 +216,7 @@ def measure_calls(peer: Peer, command: list[str], quick: bool) -> dict[str, floa
 
 
 def measure_starts(results: Results, commands: dict[Peer, list[str]], spawns: int) -> None:
-    """Median time to the answer to ``initialize``, and median memory then."""
-    starts: dict[Peer, list[float]] = {}
-    memory: dict[Peer, list[float]] = {}
+    """Time to the answer to ``initialize``, and memory then."""
     for number in range(spawns + 1):
         for peer in list(commands):
             with _noting(results, commands, peer):
@@ -227,11 +224,8 @@ def measure_starts(results: Results, commands: dict[Peer, list[str]], spawns: in
                 process.close()
                 if number == 0:
                     continue  # this one filled the file cache and wrote the bytecode
-                starts.setdefault(peer, []).append(process.start_seconds * 1e3)
-                memory.setdefault(peer, []).append(process.rss_bytes / 1e6)
-    for peer in commands:
-        results.add("stdio_start", peer.name, statistics.median(starts[peer]))
-        results.add("stdio_rss", peer.name, statistics.median(memory[peer]))
+                results.add_round("stdio_start", peer.name, process.start_seconds * 1e3)
+                results.add_round("stdio_rss", peer.name, process.rss_bytes / 1e6)
 
 
 @contextmanager
@@ -245,14 +239,15 @@ def _noting(results: Results, commands: dict[Peer, list[str]], peer: Peer) -> It
 
 
 def run(results: Results, *, quick: bool) -> None:
-    """Measure every peer; the rounds go over all of them, so that a slow moment hits all alike."""
-    commands = {peer: server_command(peer) for peer in PEERS}
+    """Measure every peer and the floor, round by round, so that a slow moment hits all alike."""
+    commands = {peer: server_command(peer) for peer in (MCPEARL, FLOOR, *PEERS[1:])}
     say("stdio: start and memory of all peers")
-    measure_starts(results, commands, 2 if quick else 7)
-    rounds = 1 if quick else 3
+    starts = commands | {FLOOR: command(FLOOR, "start")}
+    measure_starts(results, starts, 2 if quick else 15)
+    rounds = 1 if quick else 7
     for number in range(1, rounds + 1):
-        for peer, command in list(commands.items()):
+        for peer in in_turn(commands, number):
             say(f"stdio: calls of {peer.title}, round {number} of {rounds}")
             with _noting(results, commands, peer):
-                for metric, figure in measure_calls(peer, command, quick).items():
+                for metric, figure in measure_calls(peer, commands[peer], quick).items():
                     results.add_round(metric, peer.name, figure)

@@ -1,12 +1,14 @@
 """The metrics and the targets, as data.
 
-A target compares mcpearl with a fixed limit, or with the best of some peers in the same run. The
-ratio reached is always written so that more is better.
+A target compares mcpearl with a fixed limit, or with the best of some peers in the same run, round by
+round. The ratio reached is always one of which more is better.
 """
 
 from dataclasses import dataclass
 
-from bench.results import Results
+from bench.results import Estimate, Results
+
+OWN = "mcpearl"
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class Metric:
     unit: str
     group: str
     lower_is_better: bool = False
+    resolution: float = 0.0  # below it, a figure cannot be distinguished from zero
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target, what it was held against, and what was reached."""
+    """A target, and what was reached."""
 
     target: Target
-    reached: float
-    reference: float
-    ratio: float
+    reached: Estimate
+    ratio: Estimate
     met: bool
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether both quartiles are on the same side of the target."""
+        return _meets(self.target, self.ratio.low) == _meets(self.target, self.ratio.high)
 
 
 METRICS = (
@@ -58,15 +65,23 @@ METRICS = (
     Metric("http_sessions", "HTTP, new sessions", "sessions/s", "http"),
     Metric("http_client_single", "HTTP, own client, one at a time", "calls/s", "http"),
     Metric("http_client_many", "HTTP, own client, 16 at once", "calls/s", "http"),
-    Metric("http_session_memory", "memory per idle session", "KB", "http", lower_is_better=True),
-    Metric("http_get_notified", "10,000 GET streams notified", "ms", "http", lower_is_better=True),
-    Metric("http_get_memory", "memory per GET stream", "KB", "http", lower_is_better=True),
+    Metric("http_session_memory", "memory per idle session", "KB", "streams", lower_is_better=True),
     Metric(
-        "http_listen_notified", "10,000 listen streams notified", "ms", "http", lower_is_better=True
+        "http_get_notified", "10,000 GET streams notified", "ms", "streams", lower_is_better=True
     ),
-    Metric("http_listen_memory", "memory per listen stream", "KB", "http", lower_is_better=True),
-    Metric("http_soak", "memory of the 5th minute, of the 2nd", "%", "soak", lower_is_better=True),
-    Metric("http_soak_memory", "memory in the 5th minute", "MB", "soak", lower_is_better=True),
+    Metric("http_get_memory", "memory per GET stream", "KB", "streams", lower_is_better=True),
+    Metric(
+        "http_listen_notified",
+        "10,000 listen streams notified",
+        "ms",
+        "streams",
+        lower_is_better=True,
+    ),
+    Metric("http_listen_memory", "memory per listen stream", "KB", "streams", lower_is_better=True),
+    Metric(
+        "http_soak", "memory of the 5th minute, of the 2nd", "%", "streams", lower_is_better=True
+    ),
+    Metric("http_soak_memory", "memory in the 5th minute", "MB", "streams", lower_is_better=True),
     Metric("tcp_pipelined", "TCP, pipelined", "calls/s", "sockets"),
     Metric("ws_pipelined", "WebSocket, pipelined (mcp: over HTTP)", "calls/s", "sockets"),
     Metric(
@@ -87,22 +102,37 @@ METRICS = (
     Metric("registry_read", "resource registry read", "reads/s", "components"),
     Metric("notify", "notify to 100 subscribers", "messages/s", "components"),
     Metric("notify_one", "notify to one subscriber", "messages/s", "components"),
-    Metric("import", "import adds", "ms", "import", lower_is_better=True),
-    Metric("import_server", "import of Server adds", "ms", "import", lower_is_better=True),
+    Metric("import", "import adds", "ms", "import", lower_is_better=True, resolution=2),
+    Metric(
+        "import_server", "import of Server adds", "ms", "import", lower_is_better=True, resolution=2
+    ),
+    *(
+        Metric(f"frames_{place}_{era}", f"{title}, {version}", "frames", "frames", True)
+        for place, title in (
+            ("stdio", "server on stdio"),
+            ("http", "server over HTTP"),
+            ("client", "client over HTTP"),
+        )
+        for era, version in (("modern", "2026-07-28"), ("legacy", "2025-11-25"))
+    ),
 )
 
 TARGETS = (
     Target("stdio_pipelined", factor=60, peers=("mcp",)),
     Target("stdio_pipelined", peers=("ts_v1",), strict=True),
+    Target("stdio_pipelined", factor=0.85, peers=("floor",)),
     Target("stdio_single", factor=8, peers=("mcp",)),
     Target("stdio_single", peers=("ts_v2",), strict=True),
     Target("stdio_start", factor=8, peers=("mcp",)),
     Target("stdio_start", peers=("ts_v1", "ts_v2")),
+    Target("stdio_start", factor=1 / 1.2, peers=("floor",)),
     Target("stdio_rss", limit=32, strict=True),
     Target("memory_calls", factor=30, peers=("mcp",)),
     Target("http_modern", factor=12, peers=("mcp",)),
-    Target("http_modern", factor=0.5, peers=("echo",)),
+    Target("http_modern", factor=0.45, peers=("floor",)),
+    Target("http_modern", peers=("echo",), strict=True),
     Target("http_session", factor=12, peers=("mcp",)),
+    Target("http_session", factor=0.45, peers=("floor",)),
     Target("http_steps", factor=8, peers=("mcp",)),
     Target("http_session_steps", factor=8, peers=("mcp",)),
     Target("http_sessions", factor=8, peers=("mcp",)),
@@ -127,6 +157,12 @@ TARGETS = (
     Target("notify_one", limit=100_000),
     Target("import", limit=40, strict=True),
     Target("import_server", limit=40, strict=True),
+    Target("frames_stdio_modern", limit=38),
+    Target("frames_stdio_legacy", limit=38),
+    Target("frames_http_modern", limit=74),
+    Target("frames_http_legacy", limit=74),
+    Target("frames_client_modern", limit=85),
+    Target("frames_client_legacy", limit=85),
 )
 
 
@@ -135,23 +171,31 @@ def metric(name: str) -> Metric:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Hold what was measured against the targets; a target with a figure missing is left out."""
+    """Compare what was measured with the targets; a target with a figure missing is left out."""
     found = (_verdict(target, results) for target in TARGETS)
     return [verdict for verdict in found if verdict is not None]
 
 
 def _verdict(target: Target, results: Results) -> Verdict | None:
+    reached, ratio = results.get(target.metric, OWN), _ratio(target, results)
+    if reached is None or ratio is None:
+        return None
+    return Verdict(target, reached, ratio, _meets(target, ratio.median))
+
+
+def _ratio(target: Target, results: Results) -> Estimate | None:
     lower = metric(target.metric).lower_is_better
-    reached = results.get(target.metric, "mcpearl")
-    reference = target.limit
-    if reference is None:
-        peers = [results.get(target.metric, peer) for peer in target.peers]
-        figures = [figure for figure in peers if figure is not None]
-        if len(figures) < len(peers):
+    measured = results.rounds.get(target.metric, {})
+    if target.limit is None:
+        if not all(peer in measured for peer in target.peers):
             return None
-        reference = min(figures) if lower else max(figures)
+        return results.ratio(target.metric, OWN, target.peers, lower_is_better=lower)
+    reached = results.get(target.metric, OWN)
     if reached is None:
         return None
-    ratio = reference / reached if lower else reached / reference
-    met = ratio > target.factor if target.strict else ratio >= target.factor
-    return Verdict(target, reached, reference, ratio, met)
+    share = reached.over(target.limit)
+    return share.inverse() if lower else share
+
+
+def _meets(target: Target, ratio: float) -> bool:
+    return ratio > target.factor if target.strict else ratio >= target.factor

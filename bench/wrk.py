@@ -1,4 +1,4 @@
-"""The load generator wrk: a script for it, a run of it, and what it counted."""
+"""The load generator wrk: its script, a run, and what it counted."""
 
 import json
 import shutil
@@ -53,12 +53,12 @@ class Count(msgspec.Struct):
 
 
 def is_there() -> bool:
-    """Whether this machine has it."""
+    """Whether wrk is installed."""
     return shutil.which("wrk") is not None
 
 
 def load(port: int, requests: Sequence[Request], seconds: int) -> Count:
-    """Send the requests by turns over all connections, and raise if one was not answered well."""
+    """Send the requests in turn over all connections; raise if one was refused or cut off."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "requests.lua")
         script.write_text(_script(requests))

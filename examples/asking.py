@@ -1,4 +1,4 @@
-"""A tool that asks the user, and a client that answers: the same code in both eras."""
+"""A tool that asks the user and a client that answers, before and after 2026-07-28 with the same code."""
 
 import asyncio
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ async def book(ctx: Context) -> str:
     answer = await ctx.elicit("Where do you want to go?", Trip)
     if not answer.accepted:
         return "Nothing booked."
-    number = await ctx.once("booking", lambda: "B-1001")  # not again if asked again below
+    number = await ctx.once("booking", lambda: "B-1001")  # once, though `book` runs again
     sure = await ctx.elicit(
         f"{answer.data.days} days in {answer.data.city}, number {number}. Sure?"
     )
@@ -39,7 +39,7 @@ def fill_in(form: ElicitRequestParams) -> dict[str, str] | bool:
 
 
 async def main() -> None:
-    """Book once in each era."""
+    """Book with a session (2025-11-25), then without (2026-07-28)."""
     for version in ("2025-11-25", "2026-07-28"):
         async with Client(app, protocol=version, elicitation=fill_in) as client:
             result = await client.call_tool("book")

@@ -1,4 +1,4 @@
-"""A server as a class: override what you serve. Tools here come from a table, not from functions."""
+"""A server written as a class; its tools come from a table instead of functions."""
 
 import asyncio
 
@@ -20,14 +20,14 @@ class Greeter(Handler):
     """One tool per language."""
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
-        """Offer a tool for each language."""
+        """Return one tool per language."""
         schema = {"type": "object", "properties": {"name": {"type": "string"}}}
         return ListToolsResult(
             tools=[Tool(name=f"greet_{language}", input_schema=schema) for language in GREETINGS]
         )
 
     async def call_tool(self, params: CallToolRequestParams, ctx: Context) -> CallToolResult:
-        """Greet."""
+        """Greet in the language of the tool."""
         arguments = msgspec.json.decode(params.arguments or b"{}")
         greeting = GREETINGS[params.name.removeprefix("greet_")]
         return CallToolResult(content=[TextContent(text=f"{greeting} {arguments['name']}")])

@@ -2,7 +2,7 @@
 
     python examples/login_client.py https://example.com/mcp
 
-The address to visit is printed too. The login is kept for the next time, in files only you can read.
+The URL of the login page is printed too. The login is stored for the next run, in private files.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from mcpearl import Client
 
 
 async def main(url: str) -> None:
-    """Log in, and list the tools."""
+    """Log in and list the tools."""
     async with Client(url, auth="oauth") as client:
         print([tool.name async for tool in client.tools()])
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        sys.exit("give the address of a server: python examples/login_client.py https://…/mcp")
+        sys.exit("the URL of a server is missing: python examples/login_client.py https://…/mcp")
     asyncio.run(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""One server on a TCP port, a Unix socket and a WebSocket at once, called on each of them.
+"""One server on a TCP port, a Unix socket and a WebSocket at once, and a client for each.
 
 python examples/many_wires.py
 """
@@ -16,7 +16,7 @@ visits: list[str] = []
 
 @app.tool
 async def visit(name: str, *, ctx: Context) -> str:
-    """Sign the book."""
+    """Sign the visitors' book."""
     visits.append(name)
     await ctx.progress(1, 1)
     return f"Welcome {name}, visitor number {len(visits)}."
@@ -31,7 +31,7 @@ async def call(name: str, address: str) -> None:
 
 
 async def until_open(port: int) -> None:
-    """Wait until something listens."""
+    """Wait until the port accepts connections."""
     while True:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -43,7 +43,7 @@ async def until_open(port: int) -> None:
 
 
 def free_port() -> int:
-    """Find a port nobody uses."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -51,7 +51,7 @@ def free_port() -> int:
 
 
 async def main() -> None:
-    """Serve on three wires, call each, and end in order."""
+    """Serve on three wires, call each of them, then stop."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "visitors.sock"
         tcp, ws = free_port(), free_port()

@@ -1,9 +1,9 @@
-"""A server for those who have an access token.
+"""A server that requires an access token.
 
     ISSUER=https://login.example.com AUDIENCE=https://mcp.example.com/mcp \
         python examples/protected_server.py
 
-Clients find out by themselves where to log in: the server says so when they come without a token.
+A request without a token is answered with the place to log in, so clients need no configuration.
 """
 
 import os
@@ -19,14 +19,14 @@ notes: list[str] = []
 
 @app.tool
 async def whoami(ctx: Context) -> str:
-    """Say who is asking."""
+    """Return the caller's subject and issuer."""
     assert ctx.principal is not None
     return f"{ctx.principal.subject} of {ctx.principal.issuer}"
 
 
 @app.tool(scopes=["notes:write"])
 async def write(text: str) -> int:
-    """Write a note; only those with the scope `notes:write` see this tool."""
+    """Write a note. Only callers with the scope `notes:write` see this tool."""
     notes.append(text)
     return len(notes)
 

@@ -1,4 +1,4 @@
-"""Uses the weather server: one it starts, or the one at the address it is given.
+"""Uses the weather server: starts one, or connects to the URL passed as argument.
 
 `python examples/weather_client.py [http://127.0.0.1:8000/mcp]`
 """
@@ -13,7 +13,7 @@ SERVER = Path(__file__).with_name("weather_server.py")
 
 
 async def main() -> None:
-    """List, call, read."""
+    """List the tools, call one, read a resource."""
     target = sys.argv[1] if len(sys.argv) > 1 else SERVER
     async with Client(target) as client:
         async for tool in client.tools():

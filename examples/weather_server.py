@@ -1,7 +1,7 @@
-"""A small weather server: tools, resources, a prompt.
+"""A small weather server with tools, a resource and a prompt.
 
 `python examples/weather_server.py` serves on stdio, `… --http` at http://127.0.0.1:8000/mcp, and
-`… --http 9000` at another port.
+`… --http 9000` on another port.
 """
 
 import sys
@@ -15,7 +15,7 @@ SKIES = {"Oslo": "snow", "Lisbon": "sun", "Hanoi": "rain"}
 
 @dataclass
 class Forecast:
-    """The weather of some days in one place."""
+    """The weather of several days in one city."""
 
     city: str
     days: list[str]
@@ -26,7 +26,7 @@ async def forecast(city: str, days: int = 3, *, ctx: Context) -> Forecast:
     """What the weather will be.
 
     Args:
-        city: Where.
+        city: Name of the city.
         days: How many days ahead.
     """
     for day in range(days):
@@ -36,13 +36,13 @@ async def forecast(city: str, days: int = 3, *, ctx: Context) -> Forecast:
 
 @app.tool
 def cities() -> list[str]:
-    """Cities there is a forecast for."""
+    """List the cities that have a forecast."""
     return sorted(SKIES)
 
 
 @app.resource("weather://{city}/now", mime_type="application/json")
 def now(city: str) -> dict[str, str]:
-    """The weather at this moment."""
+    """The current weather."""
     return {"city": city, "sky": SKIES.get(city, "clouds")}
 
 
@@ -54,7 +54,7 @@ def brief(city: str, tone: str = "short") -> str:
 
 @app.complete("brief", "city")
 def complete_city(typed: str) -> list[str]:
-    """Suggest the cities that begin with what was typed."""
+    """Suggest the cities that begin with the typed text."""
     return [city for city in sorted(SKIES) if city.startswith(typed)]
 
 

@@ -1,9 +1,9 @@
-"""What all tests share."""
+"""What all tests share: a certificate, the event loop, and a clock that can be moved."""
 
 import asyncio
 import datetime
 import ipaddress
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from mcpearl.runtime.clock import SystemSource, use
+from tests.clock import MovableClock, MovableLoop
+
+# Signs certificates and handshakes. A strict verifier, as from Python 3.13, asks for it in a root.
+_SIGNS = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep captured output that is no valid text from breaking the report itself."""
+    """Keep captured output that is not valid text from breaking the report itself."""
     report = yield
     report.sections = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
@@ -28,7 +34,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that signed itself, and its key, in one file."""
+    """A self-signed certificate for 127.0.0.1 and its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mcpearl test")])
     now = datetime.datetime.now(datetime.UTC)
@@ -43,6 +49,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .not_valid_after(now + datetime.timedelta(hours=1))
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_SIGNS, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     file = tmp_path_factory.mktemp("tls") / "both.pem"
@@ -62,4 +73,13 @@ Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Loops:
     """Run the tests of a file on asyncio's loop, or on those its `LOOPS` names."""
-    return getattr(item.module, "LOOPS", {"asyncio": asyncio.new_event_loop})
+    return getattr(item.module, "LOOPS", {"asyncio": MovableLoop})
+
+
+@pytest.fixture
+def clock() -> Iterator[MovableClock]:
+    """Time that stands under the test's control: `await clock.advance(60)`."""
+    movable = MovableClock()
+    use(movable)
+    yield movable
+    use(SystemSource)

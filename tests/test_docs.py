@@ -122,7 +122,7 @@ def test_every_example_is_run():
         "handler.py",
         "many_wires.py",
         "weather_server.py",
-        "login_client.py",  # by tests/auth/client_side/test_login.py
-        "protected_server.py",  # by tests/auth/server_side/test_example.py
+        "login_client.py",  # by tests/auth/client/test_login.py
+        "protected_server.py",  # by tests/auth/server/test_example.py
     }
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried

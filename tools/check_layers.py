@@ -1,8 +1,8 @@
-"""Check that imports only go down the layers.
+"""Checks that imports go down the layers only.
 
-Each package of `mcpearl` belongs to a layer. A module may import from its own package and from any
-layer below, except where `CLOSED` shuts a door. Imports for type checking count too, except for the
-pairs in `TYPING_ONLY`.
+Each package of `mcpearl` belongs to a layer. A module may import from its own package and from any layer
+below, except where `CLOSED` forbids it. Imports for type checking count too, except for the pairs in
+`TYPING_ONLY`.
 """
 
 import ast
@@ -12,7 +12,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
 # From the bottom up. Packages in one row do not import each other. `stores`, `telemetry`, `gateway`,
-# `console` and `cli` have their place before their first module.
+# `console` and `cli` are reserved for packages to come.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),
@@ -30,21 +30,21 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 RANK = {package: rank for rank, row in enumerate(LAYERS) for package in row}
 
-# What a package may not import although it lies below: `net` knows sockets and HTTP, and no MCP.
+# Lower packages that a package may not import: `net` knows sockets and HTTP, but not MCP.
 CLOSED = {"net": {"types", "schema", "protocol"}}
 
-# Where a name is needed for annotations only: the client can be given a server object.
+# Imports needed only for annotations: a client can connect to a server object.
 TYPING_ONLY = {("client", "server")}
 
 
 def package_of(module: str) -> str:
-    """Name the package a dotted module of mcpearl belongs to."""
+    """Return the package of a dotted module of mcpearl."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
 
 def imports(path: Path) -> list[tuple[int, str, bool]]:
-    """List what a file imports from mcpearl: line, module, and whether for typing only."""
+    """Return what a file imports from mcpearl: line, module, and whether only for typing."""
     tree = ast.parse(path.read_text())
     typing_lines = {
         line
@@ -71,7 +71,7 @@ def imports(path: Path) -> list[tuple[int, str, bool]]:
 
 
 def violations(path: Path) -> list[str]:
-    """List the imports of a file that go up, or sideways."""
+    """Return the forbidden imports of a file."""
     relative = path.relative_to(SOURCE)
     own = relative.parts[0] if len(relative.parts) > 1 else relative.stem
     if own not in RANK:
@@ -87,7 +87,7 @@ def violations(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Check every module; the exit code is 1 when one reaches up."""
+    """Check every module. Return 1 if there is a forbidden import."""
     files = sorted(SOURCE.rglob("*.py"))
     wrong = [line for path in files for line in violations(path)]
     print("\n".join(wrong) if wrong else f"layers: {len(files)} modules, imports go down only")

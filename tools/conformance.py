@@ -1,14 +1,14 @@
-"""Run the official conformance suite against the everything examples, and compare with a baseline.
+"""Runs the official conformance suite against the everything examples, and compares with a baseline.
 
-    python tools/conformance.py                    # both sides, everything
+    python tools/conformance.py                    # both sides, all runs
     python tools/conformance.py --side client --run 2026-07-28
 
-A run asks what one revision of the specification requires, or is all the suite has: that adds the
-extensions, and what only revisions before or after ask for.
+A run covers the requirements of one revision of the specification, or with `all` every scenario of the
+suite, including extensions and requirements of other revisions.
 
-The suite is the one pinned in `tests/interop/node` (`npm ci` there installs it). A scenario is
-whole when it checked something and all of that was right, warnings included. Exits 1 when one that
-is not in `conformance-baseline.txt` is not whole, and when one that is in it is.
+The suite is pinned in `tests/interop/node` (`npm ci` there installs it). A scenario is whole if it has
+checks and all of them passed, without warnings. The exit code is 1 if a scenario that is not in
+`conformance-baseline.txt` is not whole, or if one that is in it is whole.
 """
 
 import argparse
@@ -43,7 +43,7 @@ RUNS = {
     "all": ["--suite", "all"],
 }
 PATIENCE = 600.0  # seconds for one run of the suite
-SCENARIO_PATIENCE = 120_000  # milliseconds for one scenario: those of clients all run at once
+SCENARIO_PATIENCE = 120_000  # milliseconds for one scenario; client scenarios run all at once
 
 _SUMMARY = re.compile(r"^(✓|✗|~) (\S+): \d+ passed, \d+ failed")
 _WRITTEN_AT = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
@@ -52,29 +52,29 @@ _HELD_AGAINST = ("FAILURE", "WARNING")
 
 @dataclass
 class Outcome:
-    """What the suite found out in one scenario."""
+    """The result of one scenario."""
 
     scenario: str
-    well: bool  # as far as the suite's own summary says
+    well: bool  # according to the suite's own summary
     passed: int = 0
     skipped: int = 0
-    failed: list[str] = field(default_factory=list)  # the checks, with what was wrong
+    failed: list[str] = field(default_factory=list)  # the failed checks, with their messages
 
     @property
     def whole(self) -> bool:
-        """Whether something was checked, and nothing was wrong."""
+        """Whether there were checks, and none failed."""
         return self.well and self.passed > 0 and not self.failed
 
 
 def main() -> int:
-    """Run what was asked for and say how it went."""
+    """Run the chosen sides and runs, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--side", choices=SIDES, action="append")
     parser.add_argument("--run", choices=RUNS, action="append")
     parser.add_argument("--keep", type=Path, help="directory for the suite's own results")
     options = parser.parse_args()
     if not SUITE.exists():
-        print("missing: the suite is not installed; `npm ci` in tests/interop/node does that")
+        print("the conformance suite is not installed; run `npm ci` in tests/interop/node")
         return 1
     runs: dict[tuple[str, str], list[Outcome]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def run(side: str, choice: list[str], directory: Path) -> list[Outcome]:
-    """Run the suite once, with the scenarios chosen."""
+    """Run the suite once with the chosen scenarios."""
     if side == "client":
         command = shlex.join([sys.executable, str(EXAMPLES / "client.py")])
         return run_suite([side, "--command", command, *choice], directory)
@@ -100,7 +100,7 @@ def run(side: str, choice: list[str], directory: Path) -> list[Outcome]:
 
 
 def run_suite(arguments: list[str], directory: Path) -> list[Outcome]:
-    """Call the suite and read what it printed and wrote."""
+    """Call the suite, and read its output and the files it wrote."""
     beside = Path(sys.executable).parent / "node"
     node = str(beside) if beside.exists() else "node"
     patience = ["--timeout", str(SCENARIO_PATIENCE)]
@@ -117,7 +117,7 @@ def run_suite(arguments: list[str], directory: Path) -> list[Outcome]:
         if (match := _SUMMARY.match(line))
     ]
     if not outcomes:
-        sys.exit(f"the suite said nothing about any scenario:\n{done.stdout}{done.stderr}")
+        sys.exit(f"the suite reported no scenario:\n{done.stdout}{done.stderr}")
     written = {
         _WRITTEN_AT.sub("", path.parent.relative_to(directory).as_posix()): path
         for path in directory.rglob("checks.json")
@@ -143,7 +143,7 @@ def read_checks(outcome: Outcome, path: Path) -> None:
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Have the everything server running on a free port."""
+    """Run the everything server on a free port."""
     port = free_port()
     command = [sys.executable, str(EXAMPLES / "server.py"), "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -160,7 +160,7 @@ def serving() -> Iterator[str]:
 
 
 def wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
-    """Wait until somebody listens."""
+    """Wait until the server accepts connections."""
     until = time.monotonic() + 60
     while time.monotonic() < until and server.poll() is None:
         try:
@@ -172,7 +172,7 @@ def wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
     sys.exit("the everything server did not start; run examples/everything/server.py to see why")
 
 
-# Telling
+# Reporting
 
 
 def show(side: str, name: str, outcomes: list[Outcome]) -> None:
@@ -193,13 +193,13 @@ def show(side: str, name: str, outcomes: list[Outcome]) -> None:
 
 
 def read_baseline() -> dict[str, str]:
-    """Read the names and patterns of scenarios that are expected not to be whole, with why."""
+    """Return the scenarios (or patterns) that are expected not to be whole, with the reason."""
     parts = (line.partition("#") for line in BASELINE.read_text().splitlines())
     return {name.strip(): why.strip() for name, _, why in parts if name.strip()}
 
 
 def compare(runs: dict[tuple[str, str], list[Outcome]], baseline: dict[str, str]) -> int:
-    """Say what is not as the baseline has it; 1 when there is something."""
+    """Print the differences from the baseline. Return 1 if there are any."""
     expected: dict[str, set[str]] = {name: set() for name in baseline}
     broken: set[str] = set()
     problems: list[str] = []
@@ -216,9 +216,9 @@ def compare(runs: dict[tuple[str, str], list[Outcome]], baseline: dict[str, str]
                 problems += [f"    {said}" for said in outcome.failed or ["nothing was checked"]]
     print()
     for name, scenarios in expected.items():
-        print(f"on the baseline: {name}, {len(scenarios)} scenarios ({baseline[name]})")
-        problems += [f"{one} is whole; take it off the baseline" for one in scenarios - broken]
-    print("\n".join(problems) if problems else "Everything is as the baseline has it.")
+        print(f"in the baseline: {name}, {len(scenarios)} scenarios ({baseline[name]})")
+        problems += [f"{one} is whole; remove it from the baseline" for one in scenarios - broken]
+    print("\n".join(problems) if problems else "All results match the baseline.")
     return 1 if problems else 0
 
 

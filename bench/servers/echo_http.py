@@ -1,6 +1,6 @@
-"""The least an ASGI application can do, on uvicorn as mcpearl sets it up: ``python echo_http.py <port>``.
+"""The least an ASGI application can do, on uvicorn: ``python echo_http.py <port>``.
 
-It reads the body and gives it back. What a server of mcpearl takes longer than this is mcpearl's.
+It reads the body and returns it.
 """
 
 import sys

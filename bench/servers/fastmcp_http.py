@@ -11,7 +11,7 @@ from fastmcp_server import app
 
 @app.tool
 async def steps(count: int, ctx: Context) -> int:
-    """Tell of every step."""
+    """Report every step."""
     for step in range(1, count + 1):
         await ctx.report_progress(step, count)
     return count

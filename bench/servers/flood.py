@@ -1,4 +1,4 @@
-"""A client that calls without end and as fast as it may: ``python flood.py <port>``."""
+"""A client that calls without end, as fast as it can: ``python flood.py <port>``."""
 
 import socket
 import sys

@@ -33,7 +33,7 @@ async def call(client: Any, numbers: range) -> None:
     for number in numbers:
         result = await client.call_tool("add", {"a": number, "b": 7 * number})
         if result.structured_content != {"result": 8 * number}:
-            sys.exit(f"add({number}, {7 * number}) gave {result}")
+            sys.exit(f"add({number}, {7 * number}) returned {result}")
 
 
 async def one_at_a_time(client: Any, calls: int, at_once: int) -> float:

@@ -1,7 +1,6 @@
 """Own client to own server in one process, one call at a time. Runs in the environment of a peer.
 
-``python in_memory.py <peer> <calls> <rounds>`` prints, as JSON, the calls per second of
-the best round of each way the peer has.
+``python in_memory.py <peer> <calls>`` prints, as JSON, the calls per second of each way the peer has.
 """
 
 import asyncio
@@ -40,19 +39,20 @@ async def calls_per_second(client: Any, calls: int) -> float:
     elapsed = time.perf_counter() - started
     for i, result in enumerate(results):
         if result.structured_content != {"result": 8 * i}:
-            sys.exit(f"add({i}, {7 * i}) gave {result}")
+            sys.exit(f"add({i}, {7 * i}) returned {result}")
     return calls / elapsed
 
 
-async def best(client: Any, calls: int, rounds: int) -> float:
+async def measure(client: Any, calls: int) -> float:
     async with client:
-        return max([await calls_per_second(client, calls) for _ in range(rounds)])
+        await calls_per_second(client, calls // 5)  # to warm up
+        return await calls_per_second(client, calls)
 
 
-async def main(peer: str, calls: int, rounds: int) -> None:
+async def main(peer: str, calls: int) -> None:
     clients = globals()[f"{peer}_clients"]()
-    print(json.dumps({way: await best(client, calls, rounds) for way, client in clients.items()}))
+    print(json.dumps({way: await measure(client, calls) for way, client in clients.items()}))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,6 +1,6 @@
 """The HTTP server under measure, on the official SDK: ``python mcp_http.py <port> [option=value …]``.
 
-Without an access log, and without a bound on sessions: it would refuse those of the measure.
+Without an access log, and without a limit on sessions, which the benchmark would reach.
 """
 
 import json
@@ -15,7 +15,7 @@ from mcp_server import app
 
 @app.tool()
 async def steps(count: int, ctx: Context[Any, Any]) -> int:
-    """Tell of every step."""
+    """Report every step."""
     for step in range(1, count + 1):
         await ctx.report_progress(step, count)
     return count

@@ -1,4 +1,4 @@
-"""The HTTP server under measure, for those who have a token, or for everybody.
+"""The HTTP server under measure, with authorization or without.
 
 ``python mcpearl_auth.py <port> [issuer=… audience=…]``
 """

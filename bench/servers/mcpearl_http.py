@@ -12,7 +12,7 @@ NOTE = "bench://note"
 
 @app.tool
 async def steps(count: int, ctx: Context) -> int:
-    """Tell of every step."""
+    """Report every step."""
     for step in range(1, count + 1):
         await ctx.progress(step, count)
     return count
@@ -20,15 +20,15 @@ async def steps(count: int, ctx: Context) -> int:
 
 @app.resource(NOTE)
 def note() -> str:
-    """Give what everybody follows."""
+    """Return what the clients subscribe to."""
     return "news"
 
 
 @app.tool
 async def touch() -> str:
-    """Tell everybody who follows the note."""
+    """Notify every subscriber of the note."""
     app.notify_resource_updated(NOTE)
-    return "told"
+    return "notified"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The server under measure on a wire of its own: ``python mcpearl_socket.py <port> <tcp|ws>``."""
+"""The server under measure on a socket: ``python mcpearl_socket.py <port> <tcp|ws>``."""
 
 import sys
 

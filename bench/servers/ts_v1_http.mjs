@@ -26,7 +26,7 @@ function makeServer() {
   server.registerTool(
     "steps",
     {
-      description: "Tell of every step.",
+      description: "Report every step.",
       inputSchema: { count: z.number().int() },
       outputSchema: { result: z.number().int() },
     },

@@ -21,7 +21,7 @@ const handler = createMcpHandler(() => {
   server.registerTool(
     "steps",
     {
-      description: "Tell of every step.",
+      description: "Report every step.",
       inputSchema: z.object({ count: z.number().int() }),
       outputSchema: z.object({ result: z.number().int() }),
     },

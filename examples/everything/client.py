@@ -3,7 +3,7 @@
     MCP_CONFORMANCE_SCENARIO=tools_call python examples/everything/client.py http://localhost:3000/mcp
 
 The suite starts it once per scenario, with the scenario's name and the protocol version in the
-environment and the address of a server of its own as the last argument.
+environment and the URL of its own server as the last argument.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ Scenario = Callable[[str], Coroutine[Any, Any, None]]
 
 
 async def connect(address: str) -> None:
-    """Connect, and see who is there."""
+    """Connect and print the server's name."""
     async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         print(client.server_info, client.protocol_version)
 
 
 async def call_tools(address: str) -> None:
-    """List the tools and call each with something its schema allows."""
+    """List the tools and call each with arguments that fit its schema."""
     async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         async for tool in client.tools():
             result = await client.call_tool(tool.name, example_arguments(tool))
@@ -44,17 +44,17 @@ async def call_tools(address: str) -> None:
 
 
 async def list_tools(address: str) -> None:
-    """List the tools; whatever their schemas refer to, nothing of it is fetched."""
+    """List the tools; references in their schemas are never fetched."""
     async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         print([tool.name async for tool in client.tools()])
 
 
 async def negotiate(address: str) -> None:
-    """Find out what the server speaks, and say what this client can be asked."""
+    """Negotiate the version and announce this client's capabilities."""
     async with Client(
         address,
         connect_timeout=PATIENCE,
-        sampling=lambda asked: "I am no model.",
+        sampling=lambda asked: "I am not a model.",
         elicitation=lambda form: None,
         roots=["file:///tmp"],
     ) as client:
@@ -74,7 +74,7 @@ async def use_everything(address: str) -> None:
 
 
 async def call_as_told(address: str) -> None:
-    """Make the calls the suite gives; some arguments travel in headers too."""
+    """Make the calls the suite asks for; some arguments are also sent as headers."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
     async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         print([tool.name async for tool in client.tools()])
@@ -83,7 +83,7 @@ async def call_as_told(address: str) -> None:
 
 
 async def accept_defaults(address: str) -> None:
-    """Answer forms with nothing; what they have defaults for is filled in."""
+    """Answer forms with no values; the client fills in their defaults."""
     async with Client(
         address, protocol=VERSION, connect_timeout=PATIENCE, elicitation=lambda form: {}
     ) as client:
@@ -93,7 +93,7 @@ async def accept_defaults(address: str) -> None:
 
 
 async def confirm(address: str) -> None:
-    """Call tools that ask back, all at once: each gets its own answers and state."""
+    """Call several tools that ask questions concurrently; each gets its own answers and state."""
 
     def answer(form: ElicitRequestParams) -> dict[str, Any]:
         print("asked:", form.message)
@@ -107,7 +107,7 @@ async def confirm(address: str) -> None:
 
 
 async def echo_schema(address: str) -> None:
-    """Send a tool's schema back as it was understood."""
+    """Send a tool's schema back as the client read it."""
     async with Client(address, protocol=VERSION, connect_timeout=PATIENCE) as client:
         schemas = {tool.name: tool.input_schema async for tool in client.tools()}
         arguments = {"schema": schemas["json_schema_2020_12_tool"]}
@@ -118,12 +118,12 @@ async def echo_schema(address: str) -> None:
 
 
 async def visit(address: str) -> None:
-    """Be the person and the browser: the suite's authorization servers say yes to everybody."""
+    """Act as user and browser; the suite's authorization servers approve every login."""
     await asyncio.to_thread(lambda: urllib.request.urlopen(address, timeout=10).close())
 
 
 def person(**more: Any) -> OAuth:
-    """Log in as a person would, and forget it afterwards."""
+    """Log in as a user, without storing the login."""
     return OAuth(
         client_name="mcpearl everything client",
         storage=MemoryStorage(),
@@ -142,12 +142,12 @@ async def use(address: str, auth: Any) -> None:
 
 
 async def log_in(address: str) -> None:
-    """Do what the server asks for to be let in."""
+    """Log in as the server demands."""
     await use(address, person())
 
 
 async def be_refused(address: str) -> None:
-    """Find out that something is wrong, and not go on."""
+    """Expect the login to fail, because the server is misconfigured."""
     try:
         await use(address, person())
     except AuthorizationFailed as error:
@@ -157,33 +157,33 @@ async def be_refused(address: str) -> None:
 
 
 async def log_in_by_document(address: str) -> None:
-    """Be known by the document at an address, instead of registering."""
+    """Identify the client by a metadata document instead of registering it."""
     document = "https://conformance-test.local/client-metadata.json"
     await use(address, person(client_metadata_url=document))
 
 
 async def log_in_registered(address: str) -> None:
-    """Be known to the authorization server from before."""
+    """Use a client that was registered in advance."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
     known = {"client_id": told["client_id"], "client_secret": told["client_secret"]}
     await use(address, person(**known))
 
 
 async def show_secret(address: str) -> None:
-    """Be a program with a secret of its own."""
+    """Log in as a program with a client secret."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
     await use(address, ClientCredentials(told["client_id"], client_secret=told["client_secret"]))
 
 
 async def sign(address: str) -> None:
-    """Be a program with a key of its own."""
+    """Log in as a program with a private key."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
     key, algorithm = told["private_key_pem"], told["signing_algorithm"]
     await use(address, ClientCredentials(told["client_id"], private_key=key, algorithm=algorithm))
 
 
 async def be_vouched_for(address: str) -> None:
-    """Have the identity provider of a company say who this is."""
+    """Log in through a company's identity provider."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
     auth = EnterpriseManaged(
         client_id=told["client_id"],
@@ -196,13 +196,13 @@ async def be_vouched_for(address: str) -> None:
 
 
 async def show_workload(address: str) -> None:
-    """Show what the platform says this program is."""
+    """Log in with the platform's workload identity token."""
     told = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])
     await use(address, WorkloadIdentity(told["valid_jwt"], client_id=told["client_id"]))
 
 
 def example_arguments(tool: Tool) -> dict[str, Any]:
-    """Make up arguments from a schema."""
+    """Return example arguments that fit a tool's schema."""
     examples = {"string": "example", "number": 2, "integer": 3, "boolean": True}
     properties = tool.input_schema.get("properties", {})
     return {name: examples.get(schema.get("type")) for name, schema in properties.items()}
@@ -241,7 +241,7 @@ def main() -> None:
     name = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     scenario = SCENARIOS.get(name, log_in if name.startswith("auth/") else None)
     if scenario is None or len(sys.argv) < 2:
-        sys.exit(f"there is no scenario {name!r}; there are: {', '.join(SCENARIOS)}")
+        sys.exit(f"unknown scenario {name!r}, or no URL; known scenarios: {', '.join(SCENARIOS)}")
     asyncio.run(scenario(sys.argv[-1]))
 
 

@@ -1,8 +1,8 @@
-"""A server with one of everything, under the names the official conformance suite asks for.
+"""A server that uses every feature once, under the names the official conformance suite expects.
 
     python examples/everything/server.py --port 3000
 
-serves on http://127.0.0.1:3000/mcp, to clients of both eras.
+serves all protocol versions at http://127.0.0.1:3000/mcp.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def test_audio_content() -> Media:
 
 @app.tool
 def test_embedded_resource() -> EmbeddedResource:
-    """Return a resource inside of the result."""
+    """Return a resource embedded in the result."""
     return embedded("test://embedded-resource", "This is an embedded resource content.")
 
 
@@ -77,7 +77,7 @@ def test_multiple_content_types() -> list[str | Media | EmbeddedResource]:
 
 @app.tool
 def test_error_handling() -> str:
-    """Fail; the client gets the words, marked as an error."""
+    """Fail; the client gets the message, marked as an error."""
     raise ToolError("This tool intentionally returns an error for testing")
 
 
@@ -86,7 +86,7 @@ def embedded(uri: str, text: str, mime_type: str = "text/plain") -> EmbeddedReso
     return EmbeddedResource(resource=ResourceContents(uri=uri, mime_type=mime_type, text=text))
 
 
-# Tools that tell how it goes
+# Tools that report while they run
 
 
 @app.tool
@@ -102,8 +102,8 @@ async def test_tool_with_logging(ctx: Context) -> str:
 
 @app.tool
 async def test_logging_tool(ctx: Context) -> str:
-    """Write to the client's log; a modern client hears it only if its request says so."""
-    await ctx.info("Nobody reads this who has not asked for it")
+    """Write to the client's log; from 2026-07-28 on, clients get it only if the request asks for it."""
+    await ctx.info("Sent only to clients that asked for log messages")
     return "Logging evaluated"
 
 
@@ -118,7 +118,7 @@ async def test_tool_with_progress(ctx: Context) -> str:
 
 @app.tool
 async def test_reconnection(ctx: Context) -> str:
-    """Hang up in the middle of the work; a legacy client comes back for the result."""
+    """Close the stream during the work; a client with a session reconnects for the result."""
     ctx.close_stream(retry_ms=500)
     await asyncio.sleep(0.1)
     return "Reconnection test completed successfully"
@@ -139,7 +139,7 @@ async def test_sampling(prompt: str, ctx: Context) -> str:
 
 @dataclass
 class Reply:
-    """A form with two fields, both to be filled in."""
+    """A form with two required fields."""
 
     username: Annotated[str, Meta(description="The user's name")]
     email: Annotated[str, Meta(description="The user's email address")]
@@ -179,7 +179,7 @@ async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
 
 
 def titled(*values: str) -> list[dict[str, str]]:
-    """Give choices a title each."""
+    """Return choices with a title each."""
     return [{"const": value, "title": value.capitalize()} for value in values]
 
 
@@ -211,7 +211,7 @@ CHOICES: dict[str, Any] = {
 
 @app.tool
 async def test_elicitation_sep1330_enums(ctx: Context) -> str:
-    """Ask with a form given as JSON Schema, which has every kind of choice."""
+    """Ask with a form written as JSON Schema, with every kind of choice."""
     answer = await ctx.elicit("Please select options from the enum fields", CHOICES)
     content = answer.data if answer.accepted else {}
     return f"Elicitation completed: action={answer.action}, content={json.dumps(content)}"
@@ -219,7 +219,7 @@ async def test_elicitation_sep1330_enums(ctx: Context) -> str:
 
 @app.tool
 async def test_streaming_elicitation(ctx: Context) -> str:
-    """Report progress, then ask: no request of the server ever travels on a modern stream."""
+    """Report progress, then ask; from 2026-07-28 on, a stream never carries server requests."""
     await ctx.progress(50, 100)
     answer = await ctx.elicit("Go on?")
     return f"Streaming complete: {answer.action}"
@@ -227,11 +227,11 @@ async def test_streaming_elicitation(ctx: Context) -> str:
 
 @app.tool
 async def test_missing_capability(ctx: Context) -> str:
-    """Ask what only some clients can answer; the others get the error that says so."""
+    """Ask for sampling; clients without that capability get an error."""
     return words(await ctx.sample("Are you there?"))
 
 
-# Asking in rounds. `key` names an ask where the name matters; without it, it has a number.
+# Questions in several rounds. `key` names a question; without it, questions are numbered.
 
 
 @dataclass
@@ -250,7 +250,7 @@ class Color:
 
 @dataclass
 class Consent:
-    """A form with a box to tick."""
+    """A form with a checkbox."""
 
     ok: bool
 
@@ -280,7 +280,7 @@ async def test_input_required_result_list_roots(ctx: Context) -> str:
 
 @app.tool
 async def test_input_required_result_request_state(ctx: Context) -> str:
-    """Show that what was done before the ask is known after it."""
+    """Show that a value computed before a question is kept after it."""
     number = await ctx.once("number", lambda: 1001)
     answer = await ctx.elicit(f"Confirm number {number}", Consent, key="confirm")
     return f"state-ok: {number} {answer.action}"
@@ -288,7 +288,7 @@ async def test_input_required_result_request_state(ctx: Context) -> str:
 
 @app.tool
 async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
-    """Ask three things at once."""
+    """Ask three questions at once."""
     name, greeting, roots = await asyncio.gather(
         ctx.elicit("What is your name?", Name, key="user_name"),
         ctx.sample("Generate a greeting", max_tokens=50, key="greeting"),
@@ -299,7 +299,7 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
 
 @app.tool
 async def test_input_required_result_multi_round(ctx: Context) -> str:
-    """Ask one thing after the other."""
+    """Ask two questions, one after the other."""
     name = await ctx.elicit("Step 1: What is your name?", Name, key="step1")
     color = await ctx.elicit("Step 2: What is your favorite color?", Color, key="step2")
     return f"{greet(name)} You like {color.data.color if color.accepted else 'no color'}."
@@ -307,14 +307,14 @@ async def test_input_required_result_multi_round(ctx: Context) -> str:
 
 @app.tool
 async def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Ask; the state that travels with the question is sealed, and refused when changed."""
+    """Ask; the state sent with the question is sealed, and refused if it was changed."""
     answer = await ctx.elicit("Please confirm", Consent, key="confirm")
     return f"integrity-ok: {answer.action}"
 
 
 @app.tool
 async def test_input_required_result_capabilities(ctx: Context) -> str:
-    """Ask only what this client can answer."""
+    """Ask only for what this client is capable of."""
     can = ctx.client.capabilities
     asks: list[Any] = []
     if can.elicitation is not None:
@@ -327,7 +327,7 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
 
 @app.prompt
 async def test_input_required_result_prompt(ctx: Context) -> str:
-    """Ask the user before the prompt is made: prompts can do that too."""
+    """Ask the user before the prompt is made."""
 
     @dataclass
     class Background:
@@ -338,17 +338,17 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
 
 
 def greet(answer: Elicited[Any]) -> str:
-    """Greet whoever gave a name."""
-    return f"Hello, {answer.data.name}!" if answer.accepted else "Hello, whoever you are!"
+    """Return a greeting for the name in the answer."""
+    return f"Hello, {answer.data.name}!" if answer.accepted else "Hello, stranger!"
 
 
 def words(answer: CreateMessageResult) -> str:
-    """Give the text of what a model said."""
+    """Return the text of a model's answer."""
     blocks = answer.content if isinstance(answer.content, list) else [answer.content]
     return " ".join(block.text for block in blocks if isinstance(block, TextContent))
 
 
-# Schemas: one given whole, one with a parameter that travels in a header too
+# Schemas: one written by hand, one with a parameter that is also sent as a header
 
 
 @app.tool(
@@ -380,7 +380,7 @@ def words(answer: CreateMessageResult) -> str:
     }
 )
 def json_schema_2020_12_tool(**contact: Any) -> str:
-    """Take what a JSON Schema with all its words allows."""
+    """Accept what a schema with many keywords allows."""
     return f"Called with {json.dumps(contact)}"
 
 
@@ -388,7 +388,7 @@ def json_schema_2020_12_tool(**contact: Any) -> str:
 def test_header_parameter(
     region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})],
 ) -> str:
-    """Take a parameter that over HTTP is in a header too, for whoever routes by it."""
+    """Take a parameter that is also sent as an HTTP header, so that proxies can route by it."""
     return f"Routed to {region}"
 
 
@@ -396,13 +396,13 @@ def test_header_parameter(
 
 
 def passing() -> str:
-    """Come and go."""
+    """A tool that is added and removed."""
     return "here"
 
 
 @app.tool
 def test_trigger_tool_change() -> str:
-    """Add a tool, or remove it again; who listens is told."""
+    """Add a tool, or remove it again; listening clients are notified."""
     if not app.remove_tool("passing"):
         app.add_tool(passing)
     return "The list of tools has changed"
@@ -410,7 +410,7 @@ def test_trigger_tool_change() -> str:
 
 @app.tool
 def test_trigger_prompt_change() -> str:
-    """Add a prompt, or remove it again; who listens is told."""
+    """Add a prompt, or remove it again; listening clients are notified."""
     if not app.remove_prompt("passing"):
         app.add_prompt(passing)
     return "The list of prompts has changed"
@@ -433,7 +433,7 @@ def static_binary() -> bytes:
 
 @app.resource("test://template/{id}/data", mime_type="application/json")
 def template(id: str) -> dict[str, Any]:
-    """One of many, by its id."""
+    """A resource with an id in its URI."""
     return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
 
 
@@ -487,6 +487,6 @@ def test_prompt_with_image() -> list[str | Media]:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description="Serve one of everything over HTTP.")
+    options = argparse.ArgumentParser(description="Serve every feature once, over HTTP.")
     options.add_argument("--port", type=int, default=3000)
     app.run("http", port=options.parse_args().port)

@@ -1,6 +1,6 @@
-"""mcpearl: the Model Context Protocol for Python. Client, server, and the runtime of both.
+"""mcpearl: the Model Context Protocol for Python, as client and as server.
 
-Names are loaded when first used, so that a program pays only for the side it is on.
+Names are imported on first use, so that a program loads only the side it needs.
 """
 
 import gc
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
     from mcpearl.runtime.liveness import Keepalive
+    from mcpearl.runtime.observer import Observer
     from mcpearl.server.context import Context
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
@@ -56,6 +57,7 @@ _HOMES = {
     "McpearlError": "protocol.errors",
     "Media": "server.registry.results",
     "MissingClientCapability": "protocol.errors",
+    "Observer": "runtime.observer",
     "Phase": "protocol.lifecycle",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
@@ -89,6 +91,7 @@ __all__ = [
     "McpearlError",
     "Media",
     "MissingClientCapability",
+    "Observer",
     "Phase",
     "Receiver",
     "Reconnect",

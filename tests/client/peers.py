@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mcpearl import Client
-from mcpearl.client import handshake
+from mcpearl.client.handshake import legacy_servers
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.memory import MemoryTransport, memory_pair
 
@@ -183,7 +183,7 @@ class Script:
             initialized=json.dumps(INITIALIZED),
         )
         self.path.write_text(prelude + textwrap.dedent(body))
-        handshake.forget()
+        legacy_servers.clear()
 
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []

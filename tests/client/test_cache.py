@@ -47,7 +47,7 @@ async def test_a_result_is_kept_as_long_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, -(10**30), None])
-async def test_what_is_stale_at_once_is_never_kept(ttl_ms: Any) -> None:
+async def test_results_without_time_to_live_are_not_kept(ttl_ms: Any) -> None:
     peer = modern_peer(tools_list=lambda _: tools(ttl_ms))
     cache = ResponseCache()
     async with await client_of(peer, cache=cache) as client:
@@ -309,5 +309,5 @@ async def test_with_a_server_of_this_package() -> None:
     async with Client(app) as client, client.listen(tools=True):
         assert len((await client.list_tools()).tools) == 1
         app.add_tool(lambda: 2, name="two")
-        await eventually(lambda: not len(client._kept._cache))
+        await eventually(lambda: not len(client._cache._cache))
         assert len((await client.list_tools()).tools) == 2

@@ -174,14 +174,14 @@ async def test_a_form_that_is_not_accepted_has_no_content(given: Any) -> None:
     assert "content" not in answer["result"]
 
 
-async def test_an_address_is_accepted_without_content() -> None:
+async def test_a_url_elicitation_is_accepted_without_content() -> None:
     visit = {"mode": "url", "message": "?", "url": "https://x.example", "elicitationId": "1"}
     _, answer = await ask_the_client(visit, elicitation=lambda _: True)
     assert answer["result"] == {"action": "accept"}
 
 
 @BOTH
-async def test_an_address_to_visit(protocol: str) -> None:
+async def test_a_url_elicitation_reaches_the_callback(protocol: str) -> None:
     seen = []
 
     def visit(params: Any) -> bool:
@@ -223,7 +223,7 @@ async def test_roots_that_can_be_walked_over_only_once() -> None:
             assert result.structured_content == {"result": ["file:///srv"]}
 
 
-async def test_async_roots_and_telling_that_they_changed() -> None:
+async def test_async_roots_and_announcing_that_they_changed() -> None:
     async def roots() -> list[str]:
         return ["file:///srv"]
 
@@ -313,13 +313,16 @@ async def test_a_refusal_of_the_user_travels_as_it_is() -> None:
 
 @BOTH
 async def test_a_callback_that_never_answers_is_given_up_and_others_go_on(protocol: str) -> None:
+    asked = asyncio.Event()
+
     async def never(params: Any) -> None:
+        asked.set()
         await asyncio.Event().wait()
 
     client = Client(an_app(), protocol=protocol, sampling=never, callback_timeout=2)
     async with client:
         asking = asyncio.ensure_future(client.call_tool("sample"))
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(asked.wait(), 30)
         assert await text_of(client, "quick") == "quick"
         assert not asking.done()
         # A legacy server is told, and tells its caller; a modern one was only waiting to be asked.
@@ -373,7 +376,10 @@ async def test_a_question_withdrawn_by_the_server_stops_its_callback() -> None:
 
 
 async def test_a_withdrawn_question_of_a_batch_lets_the_others_be_answered() -> None:
+    started = asyncio.Event()
+
     async def slow(params: Any) -> None:
+        started.set()
         await asyncio.Event().wait()
 
     peer = legacy_peer()
@@ -391,7 +397,7 @@ async def test_a_withdrawn_question_of_a_batch_lets_the_others_be_answered() -> 
                 ]
             )
         )
-        await asyncio.sleep(0.05)
+        await asyncio.wait_for(started.wait(), 30)
         peer.send(method="notifications/cancelled", params={"requestId": 1})
         await eventually(lambda: batches)
     assert [part["id"] for part in batches[0]] == [2]
@@ -469,7 +475,7 @@ async def test_notifications_of_all_kinds_reach_the_application() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "cancelled"])
-async def test_a_notification_callback_that_raises_harms_nobody(kind: str) -> None:
+async def test_a_notification_callback_that_raises_is_logged_and_the_next_runs(kind: str) -> None:
     heard: list[int] = []
 
     def sync(params: Any) -> None:
@@ -572,7 +578,9 @@ async def test_callbacks_still_running_when_the_client_closes_are_stopped() -> N
 
 @BOTH
 @pytest.mark.parametrize("refusal", [None, False])
-async def test_a_user_who_refuses_sampling(protocol: str, refusal: Any) -> None:
+async def test_a_refused_sampling_request_fails_the_call_with_its_code(
+    protocol: str, refusal: Any
+) -> None:
     async with Client(an_app(), protocol=protocol, sampling=lambda params: refusal) as client:
         with pytest.raises(McpError, match="refused") as refused:
             await client.call_tool("sample")

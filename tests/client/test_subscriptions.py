@@ -79,7 +79,7 @@ async def test_updates_of_a_resource_reach_the_application(protocol: str) -> Non
     assert heard == ["x://one", "x://one"]
 
 
-async def test_updates_nobody_reads_do_not_end_a_subscription(
+async def test_unread_updates_do_not_end_a_subscription_to_a_uri(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subscriptions_module, "MAX_UNREAD", 10)
@@ -118,7 +118,7 @@ async def test_a_subscription_that_was_refused_leaves_nothing() -> None:
     async with await client_of(peer) as client:
         with pytest.raises(McpError, match="too many"):
             await client.subscribe("x://one")
-        assert not len(client._following)
+        assert not len(client._subscriptions)
         assert not client._link.connection._listeners
 
 
@@ -144,10 +144,10 @@ async def test_a_stream_of_changes() -> None:
         UPDATED,
         "notifications/tools/list_changed",
     ]
-    assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
+    assert app.core.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
 
 
-async def test_streams_side_by_side_hear_their_own() -> None:
+async def test_each_stream_gets_its_own_notifications() -> None:
     peer = listening_peer()
     async with (
         await client_of(peer) as client,
@@ -166,7 +166,7 @@ async def test_streams_side_by_side_hear_their_own() -> None:
     assert ended == {one, two}
 
 
-async def test_what_was_granted_is_said() -> None:
+async def test_the_granted_filter_is_available() -> None:
     peer = listening_peer({"toolsListChanged": True})
     async with await client_of(peer) as client, client.listen(tools=True, prompts=True) as changes:
         assert changes.granted is not None
@@ -193,7 +193,7 @@ async def test_a_stream_the_server_ends_is_read_to_its_end(how: str) -> None:
     assert not peer.asked("notifications/cancelled")
 
 
-async def test_a_stream_whose_connection_is_lost_says_so() -> None:
+async def test_a_stream_whose_connection_is_lost_raises() -> None:
     peer = listening_peer()
     async with await client_of(peer) as client, client.listen(tools=True) as changes:
         reading = asyncio.ensure_future(anext(changes))
@@ -203,7 +203,9 @@ async def test_a_stream_whose_connection_is_lost_says_so() -> None:
             await reading
 
 
-async def test_a_stream_nobody_reads_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_is_not_read_is_closed_at_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(subscriptions_module, "MAX_UNREAD", 10)
     peer = listening_peer()
     async with await client_of(peer) as client, client.listen(tools=True) as changes:
@@ -217,7 +219,7 @@ async def test_a_stream_nobody_reads_is_bounded(monkeypatch: pytest.MonkeyPatch)
     assert len(peer.asked("notifications/cancelled")) == 1
 
 
-async def test_a_server_that_never_acknowledges() -> None:
+async def test_a_subscription_that_is_never_acknowledged_times_out() -> None:
     peer = modern_peer()
     async with await client_of(peer, timeout=0.05) as client:
         with pytest.raises(RequestTimeout, match="subscriptions/listen"):
@@ -226,7 +228,7 @@ async def test_a_server_that_never_acknowledges() -> None:
     assert peer.asked("notifications/cancelled")
 
 
-async def test_opening_can_be_given_up() -> None:
+async def test_opening_a_stream_can_be_cancelled() -> None:
     peer = modern_peer()
     async with await client_of(peer) as client:
         opening = asyncio.ensure_future(client.listen(tools=True).open())
@@ -237,7 +239,7 @@ async def test_opening_can_be_given_up() -> None:
     assert peer.asked("notifications/cancelled")
 
 
-async def test_an_error_instead_of_a_stream() -> None:
+async def test_an_error_answer_to_listen_is_raised() -> None:
     peer = modern_peer(subscriptions_listen=lambda _: Error(-32602, "no such list"))
     async with await client_of(peer) as client:
         with pytest.raises(McpError, match="no such list"):
@@ -250,7 +252,10 @@ async def test_a_stream_may_last_longer_than_any_timeout() -> None:
         await client_of(peer, timeout=0.5, max_timeout=0.5) as client,
         client.listen(tools=True) as changes,
     ):
-        await asyncio.sleep(1)
+        # Only the stream waits for an answer, and it has no deadline.
+        pending = client._link.connection.end.pending
+        assert len(pending) == 1
+        assert pending.next_deadline() is None
         notify(peer, peer.asked("subscriptions/listen")[0]["id"], "tools/list_changed")
         assert (await anext(changes)).method == "notifications/tools/list_changed"
 

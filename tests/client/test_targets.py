@@ -39,7 +39,7 @@ async def ask(client: Client, tool: str, **arguments: Any) -> str:
     return (await client.call_tool(tool, arguments)).content[0].text
 
 
-async def test_a_file(script: Path) -> None:
+async def test_a_python_file_is_run(script: Path) -> None:
     async with Client(str(script)) as client:
         assert client.server_info is not None
         assert client.server_info.name == "of a file"
@@ -47,7 +47,7 @@ async def test_a_file(script: Path) -> None:
         assert await ask(client, "variable", name="MODE") == "test"
 
 
-async def test_a_file_named_from_here_and_run_elsewhere(
+async def test_a_relative_path_is_found_although_cwd_is_elsewhere(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -57,13 +57,13 @@ async def test_a_file_named_from_here_and_run_elsewhere(
         assert await ask(client, "where") == str(elsewhere)
 
 
-async def test_a_command(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_command_is_run(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(script.parent))
     async with Client([sys.executable, "-u", str(script)]) as client:
         assert await ask(client, "variable", name="HOME") == str(script.parent)
 
 
-async def test_a_hosts_configuration(script: Path, tmp_path: Path) -> None:
+async def test_a_configuration_of_a_host_is_run(script: Path, tmp_path: Path) -> None:
     configuration = {
         "command": sys.executable,
         "args": [str(script)],
@@ -76,14 +76,14 @@ async def test_a_hosts_configuration(script: Path, tmp_path: Path) -> None:
         assert await ask(client, "where") == str(tmp_path)
 
 
-async def test_a_configuration_with_nothing_in_its_members(script: Path) -> None:
+async def test_a_configuration_may_have_null_members(script: Path) -> None:
     script.chmod(0o755)
     script.write_text(f"#!{sys.executable}\n{SERVER}")
     async with Client({"command": str(script), "args": None, "env": None, "cwd": None}) as client:
         assert client.server_info is not None
 
 
-async def test_a_transport(script: Path) -> None:
+async def test_a_transport_is_used_as_it_is(script: Path) -> None:
     async with Client(ProcessTransport([sys.executable, str(script)], Limits())) as client:
         assert client.server_info is not None
     near, far = memory_pair()
@@ -98,12 +98,12 @@ async def test_a_transport(script: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "error", "said"),
     [
-        (None, TypeError, "give a Server"),
-        (42, TypeError, "give a Server"),
+        (None, TypeError, "pass a Server"),
+        (42, TypeError, "pass a Server"),
         ([], TypeError, "a command as a list"),
         ([1, 2], TypeError, "a command as a list"),
-        (b"server.py", TypeError, "give a Server"),
-        (Server, TypeError, "give a Server"),
+        (b"server.py", TypeError, "pass a Server"),
+        (Server, TypeError, "pass a Server"),
         ({}, ValueError, "`command`"),
         ({"mcpServers": {}}, ValueError, "mcpServers"),
         ({"command": "x", "args": [1]}, TypeError, "text, not 1"),
@@ -124,18 +124,18 @@ def test_what_cannot_be_a_target_is_refused_at_once(
         Client(target)
 
 
-async def test_a_command_that_is_not_there() -> None:
+async def test_a_missing_command_is_named() -> None:
     with pytest.raises(ConnectionLost, match=r"no-such-command.*was not found") as caught:
         await Client(["no-such-command", "--now"]).connect()
     assert not caught.value.maybe_executed
 
 
-async def test_a_folder_that_is_not_there() -> None:
+async def test_a_missing_directory_is_named() -> None:
     with pytest.raises(ConnectionLost, match=r"/nowhere.*was not found"):
         await Client([sys.executable, "-c", ""], cwd="/nowhere").connect()
 
 
-async def test_a_file_that_may_not_be_run(tmp_path: Path) -> None:
+async def test_a_file_without_execute_permission_is_named(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("")
     with pytest.raises(ConnectionLost, match="cannot start"):
@@ -149,10 +149,10 @@ async def test_a_file_that_may_not_be_run(tmp_path: Path) -> None:
         ("tls://:9000", "it needs a host and a port, such as tls://"),
         ("tcp://127.0.0.1:many", "it needs a host and a port"),
         ("unix://relative.sock", "it needs a whole path, such as unix:///run/weather.sock"),
-        ("ws://", "it is no address of a WebSocket"),
+        ("ws://", "it is not the address of a WebSocket"),
         ("gopher://127.0.0.1:70", "addresses begin with http://, https://, tcp://"),
     ],
 )
-def test_an_address_that_leads_nowhere_is_told_at_once(address: str, says: str):
+def test_an_invalid_address_is_refused_at_once(address: str, says: str):
     with pytest.raises(ValueError, match=says):
         Client(address)

@@ -104,8 +104,8 @@ async def counts() -> dict[str, Any]:
         "pid": os.getpid(),
         "descriptors": len(list(Path("/proc/self/fd").iterdir())),
         "tasks": len(asyncio.all_tasks()),
-        "connections": len(app.connections),
-        "subscriptions": app.subscriptions.counts()["uris"],
+        "connections": len(app.core.roster),
+        "subscriptions": app.core.subscriptions.counts()["uris"],
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from mcpearl import ConnectionLost
+from tests.waiting import eventually
 
 from ..transports.raw_http import modern
 from .world import (
@@ -26,7 +27,6 @@ from .world import (
     ServerProcess,
     address,
     counts_at,
-    eventually,
     free_port,
 )
 
@@ -35,10 +35,13 @@ GARBAGE = [b"\x00\xff\xfe" * 100 + b"\n", b"{}\n", b"[" * 5000 + b"\n", os.urand
 
 
 async def until(server: ServerProcess, so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    async with asyncio.timeout(PATIENCE):
-        while not so(counts := await server.counts()):
-            await asyncio.sleep(0.05)
-    return counts
+    """Wait until the server's counts are as they should be, and return them."""
+
+    async def counts() -> dict[str, Any] | None:
+        found = await server.counts()
+        return found if so(found) else None
+
+    return await eventually(counts, PATIENCE)
 
 
 class Holder:
@@ -108,7 +111,7 @@ async def held_at(
 
 
 @BOTH
-async def test_killed_while_holding_a_thousand_subscriptions(
+async def test_a_client_killed_with_a_thousand_subscriptions_leaves_none(
     wary_server: ServerProcess, wire: str, protocol: str
 ) -> None:
     async with held_at(wary_server, wire, protocol, 1000) as holder:
@@ -126,7 +129,7 @@ async def test_killed_with_a_server_process_of_its_own(tmp_path: Path, protocol:
 
 
 @BOTH
-async def test_frozen_for_a_while_and_continued(
+async def test_a_client_frozen_for_a_while_hears_what_it_missed(
     lasting_server: ServerProcess, wire: str, protocol: str
 ) -> None:
     async with (
@@ -144,7 +147,7 @@ async def test_frozen_for_a_while_and_continued(
     ("wire", "protocol"),
     [*((wire, LEGACY) for wire in ("stdio", "tcp", "tls", "unix", "ws")), ("ws", MODERN)],
 )
-async def test_frozen_for_so_long_that_it_is_let_go(
+async def test_a_client_frozen_past_the_keepalive_is_dropped_and_comes_back(
     wary_server: ServerProcess, wire: str, protocol: str
 ) -> None:
     async with held_at(wary_server, wire, protocol, 10) as holder:
@@ -154,7 +157,7 @@ async def test_frozen_for_so_long_that_it_is_let_go(
         await until(wary_server, lambda now: now["subscriptions"] == 10)
 
 
-async def test_frozen_with_a_server_process_of_its_own(tmp_path: Path) -> None:
+async def test_a_frozen_client_with_a_server_process_of_its_own(tmp_path: Path) -> None:
     port = free_port()
     times = "env PING_INTERVAL=0.3 PING_PATIENCE=0.3"
     command = f"{times} {sys.executable} {HERE / 'server.py'} {tmp_path / 'journal'}"
@@ -163,9 +166,7 @@ async def test_frozen_with_a_server_process_of_its_own(tmp_path: Path) -> None:
         holder.freeze()
         await eventually(lambda: not runs(pid))
         holder.thaw()  # it finds its server gone and starts another
-        async with asyncio.timeout(PATIENCE):
-            while not await is_followed(port, 10):
-                await asyncio.sleep(0.05)
+        await eventually(lambda: is_followed(port, 10), PATIENCE)
 
 
 async def is_followed(port: int, count: int) -> bool:

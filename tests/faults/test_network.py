@@ -15,8 +15,9 @@ from mcpearl import (
     Reconnect,
     RequestTimeout,
 )
+from tests.waiting import eventually
 
-from .world import LEGACY, MODERN, Outcomes, World, eventually
+from .world import LEGACY, MODERN, Outcomes, World
 
 BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
 

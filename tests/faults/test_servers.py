@@ -10,9 +10,10 @@ import pytest
 
 from mcpearl import Client, ConnectionLost, Keepalive, Phase
 from mcpearl.types.tools import CallToolResult
+from tests.waiting import eventually
 
 from .test_network import told_again
-from .world import HERE, LEGACY, MODERN, QUICK, Outcomes, World, eventually, held
+from .world import HERE, LEGACY, MODERN, PATIENCE, QUICK, Outcomes, World, held
 
 BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
 
@@ -102,7 +103,7 @@ async def test_a_process_that_is_killed_is_started_again(tmp_path: Path, protoco
             assert caught.value.exit_code == -signal.SIGKILL
             pids.append(await pid_of(client))
         assert len(set(pids)) == 4
-    await eventually(lambda: not held() - before, lambda: held() - before)
+    await eventually(lambda: not held() - before, PATIENCE, lambda: held() - before)
 
 
 async def test_a_process_that_is_frozen_is_replaced(tmp_path: Path) -> None:
@@ -116,4 +117,4 @@ async def test_a_process_that_is_frozen_is_replaced(tmp_path: Path) -> None:
         await eventually(lambda: client.state is not Phase.READY)
         assert await pid_of(client) != frozen
         await eventually(lambda: not Path(f"/proc/{frozen}").exists())
-    await eventually(lambda: not held() - before, lambda: held() - before)
+    await eventually(lambda: not held() - before, PATIENCE, lambda: held() - before)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcpearl import Client, ConnectionLost
+from tests.waiting import eventually
 
 from ..transports.raw_http import message, modern
 from .test_network import told_again
@@ -23,7 +24,6 @@ from .world import (
     PATIENCE,
     Outcomes,
     World,
-    eventually,
     free_port,
 )
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from mcpearl import Client, RequestTimeout
+from tests.waiting import eventually
 
-from .world import LEGACY, MODERN, World, eventually
+from .world import LEGACY, MODERN, World
 
 BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
 

@@ -12,14 +12,15 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from mcpearl import Client, ConnectionLost, Reconnect
-from mcpearl.client import handshake
+from mcpearl.client.handshake import legacy_servers
 from mcpearl.net.tls import Tls
+from tests.waiting import eventually
 
 from ..ports import free_port
 from ..transports.certificates import Authority
@@ -156,7 +157,7 @@ class World:
 
     def client(self, **options: Any) -> Client:
         """A client that comes back quickly."""
-        handshake.forget()
+        legacy_servers.clear()
         return self.server.client(self.wire, self.near, **{"reconnect": QUICK, **options})
 
     @asynccontextmanager
@@ -170,7 +171,7 @@ class World:
             yield self
         finally:
             await self.proxy.close()
-        await eventually(lambda: not held() - before, lambda: held() - before)
+        await eventually(lambda: not held() - before, PATIENCE, lambda: held() - before)
         await self._settled(at_server)
 
     async def _settled(self, before: dict[str, Any]) -> None:
@@ -200,18 +201,6 @@ def held() -> Counter[str]:
     return found
 
 
-async def eventually(
-    what: Callable[[], Any], told: Callable[[], Any] = lambda: None, seconds: float = PATIENCE
-) -> Any:
-    """Wait until something is so; the time only guards against waiting for ever."""
-    deadline = time.monotonic() + seconds
-    while not (value := what()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"it did not come about: {told()}")
-        await asyncio.sleep(0.01)
-    return value
-
-
 class Outcomes:
     """The one outcome of each call, by its key."""
 
@@ -235,7 +224,7 @@ class Outcomes:
     def check(self, ran: Counter[str], *, once: bool) -> None:
         """Hold what callers were told against what happened."""
         everything = self.done + self.maybe + self.not_sent
-        assert len(set(everything)) == len(everything)  # nobody was told twice
+        assert len(set(everything)) == len(everything)  # no caller was told twice
         assert not [key for key in self.not_sent if ran[key]]
         assert not [key for key in self.done if not ran[key]]
         if once:

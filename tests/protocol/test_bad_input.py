@@ -163,7 +163,7 @@ def test_a_client_stays_calm_too(name: str) -> None:
 
 
 IGNORED: dict[str, bytes] = {
-    "an answer nobody waits for": answer(99, {}),
+    "an answer to no request": answer(99, {}),
     "an answer to a string": answer("1", {}),
     "an answer to true": answer(True, {}),
     "an answer to a float": answer(1.0, {}),

@@ -343,7 +343,7 @@ def test_a_result_that_is_none_is_told_apart(kind: Any, result: Any) -> None:
             read(end, kind, result)
 
 
-def test_a_result_type_nobody_knows_is_invalid_even_if_the_rest_fits() -> None:
+def test_an_unknown_result_type_is_invalid_even_if_the_rest_fits() -> None:
     with pytest.raises(InvalidResult, match="unheard of"):
         read(a_modern_client(), CallToolResult, {"resultType": "unheard of", "content": []})
 
@@ -412,7 +412,7 @@ def test_a_subscription_ends_when_the_server_cancels_it() -> None:
 
 
 def exchange(left: Any, right: Any, first: bytes) -> int:
-    """Pass what each end sends to the other until nobody has anything to say."""
+    """Pass what each end sends to the other until neither has anything to send."""
     queue, passed = [(right, first)], 0
     while queue:
         end, message = queue.pop()

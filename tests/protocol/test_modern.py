@@ -1,4 +1,4 @@
-"""The modern era: each request says who is asking, each result what it is."""
+"""The modern era: each request carries its caller, each result its type."""
 
 import json
 from typing import Any

@@ -40,7 +40,7 @@ def test_workers_that_share_a_key_open_each_others_states() -> None:
 
 def test_without_keys_each_server_has_its_own() -> None:
     token = Sealer().seal(PAYLOAD, CALL, 0.0)
-    assert "is not one this server made" in refusal(Sealer(), token)
+    assert "was not made by this server" in refusal(Sealer(), token)
 
 
 def test_a_flipped_bit_anywhere_is_noticed() -> None:
@@ -86,7 +86,7 @@ def test_a_truncated_state_is_noticed() -> None:
     "token", ["", "=", "AAAA", "not base64 at all", "🔑", "\udcff", "a" * 5000]
 )
 def test_what_is_no_state_is_refused(token: str) -> None:
-    assert "is not one this server made" in refusal(Sealer([KEY]), token)
+    assert "was not made by this server" in refusal(Sealer([KEY]), token)
 
 
 def test_a_state_lasts_as_long_as_it_says() -> None:

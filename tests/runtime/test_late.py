@@ -1,9 +1,7 @@
-"""Being told of what takes long, and only of that."""
-
-import asyncio
+"""Finding what takes long, and only that."""
 
 from mcpearl.runtime.late import LateWatch
-from tests.client.peers import eventually
+from tests.clock import MovableClock
 
 
 class Work:
@@ -14,35 +12,48 @@ class Work:
         self.told += 1
 
 
-async def test_only_what_lingers_is_told_and_only_once() -> None:
-    lingering = LateWatch(0.02)
+async def test_only_what_takes_long_is_notified_and_only_once(clock: MovableClock) -> None:
+    watch = LateWatch(10.0)
     quick, slow = Work(), Work()
-    lingering.add(quick)
-    lingering.add(slow)
-    lingering.discard(quick)
-    await eventually(lambda: slow.told)
-    await asyncio.sleep(0.1)
+    watch.add(quick)
+    watch.add(slow)
+    watch.discard(quick)
+    await clock.advance(15.0)
+    assert (quick.told, slow.told) == (0, 0)
+    await clock.advance(100.0)
     assert (quick.told, slow.told) == (0, 1)
-    assert len(lingering) == 0
-    lingering.discard(slow)
+    assert len(watch) == 0
+    watch.discard(slow)
 
 
-async def test_what_is_removed_between_ticks_is_not_told() -> None:
-    lingering = LateWatch(0.02)
+async def test_what_is_removed_between_ticks_is_not_notified(clock: MovableClock) -> None:
+    watch = LateWatch(10.0)
     work, last = Work(), Work()
-    lingering.add(work)
-    lingering._look()  # one tick has passed, the second has not
-    lingering.discard(work)
-    lingering.add(last)
-    await eventually(lambda: last.told)  # two more have passed
-    assert work.told == 0
+    watch.add(work)
+    await clock.advance(11.0)  # one tick has passed, the second has not
+    watch.discard(work)
+    watch.add(last)
+    await clock.advance(100.0)
+    assert (work.told, last.told) == (0, 1)
 
 
-async def test_it_goes_on_after_a_pause() -> None:
-    lingering = LateWatch(0.02)
+async def test_it_goes_on_after_a_pause(clock: MovableClock) -> None:
+    watch = LateWatch(10.0)
     first, second = Work(), Work()
-    lingering.add(first)
-    await eventually(lambda: first.told and lingering._timer is None)
-    lingering.add(second)
-    await eventually(lambda: second.told)
+    watch.add(first)
+    await clock.advance(100.0)
+    watch.add(second)
+    await clock.advance(100.0)
+    assert (first.told, second.told) == (1, 1)
+
+
+async def test_stopped_it_notifies_nothing_until_work_is_added(clock: MovableClock) -> None:
+    watch = LateWatch(10.0)
+    first, second = Work(), Work()
+    watch.add(first)
+    watch.stop()
+    await clock.advance(100.0)
+    assert first.told == 0
+    watch.add(second)
+    await clock.advance(100.0)
     assert (first.told, second.told) == (1, 1)

@@ -1,9 +1,8 @@
-"""Noticing silence, with times short enough to wait for."""
+"""Noticing a peer that has fallen silent."""
 
 import asyncio
 import heapq
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,25 +10,25 @@ import pytest
 
 from mcpearl import Client, Keepalive, Server
 from mcpearl.runtime.liveness import Watch
+from tests.clock import MovableClock
+from tests.transports.custom_transport import QueueTransport
 
-TIMES = Keepalive(interval=0.05, patience=0.05)
+TIMES = Keepalive(interval=30.0, patience=10.0)
 
 
 class Peer:
-    """A connection that says when it was asked, and answers or not."""
+    """A connection on a real loop that notes its pings, and answers them or does not."""
 
-    def __init__(self, *, answers: bool = True) -> None:
+    def __init__(self, *, answers: bool) -> None:
         self.heard_at = 0.0
         self.attentive = True
-        self.can_ping = True
         self.answers = answers
-        self.pings: list[float] = []
-        self.dead = asyncio.Event()
+        self.pings = 0
+        self.dead = False
 
     def ping(self, patience: float) -> bool:
-        if not self.can_ping:
-            return False
-        self.pings.append(time.monotonic())
+        assert patience == TIMES.patience
+        self.pings += 1
         if self.answers:
             asyncio.get_running_loop().call_soon(self.hear)
         return True
@@ -39,67 +38,72 @@ class Peer:
 
     def silent(self, patience: float) -> None:
         assert patience == TIMES.patience
-        self.dead.set()
+        self.dead = True
 
 
-async def test_a_silent_peer_is_asked_again_and_again() -> None:
-    peer = Peer()
-    watch = Watch(asyncio.get_running_loop(), peer, TIMES)
-    async with asyncio.timeout(30):
-        while len(peer.pings) < 4:
-            await asyncio.sleep(0.01)
-    assert not peer.dead.is_set()
-    watch.stop()
-    asked = len(peer.pings)
-    await asyncio.sleep(0.2)
-    assert len(peer.pings) == asked
+def watch(peer: Peer) -> Watch:
+    return Watch(asyncio.get_running_loop(), peer, TIMES)
 
 
-async def test_a_peer_that_does_not_answer_is_dead() -> None:
+async def test_a_silent_peer_is_pinged_until_the_watch_is_stopped(clock: MovableClock) -> None:
+    peer = Peer(answers=True)
+    watching = watch(peer)
+    await clock.advance(31.0 * 4 + 10.0)
+    assert peer.pings == 4
+    assert not peer.dead
+    watching.stop()
+    await clock.advance(300.0)
+    assert peer.pings == 4
+
+
+async def test_a_peer_that_does_not_answer_is_dead(clock: MovableClock) -> None:
     peer = Peer(answers=False)
-    Watch(asyncio.get_running_loop(), peer, TIMES)
-    await asyncio.wait_for(peer.dead.wait(), 30)
-    assert len(peer.pings) == 1
+    watch(peer)
+    await clock.advance(39.0)
+    assert not peer.dead
+    await clock.advance(2.0)
+    assert peer.dead
+    assert peer.pings == 1
 
 
-async def test_a_peer_that_talks_is_left_alone() -> None:
+async def test_a_peer_that_talks_is_left_alone(clock: MovableClock) -> None:
     peer = Peer(answers=False)
-    watch = Watch(asyncio.get_running_loop(), peer, Keepalive(interval=1.0, patience=0.05))
-    for _ in range(300):
+    watching = watch(peer)
+    for _ in range(20):
         peer.hear()
-        await asyncio.sleep(0.005)
-    watch.stop()
-    assert not peer.pings
+        await clock.advance(25.0)
+    watching.stop()
+    assert peer.pings == 0
 
 
-async def test_a_peer_nobody_listens_to_is_not_blamed() -> None:
+async def test_a_peer_that_is_not_read_is_not_blamed(clock: MovableClock) -> None:
     peer = Peer(answers=False)
     peer.attentive = False
-    watch = Watch(asyncio.get_running_loop(), peer, TIMES)
-    await asyncio.sleep(0.3)
-    watch.stop()
-    assert not peer.pings
-    assert not peer.dead.is_set()
+    watching = watch(peer)
+    await clock.advance(300.0)
+    watching.stop()
+    assert peer.pings == 0
+    assert not peer.dead
 
 
-async def test_nobody_is_blamed_for_our_own_sleep() -> None:
+async def test_a_peer_is_not_blamed_for_the_sleep_of_this_process(clock: MovableClock) -> None:
     peer = Peer(answers=False)
-    times = Keepalive(interval=0.05, patience=0.2)
-    watch = Watch(asyncio.get_running_loop(), peer, times)
-    async with asyncio.timeout(30):
-        while not peer.pings:
-            await asyncio.sleep(0.005)
-    time.sleep(0.5)  # the answer arrives meanwhile, and is read only after the timer ran
-    await asyncio.sleep(0.02)
-    assert not peer.dead.is_set()
-    watch.stop()
+    watch(peer)
+    await clock.advance(31.0)
+    assert peer.pings == 1
+    clock.move(60.0)  # at once, as for a process that was suspended
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not peer.dead, "the answer may have come meanwhile"
+    await clock.advance(11.0)
+    assert peer.dead
 
 
-# With a clock of the test's own, exactly
+# With a loop of which there is only the time, to the exact second
 
 
 class Clock:
-    """A loop of which only the time passes, as far as it is told."""
+    """A loop that has nothing but timers, and a time that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -133,7 +137,7 @@ class Timer:
 
 
 class Timed:
-    """A peer on such a clock: it notes when it is asked and when it is given up."""
+    """A peer on such a loop: it notes when it is pinged and when it is taken for dead."""
 
     def __init__(self, clock: Clock) -> None:
         self.heard_at = 0.0
@@ -163,7 +167,7 @@ def watched(**times: float) -> tuple[Clock, Timed]:
 
 
 @pytest.mark.parametrize("last", [0.0, 0.1, 1.0, 15.0, 29.0, 29.9])
-def test_the_dead_are_found_out_an_interval_and_an_answer_after_they_were_heard(
+def test_a_dead_peer_is_found_an_interval_and_an_answer_after_it_was_heard(
     last: float,
 ) -> None:
     clock, peer = watched()
@@ -174,7 +178,7 @@ def test_the_dead_are_found_out_an_interval_and_an_answer_after_they_were_heard(
     assert peer.dead_at == 1000.0 + last + 40.0
 
 
-def test_however_they_talked_before() -> None:
+def test_a_dead_peer_is_found_however_it_talked_before() -> None:
     chance = random.Random(7)
     for _ in range(200):
         clock, peer = watched()
@@ -189,7 +193,7 @@ def test_however_they_talked_before() -> None:
         assert peer.dead_at == pytest.approx(last + 40.0)
 
 
-def test_one_that_answers_is_asked_once_in_an_interval() -> None:
+def test_a_peer_that_answers_is_pinged_once_per_interval() -> None:
     clock, peer = watched()
     for turn in range(1, 20):
         clock.pass_until(1000.0 + 32.0 * turn - 2.0)
@@ -199,7 +203,7 @@ def test_one_that_answers_is_asked_once_in_an_interval() -> None:
     assert peer.dead_at is None
 
 
-def test_one_that_could_not_be_asked_is_asked_soon_after_it_can_be() -> None:
+def test_a_peer_that_could_not_be_pinged_is_pinged_soon_after() -> None:
     clock, peer = watched()
     peer.can_ping = False  # a request waits for its answer, which has a time of its own
     clock.pass_until(1095.0)
@@ -210,7 +214,7 @@ def test_one_that_could_not_be_asked_is_asked_soon_after_it_can_be() -> None:
     assert peer.dead_at == 1110.0
 
 
-def test_the_time_of_one_nobody_listened_to_begins_anew() -> None:
+def test_the_interval_begins_anew_once_the_peer_is_read_again() -> None:
     clock, peer = watched()
     peer.attentive = False
     clock.pass_until(1095.0)
@@ -221,7 +225,31 @@ def test_the_time_of_one_nobody_listened_to_begins_anew() -> None:
     assert peer.dead_at == 1130.0
 
 
-async def test_none_is_wanted() -> None:
-    app = Server("quiet", keepalive=None)
-    async with Client(app, keepalive=None, protocol="2025-11-25") as client:
-        await client.ping()
+class Overheard(QueueTransport):
+    """A transport that leaves noticing a lost peer to pings, and keeps what it was given to send."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[bytes] = []
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(message)
+        super().send(message)
+
+    def pings(self) -> int:
+        return sum(b'"ping"' in message for message in self.sent)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_sessions_are_pinged_only_where_a_keepalive_is_wanted(
+    clock: MovableClock, wanted: bool
+) -> None:
+    keepalive = TIMES if wanted else None
+    app = Server("quiet", keepalive=keepalive)
+    ours, theirs = Overheard(), Overheard()
+    ours.peer, theirs.peer = theirs, ours
+    async with app.running():
+        await app.connect(theirs)
+        async with Client(ours, keepalive=keepalive, protocol="2025-11-25"):
+            await clock.advance(200.0)
+            assert bool(ours.pings() + theirs.pings()) is wanted

@@ -1,4 +1,4 @@
-"""Callbacks in order, one at a time, and a word to whoever feeds them too fast."""
+"""Callbacks in order, one at a time, and a pause of the source when too many wait."""
 
 import asyncio
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcpearl.runtime.ordered import OrderedCalls
+from tests.waiting import eventually
 
 
 async def test_plain_and_async_callbacks_keep_the_order() -> None:
@@ -18,9 +19,7 @@ async def test_plain_and_async_callbacks_keep_the_order() -> None:
 
     for number in range(10):
         calls.put(slowly if number % 2 else heard.append, number)
-    async with asyncio.timeout(30):
-        while len(heard) < 10:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: len(heard) == 10)
     assert heard == list(range(10))
     assert len(calls) == 0
 
@@ -39,14 +38,12 @@ async def test_a_callback_that_raises_is_logged_and_the_next_is_called(
 
     for callback in (fails, fails_later, fails, heard.append):
         calls.put(callback, 1)
-    async with asyncio.timeout(30):
-        while not heard:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: heard)
     assert "plain" in caplog.text
     assert "async" in caplog.text
 
 
-async def test_whoever_feeds_too_fast_is_told_and_told_when_it_is_over() -> None:
+async def test_the_source_is_paused_at_the_limit_and_resumed_at_half() -> None:
     told: list[bool] = []
     calls = OrderedCalls(4, told.append)
     go = asyncio.Event()
@@ -58,9 +55,7 @@ async def test_whoever_feeds_too_fast_is_told_and_told_when_it_is_over() -> None
         calls.put(wait, number)
     assert told == [True]
     go.set()
-    async with asyncio.timeout(30):
-        while len(calls):
-            await asyncio.sleep(0.001)
+    assert await calls.drained(30)
     assert told == [True, False]
 
 
@@ -68,12 +63,16 @@ async def test_closed_it_calls_nothing_more() -> None:
     calls = OrderedCalls(4, lambda full: None)
     heard: list[Any] = []
 
+    go = asyncio.Event()
+
     async def wait(value: Any) -> None:
-        await asyncio.sleep(0.01)
+        await go.wait()
         heard.append(value)
 
     for number in range(3):
         calls.put(wait, number)
     calls.close()
-    await asyncio.sleep(0.05)
+    go.set()
+    assert await calls.drained(30)
+    assert len(calls) == 0
     assert heard == []

@@ -1,4 +1,4 @@
-"""The thread pool: bounded, never in the way of the end, deaf to what jobs raise."""
+"""The thread pool: bounded, no obstacle to a shutdown, unharmed by what jobs raise."""
 
 import asyncio
 import contextvars
@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-import mcpearl.runtime.threads
-from mcpearl import LimitReached
 from mcpearl.runtime.threads import ThreadPool
+from tests.waiting import eventually
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.005)
+class Refused(Exception):
+    """What these pools raise when they take no more."""
 
 
 async def test_results_and_exceptions_come_back() -> None:
@@ -38,7 +35,7 @@ async def test_results_and_exceptions_come_back() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", type(value).__name__),
 )
-async def test_what_would_end_a_loop_does_not(raised: BaseException, arrives: Any) -> None:
+async def test_exceptions_that_would_end_a_loop_do_not(raised: BaseException, arrives: Any) -> None:
     pool = ThreadPool(1)
 
     def fails() -> None:
@@ -66,18 +63,18 @@ async def test_threads_are_started_as_needed_only() -> None:
     pool = ThreadPool(10)
     for _ in range(20):
         await pool.run(lambda: None)
-        await until(lambda: pool._idle == pool._threads)
+        await eventually(lambda: pool._idle == pool._threads)
     assert pool._threads == 1
 
 
 async def test_a_full_backlog_is_refused() -> None:
-    pool = ThreadPool(1, backlog=1)
+    pool = ThreadPool(1, backlog=1, refusal=Refused)
     let_go = threading.Event()
     first = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
-    await until(lambda: pool._jobs.qsize() == 0 and pool._threads == 1)
+    await eventually(lambda: pool._jobs.qsize() == 0 and pool._threads == 1)
     second = asyncio.create_task(pool.run(lambda: 2))
     await asyncio.sleep(0)
-    with pytest.raises(LimitReached, match="raise `threads`"):
+    with pytest.raises(Refused, match="raise `threads`"):
         await pool.run(lambda: 3)
     let_go.set()
     assert await first
@@ -88,9 +85,9 @@ async def test_a_cancelled_job_that_waits_never_runs() -> None:
     pool = ThreadPool(1)
     let_go, ran = threading.Event(), []
     first = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
-    await asyncio.sleep(0.01)
+    await eventually(lambda: pool._jobs.qsize() == 0 and pool._threads == 1)
     second = asyncio.create_task(pool.run(lambda: ran.append(1)))
-    await asyncio.sleep(0.01)
+    await eventually(lambda: pool._jobs.qsize() == 1)
     second.cancel()
     await asyncio.wait([second])
     let_go.set()
@@ -108,14 +105,11 @@ async def test_context_variables_are_those_of_the_caller() -> None:
     assert await pool.run(variable.get) == "mine"
 
 
-async def test_idle_threads_end_and_others_take_their_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mcpearl.runtime.threads, "_IDLE", 0.02)
-    pool = ThreadPool(4)
+async def test_idle_threads_end_and_others_take_their_place() -> None:
+    pool = ThreadPool(4, idle=0.02)
     for _ in range(3):
         await asyncio.gather(*(pool.run(lambda: time.sleep(0.01)) for _ in range(8)))
-        await until(lambda: pool._threads == 0)
+        await eventually(lambda: pool._threads == 0)
         assert pool._idle == 0
 
 
@@ -124,29 +118,29 @@ async def test_a_closed_pool_lets_its_threads_go_and_still_works() -> None:
     never = threading.Event()
     stuck = asyncio.create_task(pool.run(lambda: never.wait(60)))
     await asyncio.gather(*(pool.run(lambda: time.sleep(0.01)) for _ in range(6)))
-    await until(lambda: pool._idle == 3)
+    await eventually(lambda: pool._idle == 3)
     for _ in range(3):
         pool.close()
         assert pool._threads <= 2
         assert await asyncio.wait_for(pool.run(lambda: "still"), 30) == "still"
-        await until(lambda: pool._idle == pool._threads - 1)
+        await eventually(lambda: pool._idle == pool._threads - 1)
     never.set()
     await stuck
 
 
-async def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    pool, ran = ThreadPool(2), []
+    pool, ran = ThreadPool(2, refusal=Refused), []
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
-        with pytest.raises(LimitReached, match="no thread left"):
+        with pytest.raises(Refused, match="no thread left"):
             await pool.run(lambda: ran.append(1))
     assert await pool.run(lambda: "now") == "now"
     let_go = threading.Event()
     busy = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
-    await asyncio.sleep(0.01)
+    await eventually(lambda: pool._jobs.qsize() == 0)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
         waits = asyncio.create_task(pool.run(lambda: "later"))
@@ -157,13 +151,17 @@ async def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -
     assert ran == [], "what was refused is not done later"
 
 
-def test_a_loop_that_is_gone_is_not_missed() -> None:
+def test_a_job_may_outlive_its_loop() -> None:
     pool = ThreadPool(1)
-    let_go = threading.Event()
+    began, let_go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        let_go.wait(60)
 
     async def leave() -> None:
-        task = asyncio.create_task(pool.run(lambda: let_go.wait(60)))
-        await asyncio.sleep(0.01)
+        task = asyncio.create_task(pool.run(work))
+        await eventually(began.is_set)
         task.cancel()
 
     asyncio.run(leave())
@@ -182,12 +180,12 @@ async def test_jobs_of_one_key_that_never_return_leave_threads_to_others() -> No
     pool = ThreadPool(8)
     let_go = threading.Event()
     stuck = [asyncio.create_task(pool.run(lambda: let_go.wait(60), "a")) for _ in range(40)]
-    await until(lambda: pool._threads == 6 and pool._jobs.qsize() == 0)
+    await eventually(lambda: pool._threads == 6 and pool._jobs.qsize() == 0)
     assert await asyncio.wait_for(pool.run(lambda: "b", "b"), 30) == "b"
     assert await asyncio.wait_for(pool.run(lambda: "none"), 30) == "none"
     let_go.set()
     await asyncio.gather(*stuck)
-    await until(lambda: not pool._held)
+    await eventually(lambda: not pool._held)
     assert (pool._parked, pool._parked_count) == ({}, 0)
 
 
@@ -206,7 +204,7 @@ async def test_parked_jobs_are_started_key_by_key() -> None:
     order: list[str] = []
     let_go = threading.Event()
     jobs = [asyncio.create_task(pool.run(lambda: let_go.wait(60), "x"))]
-    await until(lambda: pool._threads == 1 and pool._jobs.qsize() == 0)
+    await eventually(lambda: pool._threads == 1 and pool._jobs.qsize() == 0)
     for key in "aaabbb":
         jobs.append(asyncio.create_task(pool.run(lambda key=key: order.append(key), key)))
         await asyncio.sleep(0)
@@ -219,17 +217,17 @@ async def test_parked_jobs_count_as_backlog_and_may_be_cancelled() -> None:
     pool = ThreadPool(1, backlog=2)
     let_go, ran = threading.Event(), []
     first = asyncio.create_task(pool.run(lambda: let_go.wait(60), "a"))
-    await until(lambda: pool._threads == 1 and pool._jobs.qsize() == 0)
+    await eventually(lambda: pool._threads == 1 and pool._jobs.qsize() == 0)
     parked = [asyncio.create_task(pool.run(lambda: ran.append(1), "a")) for _ in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(LimitReached, match="calls wait already"):
+    with pytest.raises(RuntimeError, match="calls wait already"):
         await pool.run(lambda: None, "b")
     for task in parked:
         task.cancel()
     await asyncio.wait(parked)
     let_go.set()
     await first
-    await until(lambda: not pool._parked)
+    await eventually(lambda: not pool._parked)
     assert await asyncio.wait_for(pool.run(lambda: "next", "a"), 30) == "next"
     assert ran == []
     assert pool._parked_count == 0

@@ -262,7 +262,7 @@ def test_recursion_that_multiplies(keyword):
     for _ in range(200):
         value = [value]
     begun = time.thread_time()
-    with pytest.raises(SchemaMismatch, match="too nested to say where"):
+    with pytest.raises(SchemaMismatch, match="nested too deeply to say where"):
         validator.check(value)
     with pytest.raises(SchemaMismatch, match="is not"):
         validator.check([[1]])

@@ -1,4 +1,4 @@
-"""What nobody should send, sent to a running server process: each costs an answer, and no more."""
+"""Bad input to a running server process: each piece costs an answer, and no more."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def server(process: StdioServer) -> Iterator[StdioServer]:
     """The same process for every test: it must be well after each of them."""
     yield process
     process.is_well()
-    assert not process._kept, f"messages nobody expected: {process._kept}"
+    assert not process._kept, f"unexpected messages: {process._kept}"
 
 
 def refusal(server: StdioServer, data: bytes, id: Any = None) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def test_initialize_twice(server: StdioServer) -> None:
     assert server.ask("initialize", params)["error"]["code"] == -32600
 
 
-def test_a_modern_request_in_a_version_nobody_has(server: StdioServer) -> None:
+def test_a_modern_request_in_an_unknown_version(server: StdioServer) -> None:
     said = meta(**{"io.modelcontextprotocol/protocolVersion": "2099-01-01"})
     answer = server.ask("tools/list", {"_meta": said})
     assert answer["error"]["code"] == -32022
@@ -385,7 +385,7 @@ def test_calls_that_never_end_can_still_be_cancelled_when_full() -> None:
         server.is_well()
 
 
-# Who else is served meanwhile
+# Others are served meanwhile
 
 
 def test_a_flood_of_progress_leaves_room_for_others() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, RequestTimeout, Server
-from tests.client.peers import eventually
 from tests.server.wire import ERAS, LEGACY, text_of, wire
+from tests.waiting import eventually
 
 CALL = {"name": "wait", "arguments": {}}
 
@@ -34,7 +34,7 @@ async def test_an_async_handler_is_cancelled(version: str) -> None:
         client.cancel(id)
         await asyncio.wait_for(ended.wait(), 30)
         assert await client.silence() == []
-        assert not app.unwinding
+        assert not app.core.roster.unwinding
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -68,7 +68,7 @@ async def test_a_plain_handler_can_look(version: str) -> None:
 @pytest.mark.parametrize("then", ["returns", "raises", "goes on"])
 async def test_a_handler_that_will_not_be_cancelled_is_not_heard(version: str, then: str) -> None:
     app = Server("cancelling")
-    begun, ended = asyncio.Event(), asyncio.Event()
+    begun, ended, over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def wait(ctx: Context) -> str:
@@ -82,7 +82,9 @@ async def test_a_handler_that_will_not_be_cancelled_is_not_heard(version: str, t
             if then == "goes on":
                 await ctx.progress(5)
                 await ctx.info("still here")
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)
+        finally:
+            asyncio.get_running_loop().call_soon(over.set)
         return "not wanted any more"
 
     async with wire(app, version) as client:
@@ -90,14 +92,14 @@ async def test_a_handler_that_will_not_be_cancelled_is_not_heard(version: str, t
         await asyncio.wait_for(begun.wait(), 30)
         client.cancel(id)
         await asyncio.wait_for(ended.wait(), 30)
-        await asyncio.sleep(0.02)  # for what it might say
+        await asyncio.wait_for(over.wait(), 30)  # with what it might say
         assert await client.silence() == []
 
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_an_id_used_again_belongs_to_the_new_call(version: str) -> None:
     app = Server("cancelling")
-    begun = asyncio.Event()
+    begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def wait(ctx: Context, answer: str = "") -> str:
@@ -107,7 +109,8 @@ async def test_an_id_used_again_belongs_to_the_new_call(version: str) -> None:
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            await asyncio.sleep(0.02)
+            await go_on.wait()
+        ended.set()
         return "of the first call"
 
     async with wire(app, version) as client:
@@ -116,7 +119,8 @@ async def test_an_id_used_again_belongs_to_the_new_call(version: str) -> None:
         client.cancel("same")
         second = {"name": "wait", "arguments": {"answer": "of the second call"}}
         assert text_of(await client.ask("tools/call", second, id="same")) == "of the second call"
-        await asyncio.sleep(0.05)
+        go_on.set()
+        await asyncio.wait_for(ended.wait(), 30)
         assert await client.silence() == []
 
 
@@ -181,7 +185,7 @@ async def test_a_client_that_goes_takes_its_calls_along(version: str) -> None:
             client.request("tools/call", CALL)
         await eventually(lambda: len(begun) == 3)
     assert ended == ["ended"] * 3
-    assert not app.connections
+    assert not app.core.roster
 
 
 @pytest.mark.parametrize("version", ERAS)

@@ -65,7 +65,7 @@ async def test_never_more_than_a_hundred(by_hand: bool) -> None:
     assert found.has_more
 
 
-async def test_an_argument_nobody_knows_has_no_suggestions() -> None:
+async def test_an_unknown_argument_has_no_suggestions() -> None:
     async with Client(suggesting(lambda typed: CITIES)) as client:
         assert (await client.complete("brief", "country", "")).values == []
 

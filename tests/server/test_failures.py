@@ -102,7 +102,7 @@ async def test_a_call_that_fails(what: str, version: str) -> None:
             answer = await client.ask("prompts/get", {"name": "fails"})
             assert answer["error"]["code"] == -32603
         assert text_of(await client.call("works")) == "fine"
-        (connection,) = app.connections
+        (connection,) = app.core.roster
         assert not connection.end.in_flight
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-import mcpearl.server.connection
 from mcpearl import Context, Limits, Server
 from mcpearl.server.connection import ServerConnection
+from tests.clock import MovableClock
 from tests.server.wire import ERAS, LEGACY, Wire, text_of, wire
+from tests.waiting import eventually
 
 SMALL = Limits(max_in_flight=4, max_in_flight_hard=12)
 
@@ -41,7 +42,7 @@ class Gate:
 
     @property
     def connection(self) -> ServerConnection:
-        (connection,) = self.app.connections
+        (connection,) = self.app.core.roster
         return connection
 
 
@@ -68,7 +69,7 @@ async def test_past_the_soft_limit_calls_wait_and_none_is_lost(version: str) -> 
 
 
 async def test_many_messages_in_one_read_are_no_exception() -> None:
-    """The hard limit is not for those who could have waited."""
+    """The hard limit is not for calls that could have waited."""
     gate = Gate()
     async with wire(gate.app) as client:
         client.transport._peer.pause()  # type: ignore[union-attr]
@@ -155,19 +156,18 @@ async def test_past_the_hard_limit_calls_are_refused() -> None:
 
 
 @pytest.mark.parametrize("version", ERAS)
-async def test_calls_that_never_end_can_be_cancelled(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mcpearl.server.connection, "STALL", 0.05)
+async def test_calls_that_never_end_can_be_cancelled(version: str, clock: MovableClock) -> None:
     gate = Gate()
     async with wire(gate.app, version) as client:
         ids = start(client, 4)
         for id in ids:
             client.cancel(id)
+        await settle()
+        assert gate.running == 4, "nothing is read while there is no room"
+        await clock.advance(6)  # after a while it reads on all the same
         assert await client.silence() == []
         assert gate.running == 0
-        await asyncio.sleep(0.1)
-        monkeypatch.setattr(mcpearl.server.connection, "STALL", 60)
+        await clock.advance(6)
         again = start(client, 20)
         await settle()
         assert gate.running == 4, "the limit is the old one again"
@@ -193,13 +193,13 @@ async def test_a_client_that_neither_reads_nor_has_room_is_read_again_when_both_
         await settle()
         last = client.request("tools/list")
         await settle()
-        assert not connection._reading, "still not flowing"
+        assert not connection.attentive, "still not flowing"
         connection.writable(True)
         for id in [*ids, *more, last]:
             assert "result" in await client.answer_to(id)
 
 
-async def test_progress_waits_for_a_client_that_does_not_read() -> None:
+async def test_progress_waits_for_a_client_that_does_not_read(clock: MovableClock) -> None:
     app = Server("flood")
     told = 0
 
@@ -214,12 +214,13 @@ async def test_progress_waits_for_a_client_that_does_not_read() -> None:
         id = client.request("tools/call", {"name": "flood", "arguments": {}}, token=1)
         await client.next()
         client.transport.pause()
-        after_a_while = 0
-        async with asyncio.timeout(30):  # it waits
-            while after_a_while != (after_a_while := told):
-                await asyncio.sleep(0.1)
+        await eventually(lambda: client.transport._unread_bytes > 1_000_000)
+        await clock.advance(10)
+        before = told
+        await clock.advance(10)
+        assert told == before, "the handler waits"
         client.transport.resume()
-        await client.next()
+        await eventually(lambda: told > before)
         client.cancel(id)
         await client.silence()
 

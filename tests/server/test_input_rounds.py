@@ -484,7 +484,7 @@ async def test_a_state_of_another_principal_is_refused() -> None:
 
 async def test_a_state_that_is_too_old_is_refused() -> None:
     app, _ = booking()
-    app._state_ttl = -1.0
+    app.core._state_ttl = -1.0
     async with wire(app) as client:
         asked = await client.ask("tools/call", ARGUMENTS)
         error = (await retry(client, asked, ARGUMENTS, {"elicitation-1": OSLO}))["error"]
@@ -502,7 +502,7 @@ async def test_workers_with_the_same_keys_take_each_others_rounds() -> None:
         (None, None),
     ):
         apps = [booking()[0], booking()[0]]
-        apps[0]._state_keys, apps[1]._state_keys = first_keys, second_keys
+        apps[0].core._state_keys, apps[1].core._state_keys = first_keys, second_keys
         async with wire(apps[0]) as one, wire(apps[1]) as other:
             asked = await one.ask("tools/call", ARGUMENTS)
             outcomes.append(

@@ -1,4 +1,4 @@
-"""The lifespan: entered once by the first who serves, left by the last, and its failures told."""
+"""The lifespan: entered with the first connection, left with the last, and its failures reported."""
 
 import asyncio
 import subprocess
@@ -48,14 +48,16 @@ async def test_its_value_is_in_the_context(version: str) -> None:
     assert database.trace == ["open for living", "close"]
 
 
-async def test_many_who_serve_share_it() -> None:
+async def test_many_connections_share_it() -> None:
     database = Database()
     app = server(database)
+
+    all_there = asyncio.Barrier(20)
 
     async def serve() -> None:
         async with Client(app) as client:
             assert (await client.call_tool("look")).structured_content == {"result": True}
-            await asyncio.sleep(0.02)
+            await all_there.wait()
 
     await asyncio.gather(*(serve() for _ in range(20)))
     assert database.trace == ["open for living", "close"]

@@ -69,7 +69,7 @@ async def test_everything_ends_and_nothing_is_left(
     chance = random.Random(seed)
     app = server()
     async with wire(app, version) as client:
-        (connection,) = app.connections
+        (connection,) = app.core.roster
         calls: list[Any] = []
         for _ in range(150):
             do_something(client, app, chance, calls)
@@ -81,12 +81,12 @@ async def test_everything_ends_and_nothing_is_left(
                 await asyncio.sleep(0)
             answer_questions(client)
         async with asyncio.timeout(30):
-            while connection._busy() or connection._held:
+            while connection._intake.busy() or connection._intake.full:
                 await asyncio.sleep(0.002)
                 answer_questions(client)
-        assert connection._reading
+        assert connection.attentive
         assert not connection.end.pending
-    assert not app.connections
-    assert not app.unwinding
-    assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
+    assert not app.core.roster
+    assert not app.core.roster.unwinding
+    assert app.core.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
     assert caplog.text == "", "nothing of this is worth a word in the log"

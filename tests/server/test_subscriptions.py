@@ -38,7 +38,7 @@ async def follow(client: Wire, *uris: str) -> Any:
 
 
 def counts(app: Server) -> tuple[int, int]:
-    counted = app.subscriptions.counts()
+    counted = app.core.subscriptions.counts()
     return counted["uris"], counted["tools"]
 
 
@@ -79,9 +79,16 @@ async def test_updates_may_be_told_from_any_thread(version: str) -> None:
         thread.join()
 
 
-def test_updates_nobody_can_hear_are_fine() -> None:
+@pytest.mark.parametrize("version", ERAS)
+async def test_updates_without_a_loop_or_a_subscriber_are_dropped(version: str) -> None:
     app = server()
-    app.notify_resource_updated("a://1")
+    await asyncio.to_thread(app.notify_resource_updated, "a://1")  # no loop runs there
+    async with wire(app, version) as client:
+        app.notify_resource_updated("a://1")
+        await follow(client, "a://1")
+        assert await client.silence() == []
+        app.notify_resource_updated("a://1")
+        assert [message["method"] for message in await client.silence()] == [UPDATED]
 
 
 @pytest.mark.parametrize("version", ERAS)
@@ -205,7 +212,7 @@ async def test_shutting_down_ends_subscriptions_with_a_result() -> None:
     app = server()
     async with wire(app) as client:
         ids = [await follow(client, "a://1"), await follow(client, "a://2")]
-        (connection,) = app.connections
+        (connection,) = app.core.roster
         await connection.drain(1.0)
         for id in ids:
             answer = await client.answer_to(id)
@@ -222,7 +229,7 @@ async def test_many_open_subscriptions_leave_room_for_calls() -> None:
         for _ in range(20):
             await follow(client, "a://1")
         assert "result" in await client.call("tool")
-        (connection,) = app.connections
+        (connection,) = app.core.roster
         await asyncio.wait_for(connection.drain(60.0), 30)
 
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from mcpearl import Context, Server
+from tests.clock import MovableClock
 from tests.server.wire import ERAS, text_of, wire
 
 
@@ -47,8 +48,8 @@ async def test_a_plain_tool_is_answered_for_and_can_see_it(version: str) -> None
         assert await client.silence() == []
 
 
-async def test_a_timeout_for_all_tools_and_one_of_their_own() -> None:
-    app = Server("slow", tool_timeout=0.05)
+async def test_a_timeout_for_all_tools_and_one_of_their_own(clock: MovableClock) -> None:
+    app = Server("slow", tool_timeout=10)
 
     @app.tool
     async def slow() -> str:
@@ -57,12 +58,17 @@ async def test_a_timeout_for_all_tools_and_one_of_their_own() -> None:
 
     @app.tool(timeout=60)
     async def patient() -> str:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(59)
         return "done"
 
     async with wire(app) as client:
-        assert "did not finish" in text_of(await client.call("slow"))
-        assert text_of(await client.call("patient")) == "done"
+        slow_call, patient_call = (
+            client.request("tools/call", {"name": n}) for n in ("slow", "patient")
+        )
+        await clock.advance(11)
+        assert "did not finish within 10 s" in text_of(await client.answer_to(slow_call))
+        await clock.advance(50)
+        assert text_of(await client.answer_to(patient_call)) == "done"
 
 
 async def test_a_timeout_of_the_tools_own_is_its_own() -> None:

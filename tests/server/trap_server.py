@@ -9,12 +9,12 @@ import threading
 import time
 from pathlib import Path
 
-import mcpearl.server.connection
+import mcpearl.server.intake
 from mcpearl import Context, Limits, Server
 
 QUICK = "--quick" in sys.argv  # little patience at the end
 SMALL = "--small" in sys.argv  # small limits
-mcpearl.server.connection.STALL = 0.5
+mcpearl.server.intake.STALL = 0.5
 
 if "--cramped" in sys.argv:
     # No room for another thread's stack.
@@ -28,6 +28,7 @@ if "--greets" in sys.argv:
 app = Server(
     "traps",
     grace=0.3 if QUICK else 10.0,
+    keepalive=None,  # its driver answers no pings, and leaves it alone for long on a slow machine
     limits=Limits(max_in_flight=8, max_in_flight_hard=32) if SMALL else None,
 )
 

@@ -1,12 +1,12 @@
-"""A transport as anybody could write one: messages pass through queues, compressed."""
+"""A transport as an application could write one: messages pass through queues, compressed."""
 
 import asyncio
 import zlib
 
-from mcpearl import Receiver
+from mcpearl import Receiver, Transport
 
 
-class QueueTransport:
+class QueueTransport(Transport):
     receiver: Receiver
     peer: "QueueTransport"
 
@@ -27,12 +27,10 @@ class QueueTransport:
                 self.peer.receiver.writable(True)
         self.receiver.lost(None)
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, about: object = None) -> None:
         self.peer.inbox.put_nowait(zlib.compress(message, 1))
         if self.peer.inbox.qsize() > 100:
             self.receiver.writable(False)
-
-    def flush(self) -> None: ...
 
     def pause(self) -> None:
         self.may_read.clear()

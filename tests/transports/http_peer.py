@@ -3,14 +3,19 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import ConnectionLost
-from mcpearl.protocol.framing import Frame
+from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.transport import HttpTransport
+from mcpearl.transports.transport import ClientReceiver, Outgoing
 from tests.ports import free_port
 
 EVERYTHING = {
@@ -229,7 +234,7 @@ def legacy(peer: HttpPeer, session: str | None = "s-1", **members: Any) -> None:
         await request.result({**INITIALIZED, **members}, **headers)
 
 
-class Listener:
+class Listener(ClientReceiver):
     """A receiver that keeps what it is told, request by request."""
 
     def __init__(self) -> None:
@@ -239,17 +244,23 @@ class Listener:
         self.losses: list[Exception | None] = []
         self._news = asyncio.Event()
 
-    def received(self, frames: list[Frame]) -> None:
+    def received(self, frames: Sequence[Frame | Envelope]) -> None:
         for frame in frames:
-            if isinstance(frame, bytes):
-                self.messages.append(json.loads(frame))
-            else:
+            if isinstance(frame, FrameError):
                 self.broken.append(frame.reason)
+            else:
+                whole = frame if isinstance(frame, bytes) else msgspec.json.encode(frame)
+                self.messages.append(json.loads(whole))
         self._news.set()
 
     def failed(self, request_id: int, error: ConnectionLost) -> None:
         self.failures[request_id] = error
         self._news.set()
+
+    def unsent(self, messages: list[bytes]) -> None:
+        raise AssertionError("HTTP tells of each request by itself")
+
+    def held(self, request_id: int | str | None, holding: bool) -> None: ...
 
     def ended(self) -> None:
         raise AssertionError("HTTP has no half-closed connections")
@@ -305,12 +316,55 @@ def notification(method: str, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode()
 
 
+class Wire(HttpTransport):
+    """A transport that is told of each message what a `ClientConnection` would tell it."""
+
+    listener: Listener
+    modern = False
+
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
+        members = json.loads(message)
+        method, params = members.get("method"), members.get("params", {})
+        if method is not None and "id" in members:
+            self.modern = "_meta" in params
+        super().send(
+            message,
+            Outgoing(
+                method,
+                members.get("id") if method is not None else None,
+                _as_struct(params),
+                self._version_of(method, params),
+                self.modern,
+                params.get("requestId") if method == "notifications/cancelled" else None,
+            ),
+        )
+
+    def _version_of(self, method: str | None, params: dict[str, Any]) -> str | None:
+        if self.modern or method == "initialize":
+            return params.get("_meta", {}).get("io.modelcontextprotocol/protocolVersion")
+        results = (message.get("result", {}) for message in self.listener.messages)
+        return next(
+            (each["protocolVersion"] for each in results if "protocolVersion" in each), None
+        )
+
+
+def _as_struct(params: dict[str, Any]) -> SimpleNamespace:
+    """Params as the client has them: attributes, and the arguments of a tool as raw JSON."""
+    arguments = params.get("arguments", msgspec.UNSET)
+    return SimpleNamespace(
+        name=params.get("name"),
+        uri=params.get("uri"),
+        task_id=params.get("taskId"),
+        arguments=arguments and msgspec.json.encode(arguments),
+    )
+
+
 @asynccontextmanager
-async def wired(peer: HttpPeer, **options: Any) -> AsyncIterator[tuple[HttpTransport, Listener]]:
+async def wired(peer: HttpPeer, **options: Any) -> AsyncIterator[tuple[Wire, Listener]]:
     """Connect a transport to a peer, with nothing above it."""
     limits = options.pop("limits", Limits())
-    transport = HttpTransport(options.pop("url", peer.url), limits, **options)
-    listener = Listener()
+    transport = Wire(options.pop("url", peer.url), limits, **options)
+    listener = transport.listener = Listener()
     await transport.open(listener)
     try:
         yield transport, listener

@@ -188,3 +188,14 @@ def test_the_newest_schema_counts() -> None:
     assert headers.of("t", {"a": "x"}) == [("Mcp-Param-B", "x")]
     headers.learn([tool(a={"type": "string"})])
     assert not headers.mirrors("t")
+
+
+def test_the_headers_of_the_tools_learned_last_are_kept_within_the_bound() -> None:
+    headers = ToolHeaders(max_bytes=2000)
+    schema = {"type": "object", "properties": {"q": {"type": "string", "x-mcp-header": "Q"}}}
+    for number in range(100):
+        headers.learn([Tool(name=f"t{number}", input_schema=schema)])
+    kept = [number for number in range(100) if headers.mirrors(f"t{number}")]
+    assert kept
+    assert kept == list(range(kept[0], 100))
+    assert len(kept) < 40

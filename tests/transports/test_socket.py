@@ -19,16 +19,16 @@ import pytest
 import uvloop
 
 from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, Unix, WebSocket
-from mcpearl.client.targets import ReachOptions, find_route
+from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.net.ports import bind_port
 from mcpearl.protocol.framing import ContentLengthFramer
-from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN, meta
 from tests.transports.certificates import Authority
 from tests.transports.suite_server import make_app
 from tests.transports.test_suite import Ear
 from tests.transports.wires import serving
+from tests.waiting import eventually
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -125,7 +125,9 @@ async def test_bad_framing_is_answered_and_costs_only_itself():
 
 
 async def test_a_framing_nobody_knows():
-    with pytest.raises(ValueError, match=r"unknown framing 'xml'; there is 'newline', 'content-l"):
+    with pytest.raises(
+        ValueError, match=r"unknown framing 'xml'; use one of 'newline', 'content-l"
+    ):
         await make_app().serve("tcp", port=free_port(), framing="xml")
     with pytest.raises(ValueError, match="unknown framing 'xml'"):
         async with Client("tcp://127.0.0.1:1", framing="xml"):
@@ -206,8 +208,8 @@ async def test_small_messages_leave_at_once_and_the_system_watches_the_peer():
     app = make_app()
     port = free_port()
     async with serving(app, Tcp(port=port)), Client(f"tcp://127.0.0.1:{port}") as client:
-        await eventually(lambda: len(app.connections) == 1)
-        (served,) = app.connections
+        await eventually(lambda: len(app.core.roster) == 1)
+        (served,) = app.core.roster
         for transport in (client._link.connection.transport, served.transport):
             system = transport.wire.get_extra_info("socket")
             assert system.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -264,7 +266,7 @@ async def test_what_a_dead_server_left_is_removed(folder: Path):
 async def test_what_a_living_server_listens_on_is_not(folder: Path):
     path = folder / "s"
     async with serving(make_app(), Unix(path=path)):
-        with pytest.raises(OSError, match="a server that is running listens there"):
+        with pytest.raises(OSError, match="a running server listens there"):
             await make_app().serve("unix", path=path)
         async with Client(f"unix://{path}") as client:
             await client.ping()
@@ -273,7 +275,7 @@ async def test_what_a_living_server_listens_on_is_not(folder: Path):
 async def test_a_file_that_is_no_socket_is_left_alone(folder: Path):
     path = folder / "s"
     path.write_text("dear diary")
-    with pytest.raises(FileExistsError, match="something that is no socket"):
+    with pytest.raises(FileExistsError, match="a file that is not a socket"):
         await make_app().serve("unix", path=path)
     assert path.read_text() == "dear diary"
 
@@ -298,14 +300,14 @@ async def test_the_one_client_too_many_is_told(caplog: pytest.LogCaptureFixture)
     port = free_port()
     app = make_app()
     async with serving(app, Tcp(port=port, max_connections=2)):
-        await eventually(lambda: not app.connections)  # the probe that found the port open
+        await eventually(lambda: not app.core.roster)  # the probe that found the port open
         async with Client(f"tcp://127.0.0.1:{port}") as one:
             async with Client(f"tcp://127.0.0.1:{port}") as two:
                 third = await bare(port)
                 third.say(call("add", 1, a=1, b=1) + b"\n")
                 refused = await third.line()
                 assert refused["id"] is None
-                assert "has all the 2 clients it takes" in refused["error"]["message"]
+                assert "has as many clients as it takes, 2" in refused["error"]["message"]
                 assert await third.line() is None
                 await two.ping()
             await one.ping()
@@ -325,7 +327,7 @@ async def test_a_crowd_that_is_refused_is_bounded():
     async with serving(make_app(), Tcp(port=port, max_connections=1)), Client(url) as client:
         crowd = await asyncio.gather(*(bare(port) for _ in range(300)))
         told = await asyncio.gather(*(_last_words(one) for one in crowd))
-        assert sum(b"clients it takes" in words for words in told) >= 100
+        assert sum(b"clients as it takes" in words for words in told) >= 100
         await client.ping()
         for one in crowd:
             one.writer.close()
@@ -345,9 +347,9 @@ async def test_a_client_that_never_speaks_is_dropped():
         silent, dribbling = await bare(port), await bare(port)
         dribbling.say(b'{"jsonrpc"')
         for client in (silent, dribbling):
-            assert "Nothing was said within 0.2 s" in (await client.line())["error"]["message"]
+            assert "No message came within 0.2 s" in (await client.line())["error"]["message"]
             assert await client.line() is None
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
 
 
 async def test_a_client_that_is_silent_too_long_is_dropped_but_not_one_that_waits():
@@ -358,7 +360,7 @@ async def test_a_client_that_is_silent_too_long_is_dropped_but_not_one_that_wait
         idle.say(call("add", 1, a=1, b=1) + b"\n")
         waiting.say(call("work", 2, number=2, seconds=1.0) + b"\n")
         assert (await idle.line())["result"]
-        assert "Nothing was said for 0.3 s" in (await idle.line())["error"]["message"]
+        assert "No message came for 0.3 s" in (await idle.line())["error"]["message"]
         assert await idle.line() is None
         assert (await waiting.line())["result"]["structuredContent"] == {"result": 2}
 
@@ -370,8 +372,8 @@ async def test_pongs_are_no_talk():
     url = f"ws://127.0.0.1:{port}"
     async with serving(app, wire), Client(url, reconnect=False) as client:
         await client.ping()
-        await eventually(lambda: not app.connections)
-        with pytest.raises(ConnectionLost, match=r"1013 .*Nothing was said for 1\.5 s"):
+        await eventually(lambda: not app.core.roster)
+        with pytest.raises(ConnectionLost, match=r"1013 .*No message came for 1\.5 s"):
             await client.ping()
 
 
@@ -386,23 +388,29 @@ async def test_a_client_that_never_shakes_hands_is_dropped(folder: Path):
 async def test_a_client_that_keeps_talking_stays():
     port = free_port()
     url = f"tcp://127.0.0.1:{port}"
-    async with serving(make_app(), Tcp(port=port, idle_timeout=1.0)), Client(url) as client:
-        for _ in range(10):
-            await asyncio.sleep(0.2)
+    app = make_app()
+    async with serving(app, Tcp(port=port, idle_timeout=1.0)):
+        await eventually(lambda: not app.connections)
+        async with Client(url) as client:
             await client.ping()
+            (connection,) = app.connections
+            for _ in range(10):
+                await asyncio.sleep(0.2)
+                await client.ping()
+            assert set(app.connections) == {connection}, "it never had to come back"
 
 
 async def test_a_client_that_stops_reading_is_dropped_after_a_while():
     port = free_port()
     app = make_app()
     async with serving(app, Tcp(port=port, stall_timeout=0.4)):
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         slow = await bare(port)
         slow.writer.transport.pause_reading()
-        await eventually(lambda: len(app.connections) == 1)
+        await eventually(lambda: len(app.core.roster) == 1)
         for number in range(8):
             slow.say(call("echo", number, text="x" * 4_000_000) + b"\n")
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         async with Client(f"tcp://127.0.0.1:{port}") as client:
             await client.ping()
         slow.writer.transport.abort()
@@ -417,20 +425,20 @@ async def test_a_client_that_leaves_too_much_unread_is_dropped_at_the_bound(
     app.add_resource(uri, lambda: "text")
 
     async with serving(app, Tcp(port=port)):
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         slow = await bare(port)
         wanted = {"notifications": {"resourceSubscriptions": [uri]}}
         slow.say(message("subscriptions/listen", wanted) + b"\n")
         assert (await slow.line())["method"] == "notifications/subscriptions/acknowledged"
         slow.writer.transport.pause_reading()
         sent = 0
-        while app.connections:
+        while app.core.roster:
             app.notify_resource_updated(uri)
             sent += len(uri)
             await asyncio.sleep(0)
             assert sent < 100_000_000  # the system's buffers, the bound, and not much more
         assert "a client was dropped: the peer does not read" in caplog.text
-        assert app.subscriptions.counts()["uris"] == 0
+        assert app.core.subscriptions.counts()["uris"] == 0
         async with Client(f"tcp://127.0.0.1:{port}") as client:
             await client.ping()
         slow.writer.transport.abort()
@@ -464,14 +472,14 @@ async def test_answers_to_a_client_that_does_not_read_count_against_the_bound(
     port, much = free_port(), 200_000
     app, gate, waiting = make_talker(max_outgoing=4_000_000)
     async with serving(app, Tcp(port=port)):
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         slow = await bare(port)
         for number in range(100):  # all in hand before the first is answered
             slow.say(call("say", number, size=much, at_once=False) + b"\n")
         await eventually(lambda: len(waiting) == 100)
         slow.writer.transport.pause_reading()
         gate.set()
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         assert "a client was dropped: the peer does not read" in caplog.text
         async with Client(f"tcp://127.0.0.1:{port}") as client:
             await client.ping()
@@ -494,14 +502,14 @@ async def test_nothing_is_begun_for_a_client_that_does_not_read(bound: int):
     port = free_port()
     app, _, lingering = make_talker(max_outgoing=bound)
     async with serving(app, Tcp(port=port, stall_timeout=0.5)):
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         slow = await bare(port)
         slow.writer.transport.pause_reading()
         calls = [call("say", number, size=40_000) for number in range(300)]
         calls += [call("linger", 1000 + number, number=number) for number in range(20)]
         slow.say(b"".join(one + b"\n" for one in calls))
-        await eventually(lambda: len(app.connections) == 1)
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: len(app.core.roster) == 1)
+        await eventually(lambda: not app.core.roster)
         assert not lingering
         slow.writer.transport.abort()
 
@@ -510,11 +518,11 @@ async def test_part_of_a_message_is_a_sign_of_life():
     port = free_port()
     app = make_app()
     async with serving(app, Tcp(port=port)):
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
         client = await bare(port)
         client.say(call("add", 1, a=1, b=1) + b"\n")
         await client.line()
-        (connection,) = app.connections
+        (connection,) = app.core.roster
         whole = call("echo", 2, text="x" * 10_000) + b"\n"
         for start in range(0, len(whole), 4000):
             connection.heard_at = 0.0
@@ -536,7 +544,7 @@ async def test_a_client_that_is_cut_off_leaves_nothing():
             system = client.writer.get_extra_info("socket")
             system.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.writer.transport.abort()
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
 
 
 async def test_a_client_that_has_said_everything_still_gets_its_answers():
@@ -569,7 +577,7 @@ async def test_while_one_floods_the_others_are_served(kind: str, folder: Path):
     }
     wire, url = wires[kind]
     async with serving(app, wire), Client(url, validate_output=False) as other:
-        route = find_route(url, ReachOptions())
+        route = find_target(url, ReachOptions())
         assert route.transport is not None
         flooding, ear = route.transport(Limits(max_outgoing=1 << 28)), Ear()
         await flooding.open(ear)

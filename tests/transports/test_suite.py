@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,16 @@ import psutil
 import pytest
 
 from mcpearl import ConnectionLost, Limits, McpError, Transport
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.framing import Frame
+from mcpearl.transports.transport import ClientReceiver
 from mcpearl.types.elicitation import ElicitResult
-from tests.client.peers import eventually
 from tests.server.wire import EVERYTHING, HANGS, LEGACY, MODERN, meta
 from tests.transports import custom_transport
 from tests.transports.raw_http import Raw, modern
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.wires import STREAMS, WIRES, Place, place
+from tests.waiting import eventually
 
 on_every_wire = pytest.mark.parametrize("wire", WIRES)
 on_every_stream = pytest.mark.parametrize("wire", STREAMS)
@@ -39,7 +41,7 @@ async def at(wire: str, folder: Path) -> AsyncIterator[Place]:
         yield found
 
 
-class Ear:
+class Ear(ClientReceiver):
     """A receiver that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -47,7 +49,7 @@ class Ear:
         self.is_lost = False
         self.reason: Exception | None = None
 
-    def received(self, frames: list[Frame]) -> None:
+    def received(self, frames: Sequence[Frame | Envelope]) -> None:
         for frame in frames:
             assert isinstance(frame, bytes)
             self.messages.append(json.loads(frame))
@@ -62,6 +64,10 @@ class Ear:
     def writable(self, flowing: bool) -> None: ...
 
     def failed(self, request_id: Any, error: Exception) -> None: ...
+
+    def unsent(self, messages: list[bytes]) -> None: ...
+
+    def held(self, request_id: Any, holding: bool) -> None: ...
 
     async def answer_to(self, id: Any) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
@@ -266,8 +272,8 @@ async def test_a_client_that_leaves_takes_everything_with_it(at: Place, version:
         await pending
     if at.app is not None and at.wire != "http":
         app = at.app
-        await eventually(lambda: not app.connections)
-        assert set(app.subscriptions.counts().values()) == {0}
+        await eventually(lambda: not app.core.roster)
+        assert set(app.core.subscriptions.counts().values()) == {0}
 
 
 @on_every_wire
@@ -439,13 +445,13 @@ async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: st
     assert at.app is not None
     app = at.app
     await visit()  # what is made once, such as the loop's own descriptors
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await asyncio.sleep(0.1)
     before = held()
     for _ in range(10):
         await visit()
     await asyncio.gather(*(visit() for _ in range(20)))
-    await eventually(lambda: not app.connections)
+    await eventually(lambda: not app.core.roster)
     await eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from mcpearl import Client, Http, Limits, Server, Tcp, Tls, Transport, Unix, WebSocket
-from mcpearl.client.targets import ReachOptions, find_route
+from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.transports.memory import memory_pair
 from tests.ports import free_port
 from tests.transports.certificates import Authority
@@ -49,7 +49,7 @@ class Place:
     async def transport(self) -> Transport:
         """The client's side of the wire alone, to say on it whatever one likes."""
         target = await self._reach()
-        route = find_route(target, ReachOptions(**self.options))
+        route = find_target(target, ReachOptions(**self.options))
         assert route.transport is not None
         return route.transport(Limits())
 
@@ -84,7 +84,7 @@ async def _stdio(wire: str, folder: Path, app: Server) -> AsyncIterator[Place]:
     async def reach() -> Any:
         command = [sys.executable, str(HERE / "suite_server.py")]
         options = ReachOptions(env={"PYTHONPATH": os.pathsep.join(sys.path)})
-        route = find_route(command, options)
+        route = find_target(command, options)
         assert route.transport is not None
         started.append(route.transport(Limits()))
         return started[-1]
@@ -135,14 +135,13 @@ async def serving(app: Server, *wires: Any) -> AsyncIterator["asyncio.Task[None]
 
 
 async def _until_open(wire: Any, task: "asyncio.Task[None]") -> None:
-    options = wire.options if isinstance(wire, Http) else None
     while not task.done():
         try:
             if isinstance(wire, Unix):
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(str(wire.path))
             else:
-                port = wire.port if options is None else options["port"]
+                port = wire.port
                 socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
             await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
-"""Who is asking, and how to log in.
+"""Authorization: verifying the caller of a server, and logging in as a client.
 
-Names are loaded when first used: a server without authorization loads none of this, and neither side
-loads the other's.
+`auth.server` protects a server, `auth.client` obtains tokens; neither imports the other. Names are
+imported on first use: a server without authorization loads none of this.
 """
 
 import importlib

@@ -1,8 +1,8 @@
-"""Fetching small JSON documents from addresses somebody else may have written.
+"""Fetches small JSON documents from URLs that others may have written.
 
-Every address authorization meets (keys, metadata, introspection, tokens) is fetched here and nowhere
-else, so that none of them makes this process talk to where it should not: HTTPS except on loopback,
-no private addresses unless allowed, no redirect to another origin, and bounds on size and time.
+All URLs of authorization (keys, metadata, introspection, tokens) are fetched here and nowhere else, so
+that they cannot direct this process to internal services: HTTPS except on loopback, no private addresses
+unless allowed, no redirects to another origin, and bounds on size and time.
 """
 
 import asyncio
@@ -18,49 +18,59 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 import msgspec
 
 from mcpearl._version import __version__
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchange
-from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import McpearlError
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_REDIRECTS = 3
 _RELAYS = IPv4Network("192.88.99.0/24")  # 6to4 relays (RFC 7526): leads to whatever is near
-_NAT64 = IPv6Network("64:ff9b::/96")  # an IPv4 address in the clothes of an IPv6 one
+_NAT64 = IPv6Network("64:ff9b::/96")  # IPv6 addresses that contain an IPv4 address
 
 
 class FetchError(McpearlError):
-    """Nothing was fetched; the message says from where and why. It holds no query and no secret."""
+    """Nothing was fetched. The message says from where and why, without query or secrets."""
 
 
 class FetchRefused(FetchError):
-    """The policy does not allow the address; nothing was sent to it."""
+    """The policy does not allow the URL; nothing was sent."""
 
 
 class FetchFailed(FetchError):
-    """The other side could not be reached, took too long, or sent too much."""
+    """The server could not be reached, took too long, or sent too much."""
 
 
 @dataclass(frozen=True)
 class FetchPolicy:
-    """Where may be fetched from, and how much."""
+    """From where documents may be fetched, and within which bounds.
+
+    Args:
+        allow_loopback: Allow addresses of this machine, also without TLS.
+        allow_private: Allow addresses of private networks, with TLS. Link-local ones are never allowed.
+        max_bytes: Bytes of the largest document.
+        timeout: Seconds for the whole fetch, including redirects.
+        tls: The TLS context, if the system's trusted roots do not apply.
+        proxy: The `http://` URL of a proxy; None for the one set in the environment.
+    """
 
     allow_loopback: bool = False
-    """Addresses of this machine, there also without TLS."""
     allow_private: bool = False
-    """Addresses of private networks, with TLS. Link-local ones never are allowed."""
     max_bytes: int = 256 * 1024
     timeout: float = 10.0
-    """Seconds for everything, redirects included."""
     tls: ssl.SSLContext | None = None
-    """Whom to trust, when that is not what the system trusts."""
     proxy: str | None = None
-    """The `http://` address of a proxy; None is what the environment says."""
 
     def towards(self, url: str, base: str) -> "FetchPolicy":
-        """Give the policy for an address found in the document at `base`.
+        """Return the policy for a URL found in the document at `base`.
 
-        What may be private because somebody here wrote it may not be so because somebody there did.
+        Another origin must not be able to point at private addresses, even if `base` may be private.
+
+        Args:
+            url: The URL that was found.
+            base: The URL of the document.
         """
         if _origin(url) == _origin(base):
             return self
@@ -69,13 +79,13 @@ class FetchPolicy:
 
 @dataclass(frozen=True)
 class Fetched:
-    """An answer, whatever its status."""
+    """A response, of any status."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case; of repeated ones the first."""
+    """By name in lower case; the first value of repeated ones."""
     body: Any
-    """The decoded JSON; None when the body is empty or no JSON."""
+    """The decoded JSON; None if the body is empty or not JSON."""
 
 
 async def fetch_json(
@@ -87,7 +97,17 @@ async def fetch_json(
     headers: Sequence[Header] = (),
     policy: FetchPolicy,
 ) -> Fetched:
-    """Send one request, with a form or a JSON body if one is given, and read the JSON answer.
+    """Send a request, optionally with a form or JSON body, and read the JSON response.
+
+    Args:
+        url: The URL, which `policy` must allow.
+        method: The HTTP method.
+        form: Fields to send as a form.
+        json: A value to send as JSON, if there is no form.
+        headers: Additional headers.
+        policy: From where to fetch, and within which bounds.
+
+    Raises `FetchRefused` if the policy forbids it, `FetchFailed` if the server does not answer.
 
     >>> keys = await fetch_json("https://login.example.com/keys", policy=FetchPolicy())
     """
@@ -121,7 +141,7 @@ async def _fetch(
     for _ in range(_MAX_REDIRECTS + 1):
         wire = ConnectionPool(url, tls=tls, proxy=policy.proxy, connect_timeout=policy.timeout)
         try:
-            if wire.proxied:  # it looks names up, and its owner has the say
+            if wire.proxied:  # the proxy resolves names, and decides what is allowed
                 _check_number(parts, policy)
             else:
                 addresses = addresses or await _resolve(parts, policy)
@@ -156,7 +176,7 @@ async def _read(url: str, connection: HttpExchange, limit: int) -> Fetched:
 
 
 def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
-    """Give where an answer points to. Only a GET is repeated, and only within its origin."""
+    """Return where a response redirects to. Only GETs are followed, within their origin."""
     location = connection.headers.get("location")
     if connection.status not in _REDIRECTS or location is None:
         return None
@@ -171,11 +191,11 @@ def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
     return elsewhere
 
 
-# What an address may be
+# Which URLs are allowed
 
 
 def is_loopback(url: str) -> bool:
-    """Whether an address names this machine, by its own words."""
+    """Return whether a URL names this machine, without resolving it."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -186,28 +206,28 @@ def is_loopback(url: str) -> bool:
 
 
 def _checked(url: str, policy: FetchPolicy) -> SplitResult:
-    """Refuse an address for what it says, before its name is looked up."""
+    """Refuse a URL by its text, before its host is resolved."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise FetchRefused(f"not an address: {error}") from None
+        raise FetchRefused(f"not a valid URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise FetchRefused(f"{_shown(url)} is not an https:// address")
+        raise FetchRefused(f"{_shown(url)} is not an https:// URL")
     if parts.username is not None or parts.password is not None:
-        raise FetchRefused(f"{_shown(url)} carries a login, which is not sent")
+        raise FetchRefused(f"{_shown(url)} contains credentials, which are not sent")
     if any(character <= " " or character == "\x7f" for character in url):
-        raise FetchRefused(f"{_shown(url)} has a blank or control character in it")
+        raise FetchRefused(f"{_shown(url)} contains a blank or control character")
     loopback = is_loopback(url)
     if loopback and not policy.allow_loopback:
         raise FetchRefused(f"{_shown(url)} is on this machine, which is not allowed here")
     if parts.scheme == "http" and not loopback:
-        raise FetchRefused(f"{_shown(url)} has no TLS; only https:// addresses are fetched")
+        raise FetchRefused(f"{_shown(url)} has no TLS; only https:// URLs are fetched")
     return parts
 
 
 def _check_number(parts: SplitResult, policy: FetchPolicy) -> None:
-    """Refuse a host that is no name but an address, and one that is not allowed."""
+    """Refuse a host that is an IP address which the policy does not allow."""
     host = parts.hostname or ""
     try:
         ip_address(host)
@@ -217,13 +237,13 @@ def _check_number(parts: SplitResult, policy: FetchPolicy) -> None:
 
 
 async def _resolve(parts: SplitResult, policy: FetchPolicy) -> list[str]:
-    """Look a name up and check what it leads to. These addresses and no others are connected to."""
+    """Resolve a host and check its addresses. Only these addresses are connected to."""
     host, port = parts.hostname or "", parts.port or 443
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise FetchFailed(f"{host!r:.128} cannot be looked up: {error}") from None
+        raise FetchFailed(f"{host!r:.128} cannot be resolved: {error}") from None
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     _check_addresses(host, addresses, parts, policy)
     return addresses
@@ -240,14 +260,14 @@ def _check_addresses(
 
 
 def _objection(address: str, policy: FetchPolicy, named_loopback: bool) -> str | None:
-    """Say what speaks against an address, if anything does."""
+    """Return what is wrong with an address, or None if it is allowed."""
     ip = _unwrapped(ip_address(address.partition("%")[0]))
     if ip.is_loopback:
-        # A public name that leads to loopback is somebody's trick, also where loopback is allowed.
+        # A public name that resolves to loopback is an attack, even where loopback is allowed.
         allowed = policy.allow_loopback and (named_loopback or policy.allow_private)
         return None if allowed else "an address of this machine"
     if ip.is_unspecified or ip.is_link_local or ip.is_multicast or ip.is_reserved:
-        return "no address of a host"
+        return "not the address of a host"
     if ip in _RELAYS or (isinstance(ip, IPv6Address) and ip.is_site_local):
         return "an address out of use"
     if not ip.is_global and not policy.allow_private:
@@ -256,7 +276,7 @@ def _objection(address: str, policy: FetchPolicy, named_loopback: bool) -> str |
 
 
 def _unwrapped(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Give the IPv4 address an IPv6 one leads to."""
+    """Return the IPv4 address that an IPv6 address contains, or the address itself."""
     if isinstance(ip, IPv4Address):
         return ip
     if ip in _NAT64:
@@ -273,12 +293,12 @@ def _origin(url: str) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """Name an address without what may be secret in it."""
+    """Return a URL without the parts that may be secret."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}{parts.path}"[:256]
     except ValueError:
-        return "an address that cannot be read"
+        return "an invalid URL"
 
 
 @functools.cache

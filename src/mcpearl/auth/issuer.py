@@ -1,14 +1,14 @@
-"""What an authorization server publishes of itself (RFC 8414, OpenID Connect Discovery)."""
+"""The metadata of an authorization server (RFC 8414, OpenID Connect Discovery)."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.auth.fetch import FetchError, FetchFailed, FetchPolicy, fetch_json
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 
 
 def well_known(issuer: str) -> list[str]:
-    """Give where the metadata of an issuer may be, in the order to look."""
+    """Return the URLs where an issuer's metadata may be, in the order to try them."""
     parts = urlsplit(issuer)
     origin, path = origin_of(parts), parts.path.rstrip("/")
     found = [
@@ -19,7 +19,7 @@ def well_known(issuer: str) -> list[str]:
 
 
 async def issuer_metadata(issuer: str, policy: FetchPolicy) -> dict[str, Any]:
-    """Fetch the metadata of an issuer, or raise `FetchError`. It must speak of this very issuer."""
+    """Fetch the metadata of an issuer, which must name that issuer. Raises `FetchError`."""
     reasons = []
     for url in well_known(issuer):
         try:
@@ -30,7 +30,7 @@ async def issuer_metadata(issuer: str, policy: FetchPolicy) -> dict[str, Any]:
         if fetched.status != 200 or not isinstance(fetched.body, dict):
             reasons.append(f"{url} answered {fetched.status}")
         elif fetched.body.get("issuer") != issuer:
-            reasons.append(f"{url} speaks of another issuer")
+            reasons.append(f"{url} is the metadata of another issuer")
         else:
             return fetched.body
-    raise FetchFailed(f"no metadata of the issuer {issuer}: {'; '.join(reasons)}")
+    raise FetchFailed(f"the metadata of the issuer {issuer} was not found: {'; '.join(reasons)}")

@@ -1,18 +1,27 @@
-"""Who is asking: what a verified token, or certificate, says of the one who brought it."""
+"""The principal: the authenticated caller, as its verified token or certificate describes it."""
 
-import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
+
+from mcpearl.runtime import clock
 
 Identity = tuple[str | None, str, str | None]
 
 
 class Principal:
-    """Someone known, and what they may do.
+    """An authenticated caller, and its scopes.
 
-    Two principals are equal when issuer, subject and client are the same. Scopes and claims do not
-    count: a refreshed token is still the same somebody, and what they began stays theirs.
+    Two principals are equal if issuer, subject and client are equal. Scopes and claims do not count:
+    a refreshed token belongs to the same principal, which keeps its sessions.
+
+    Args:
+        subject: The user or program, as its issuer names it.
+        client_id: The OAuth client that the caller uses.
+        issuer: The issuer of the token or certificate.
+        scopes: The scopes that were granted.
+        claims: Everything else that the token says.
+        expires: When the token expires, in seconds since 1970; None if it does not.
     """
 
     __slots__ = ("claims", "client_id", "expires", "issuer", "scopes", "subject")
@@ -33,20 +42,24 @@ class Principal:
         self.scopes = frozenset(scopes)
         self.claims: Mapping[str, Any] = MappingProxyType(dict(claims or {}))
         self.expires = expires
-        """When what they brought ends, in seconds since 1970; None when it does not say."""
+        """When the token or certificate expires, in seconds since 1970; None if it does not say."""
 
     @property
     def identity(self) -> Identity:
-        """What stays the same from one token to the next."""
+        """The part that stays the same when the token is refreshed."""
         return self.issuer, self.subject, self.client_id
 
     @property
     def time_left(self) -> float | None:
-        """How many seconds what they brought is good for; None when it does not say."""
-        return None if self.expires is None else max(0.0, self.expires - time.time())
+        """Seconds until the token or certificate expires; None if it does not say."""
+        return None if self.expires is None else max(0.0, self.expires - clock.now())
 
     def with_scopes(self, scopes: frozenset[str]) -> "Principal":
-        """Give the same principal with other scopes."""
+        """Return the same principal with other scopes.
+
+        Args:
+            scopes: The scopes it has instead.
+        """
         return Principal(
             self.subject,
             client_id=self.client_id,
@@ -68,4 +81,4 @@ class Principal:
 
 
 ANONYMOUS = Principal("")
-"""Somebody on a wire that could ask who they are and does not: they have no scopes at all."""
+"""The principal of callers on a wire that does not authenticate them: it has no scopes."""

@@ -1,1 +1,1 @@
-"""The client role: calls, callbacks, cache, subscriptions."""
+"""The client: calls, callbacks, cache and subscriptions."""

@@ -1,4 +1,4 @@
-"""Results a modern server said may be kept, until their time is over or a change is announced.
+"""Results that a modern server allows to be kept, until they expire or a change is announced.
 
 A cache belongs to one client unless it is shared on purpose; then only results with the scope
 `public` cross from one client to another.
@@ -6,12 +6,14 @@ A cache belongs to one client unless it is shared on purpose; then only results 
 
 from collections import OrderedDict
 from collections.abc import Callable
-from time import monotonic
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
+from mcpearl.runtime import clock as source
 from mcpearl.types.base import CacheableResult
+
+C = TypeVar("C", bound=CacheableResult)
 
 # What a notification makes stale.
 _STALE = {
@@ -20,8 +22,8 @@ _STALE = {
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 
-Key = tuple[str, str, str, str]  # server, method, what was asked for, whose answer it is
-_LONGEST = 10 * 365 * 86_400_000  # milliseconds; a server may say any number
+Key = tuple[str, str, str, str]  # server, method, what was asked for, owner of the answer
+_LONGEST = 10 * 365 * 86_400_000  # milliseconds; a server may send any number
 
 
 class _Kept(Struct):
@@ -30,23 +32,36 @@ class _Kept(Struct):
 
 
 class ResponseCache:
-    """Bounded; the entry that was not used for longest goes first.
+    """A bounded cache of results; the least recently used entry is dropped first.
 
     >>> cache = ResponseCache(); a = Client(url, cache=cache); b = Client(url, cache=cache)
+
+    Args:
+        max_entries: results kept at most.
+        clock: returns the current time in seconds; results expire by it.
     """
 
-    def __init__(self, max_entries: int = 1024, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, max_entries: int = 1024, clock: Callable[[], float] | None = None) -> None:
         self._max = max_entries
-        self._clock = clock
+        self._clock = clock or (lambda: source.monotonic())
         self._entries: OrderedDict[Key, _Kept] = OrderedDict()
         self.hits = 0
-        self.changes = 0  # how often something was said to be stale
+        """How often a result was found."""
+        self.changes = 0
+        """How often entries were declared stale."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, server: str, method: str, asked: str, owner: str) -> CacheableResult | None:
-        """Give a result that is still fresh, for this owner or for everyone."""
+        """Return a result that is still fresh, or None.
+
+        Args:
+            server: identity of the server.
+            method: method of the request.
+            asked: what was asked for, such as a URI or a cursor.
+            owner: the client; results with the scope `public` are found by every client.
+        """
         for whose in (owner, ""):
             key = (server, method, asked, whose)
             kept = self._entries.get(key)
@@ -63,7 +78,15 @@ class ResponseCache:
     def put(
         self, server: str, method: str, asked: str, owner: str, result: CacheableResult
     ) -> None:
-        """Keep a result as long as it says, if it says so."""
+        """Keep a result as long as its `ttl_ms` says.
+
+        Args:
+            server: identity of the server.
+            method: method of the request.
+            asked: what was asked for, such as a URI or a cursor.
+            owner: the client, for results with the scope `private`.
+            result: what the server answered.
+        """
         if result.ttl_ms is None or result.ttl_ms <= 0:
             return
         whose = "" if result.cache_scope == "public" else owner
@@ -75,17 +98,61 @@ class ResponseCache:
             self._entries.popitem(last=False)
 
     def changed(self, server: str, notification: str, uri: str | None = None) -> None:
-        """Drop what a notification of a server says is no longer so."""
+        """Drop what a notification of a server makes stale.
+
+        Args:
+            server: identity of the server.
+            notification: method of the notification.
+            uri: the resource that changed, in `notifications/resources/updated`.
+        """
         if notification == "notifications/resources/updated":
             self._drop(lambda key: key[:3] == (server, "resources/read", uri))
         elif notification in _STALE:
             self._drop(lambda key: key[0] == server and key[1] in _STALE[notification])
 
     def clear(self, method: str | None = None, server: str | None = None) -> None:
-        """Drop everything, or everything of one method, of one server."""
+        """Drop entries.
+
+        Args:
+            method: drop results of this method only.
+            server: drop results of this server only.
+        """
         self._drop(lambda key: method in (None, key[1]) and server in (None, key[0]))
 
     def _drop(self, is_stale: Callable[[Key], Any]) -> None:
         self.changes += 1
         for key in [key for key in self._entries if is_stale(key)]:
             del self._entries[key]
+
+
+class CacheView:
+    """One client's view of a cache: results of its server, private to it or public."""
+
+    def __init__(self, cache: ResponseCache, server: str) -> None:
+        self._cache = cache
+        self._server = server
+        self._owner = source.token(16)  # keeps private results apart in a shared cache
+
+    @property
+    def changes(self) -> int:
+        """How often entries were declared stale; for `put`."""
+        return self._cache.changes
+
+    def get(self, method: str, asked: str, kind: type[C]) -> C | None:
+        """Return a result that is still fresh, or None."""
+        if not len(self._cache):
+            return None
+        return cast("C | None", self._cache.get(self._server, method, asked, self._owner))
+
+    def put(self, method: str, asked: str, result: CacheableResult, asked_at: int) -> None:
+        """Keep a result, unless entries were declared stale since `asked_at`: it may be one of them."""
+        if result.ttl_ms is not None and asked_at == self._cache.changes:
+            self._cache.put(self._server, method, asked, self._owner, result)
+
+    def changed(self, notification: str, uri: str | None) -> None:
+        """Drop what a notification makes stale."""
+        self._cache.changed(self._server, notification, uri)
+
+    def clear(self, method: str | None = None) -> None:
+        """Drop everything of this server, or of one method."""
+        self._cache.clear(method, self._server)

@@ -1,7 +1,7 @@
-"""What a client does when a server asks: the application's functions, and answers made of what they give.
+"""How a client answers a server's questions: with results made of what the callbacks return.
 
-The same functions serve both eras: a legacy server's requests and the questions inside a modern
-server's results.
+The same callbacks serve both eras: requests of a legacy server, and the questions inside results of
+a modern one.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.protocol.errors import USER_REJECTED, McpError, RequestTimeout
+from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpError, RequestTimeout
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
@@ -37,7 +37,7 @@ Roots = RootLike | Iterable[RootLike] | Callable[[], Any]
 
 
 class Callbacks:
-    """The functions an application gave its client; a capability is declared for each."""
+    """The callbacks of one client. A capability is declared for each."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Callbacks:
         self._elicitation = elicitation
         self._roots = roots if roots is None or callable(roots) else _listed(roots)
         self._timeout = timeout
-        self._pool = ThreadPool(8, name="mcpearl-callback")
+        self._pool = ThreadPool(8, name="mcpearl-callback", refusal=LimitReached)
 
     def capabilities(self) -> ClientCapabilities:
-        """Say what these functions make the client able to do."""
+        """Return the capabilities that these callbacks make up."""
         return ClientCapabilities(
             sampling=SamplingCapability(tools={}, context={}) if self._sampling else None,
             elicitation=ElicitationCapability(form={}, url={}) if self._elicitation else None,
@@ -61,7 +61,7 @@ class Callbacks:
         )
 
     async def answer(self, method: str, params: Any) -> Result:
-        """Answer one question of a server; what a callback raises becomes the error it gets."""
+        """Answer one question of a server; a callback that raises is answered with an error."""
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 return await self._answer(method, params)
@@ -94,12 +94,12 @@ class Callbacks:
     async def _call(self, function: Callable[..., Any], *given: Any) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(*given)
-        # It may wait for a person; the loop must not.
+        # The function may wait for a person; the loop must not.
         value = await self._pool.run(lambda: function(*given))
         return await value if inspect.isawaitable(value) else value
 
     def close(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         self._pool.close()
 
 
@@ -126,7 +126,7 @@ def _sampled(value: Any) -> CreateMessageResult:
 
 
 def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
-    """Read what an elicitation callback gave: a result, the form's content, or yes and no."""
+    """Make a result of what an elicitation callback returned: content, a result, or yes and no."""
     if isinstance(value, ElicitResult):
         result = value
     elif isinstance(value, dict):
@@ -149,7 +149,7 @@ def _elicited(value: Any, params: ElicitRequestParams) -> ElicitResult:
 
 
 def _listed(roots: RootLike | Iterable[RootLike]) -> list[RootLike]:
-    # A string is a sequence too, but nobody means its letters.
+    # A string is iterable, too, but its letters are not meant.
     return [roots] if isinstance(roots, (str, Path, Root)) else list(roots)
 
 

@@ -1,18 +1,22 @@
-"""The client people write with: connect to any server, call it, and be called back."""
+"""The client that applications use: it connects to a server, calls it, and answers its questions.
 
-import asyncio
-import logging
+`Client` is the public surface. The work is done by its parts: `Link` keeps a connection up,
+`Requests` sends calls on it, `ToolCalls` checks what tools return, `Subscriptions` owns what is
+subscribed to, and an `Era` does what differs between the two eras of the protocol.
+"""
+
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from ssl import SSLContext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from mcpearl._version import __version__
-from mcpearl.client.cache import ResponseCache
+from mcpearl.client.cache import CacheView, ResponseCache
 from mcpearl.client.callbacks import (
     Callbacks,
     ElicitationCallback,
@@ -20,23 +24,26 @@ from mcpearl.client.callbacks import (
     SamplingCallback,
 )
 from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
+from mcpearl.client.eras import Era, LegacyEra, ModernEra
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
-from mcpearl.client.pages import CacheView, get_page, walk
-from mcpearl.client.reconnect import Reconnect
+from mcpearl.client.pages import get_page, walk
+from mcpearl.client.reconnect import Reconnect, policy_for
 from mcpearl.client.requests import Requests
-from mcpearl.client.subscription import Subscription, not_modern
+from mcpearl.client.subscription import Subscription
 from mcpearl.client.subscriptions import Subscriptions
-from mcpearl.client.targets import ReachOptions, Target, find_route
+from mcpearl.client.targets import Reachable, ReachOptions, find_target
+from mcpearl.client.tool_calls import ToolCalls
+from mcpearl.net.tls import Tls
 from mcpearl.protocol.client_end import ClientEnd
-from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, ToolError
+from mcpearl.protocol.errors import ConnectionLost, ToolError
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import EmptyResult, Implementation, PaginatedResult, RequestParams, Result
+from mcpearl.types.base import Implementation, PaginatedResult
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.completion import (
     CompleteRequestParams,
@@ -48,12 +55,7 @@ from mcpearl.types.completion import (
     ResourceTemplateReference,
 )
 from mcpearl.types.content import TextContent
-from mcpearl.types.jsonrpc import HEADER_MISMATCH
-from mcpearl.types.logging import (
-    LoggingLevel,
-    LoggingMessageNotificationParams,
-    SetLevelRequestParams,
-)
+from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
 from mcpearl.types.prompts import (
     GetPromptRequestParams,
     GetPromptResult,
@@ -67,18 +69,10 @@ from mcpearl.types.resources import (
     ReadResourceResult,
     Resource,
     ResourceTemplate,
-    SubscribeRequestParams,
-    UnsubscribeRequestParams,
 )
 from mcpearl.types.subscriptions import SubscriptionFilter
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
-if TYPE_CHECKING:
-    from ssl import SSLContext
-
-    from mcpearl.net.tls import Tls
-
-logger = logging.getLogger("mcpearl.client")
 P = TypeVar("P", bound=PaginatedResult)
 
 
@@ -88,15 +82,47 @@ class Client:
     >>> async with Client("server.py") as client:
     ...     result = await client.call_tool("add", {"a": 1, "b": 2})
 
-    The target is a `Server` (in memory), the path of a `.py` or `.js` file, a command as a list, a
-    host's configuration (`{"command": …, "args": …, "env": …}`), a URL, or a transport.
-    `auth` says how to get into a server at a URL: `"oauth"` to log in with the browser, or one of
-    the ways in `mcpearl.auth`.
+    Args:
+        target: a `Server` (in memory), the path of a `.py` or `.js` file, a command as a list, a
+            host's configuration (`{"command": …, "args": …, "env": …}`), a URL, or a transport.
+        sampling: answers a server that wants text from a model.
+        elicitation: answers a server that wants input from the user.
+        roots: the directories a server may work in, or a function that returns them.
+        on_log: called with each log message of the server.
+        on_progress: called with the progress of calls that have no callback of their own.
+        on_notification: called with every other notification.
+        on_state: called with each phase the client enters; see `state`.
+        protocol: the one version to speak, or `auto` for any.
+        timeout: seconds for a call without news of it; progress starts them again.
+        max_timeout: seconds for a call in all, whatever progress it makes.
+        connect_timeout: seconds for opening a connection, and for each answer of the handshake.
+        callback_timeout: seconds for a callback to answer a question of the server.
+        reconnect: whether and when to connect again after the connection was lost. By default the
+            client reconnects to servers that it can start or dial again.
+        keepalive: when a silent server of the legacy era is pinged; None for never.
+        max_rounds: how often a server may ask for input before it answers a call.
+        log_level: the level from which on the server sends log messages.
+        validate_output: whether results of tools are checked against their output schemas.
+        cache: where results are kept that the server allows to be kept; pass the same one to several
+            clients to share it.
+        limits: bounds of messages, requests and output.
+        info: the name and version that the client introduces itself with.
+        env: environment variables of a server process.
+        inherit_env: whether a server process gets the whole environment of this one.
+        cwd: the directory in which a server process starts.
+        on_stderr: called with each line a server process writes to stderr; otherwise it is logged.
+        headers: added to every HTTP request, and to the handshake of a WebSocket.
+        tls: the certificates to trust and to show, or a context of one's own.
+        framing: how messages are separated on a socket: `newline` or `content-length`.
+        proxy: the `http://` address of a proxy; by default the one environment variables name.
+        http2: whether HTTP/2 is spoken: never, always, or (None) where the server chooses it.
+        auth: how to get into a server at a URL: `"oauth"` to log in with the browser, one of the
+            ways in `mcpearl.auth`, or a function that returns a token.
     """
 
     def __init__(
         self,
-        target: Any,
+        target: Reachable,
         *,
         sampling: SamplingCallback | None = None,
         elicitation: ElicitationCallback | None = None,
@@ -123,67 +149,63 @@ class Client:
         cwd: str | Path | None = None,
         on_stderr: Callable[[str], None] | None = None,
         headers: Mapping[str, str] | None = None,
-        tls: "Tls | SSLContext | None" = None,
+        tls: Tls | SSLContext | None = None,
         framing: str = "newline",
         proxy: str | None = None,
         http2: bool | None = None,
         auth: Any = None,
     ) -> None:
         options = ReachOptions(
-            env,
-            inherit_env,
-            cwd,
-            on_stderr,
-            headers,
-            tls,
-            framing,
-            proxy,
-            http2,
-            keepalive,
-            auth,
+            env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive, auth
         )
-        self._route = find_route(target, options)
-        known_as = self._route.identity if self._route.restartable else None
-        self._handshake = Handshake(known_as, protocol, connect_timeout, log_level)
+        self._target = found = find_target(target, options)
         self._callbacks = Callbacks(sampling, elicitation, roots, callback_timeout)
         self._on_log = on_log
         self._on_notification = on_notification
         self._timeout = timeout
-        self._log_level = log_level
         self._limits = limits or Limits()
         self._info = info or Implementation(name="mcpearl", version=__version__)
-        self._kept = CacheView(ResponseCache() if cache is None else cache, self._route.identity)
-        self._tools = KnownTools()
-        self._validates = validate_output
-        self._learning = asyncio.Lock()  # held by the one call that lists the tools
+        self._cache = CacheView(ResponseCache() if cache is None else cache, found.identity)
+        self._known_tools = KnownTools()
+        era_known_as = found.identity if found.restartable else None
         self._link = Link(
-            self._route,
-            self._handshake,
+            found,
+            Handshake(era_known_as, protocol, connect_timeout, log_level),
             self._limits,
-            _policy(reconnect, self._route),
+            policy_for(found, reconnect),
             keepalive,
             begin=self._begin,
             restore=self._restore,
-            given_up=lambda lost: self._following.end(lost),
+            given_up=lambda lost: self._subscriptions.end(lost),
             on_state=on_state,
         )
-        self._following = Subscriptions(self._link, timeout)
-        self._asking = Requests(
+        self._subscriptions = Subscriptions(self._link, timeout)
+        self._requests = Requests(
             self._link,
             self._callbacks,
-            self._tools,
-            self._learn,
+            self._known_tools,
+            lambda name, deadline: self._tool_calls.learn(name, deadline),
             timeout=timeout,
             max_timeout=max_timeout,
             max_rounds=max_rounds,
             on_progress=on_progress,
         )
+        self._tool_calls = ToolCalls(
+            self._link,
+            self._requests,
+            self._known_tools,
+            self._cache,
+            self.list_tools,
+            validate=validate_output,
+        )
+        parts = self._link, self._requests, self._subscriptions
+        self._eras: dict[str, Era] = {"legacy": LegacyEra(*parts), "modern": ModernEra(*parts)}
 
     # Connecting
 
     async def connect(self) -> None:
-        """Reach the server and agree on a version. `async with` does this and `close`."""
-        self._learning = asyncio.Lock()
+        """Connect to the server and agree on a version. `async with` does this, and `close`."""
+        self._tool_calls.begin()
         await self._link.connect()
 
     def _begin(self, transport: Transport) -> ClientConnection:
@@ -191,20 +213,15 @@ class Client:
         return ClientConnection(transport, end, self._callbacks, self._noticed, self._link.lost)
 
     async def _restore(self, connection: ClientConnection) -> None:
-        """Make a new connection what the last one was, and forget what may have changed since."""
+        """Make a new connection what the last one was, and drop what may have changed since."""
         if self._link.healing:
-            self._kept.clear()
-            self._tools.doubt()
-        level = self._log_level
-        is_legacy = not connection.end.version.modern
-        if level is not None and is_legacy and "logging" in self._link.offered:
-            params = SetLevelRequestParams(level=level)
-            await connection.request("logging/setLevel", params, EmptyResult, timeout=self._timeout)
-        await self._following.restore(connection)
+            self._cache.clear()
+            self._known_tools.doubt()
+        await self._era.restore(connection, self._timeout)
 
     async def close(self) -> None:
-        """End the connection, or the search for one, and everything that belongs to it. Idempotent."""
-        self._following.end(ConnectionLost("the client was closed"))
+        """End the connection, or the attempts at one, and all that belongs to it. Idempotent."""
+        self._subscriptions.end(ConnectionLost("the client was closed"))
         try:
             await self._link.close()
         finally:
@@ -223,33 +240,33 @@ class Client:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Client of {self._route.name}, {self.state}>"
+        return f"<Client of {self._target.name}, {self.state}>"
 
     @property
     def state(self) -> Phase:
-        """Where the client stands: `ready`, or `failed` while it is trying to reconnect; see `Phase`."""
+        """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._link.phase
 
-    # Who is there
+    # The server, as it introduced itself in the last handshake; known also after closing
 
     @property
     def server_info(self) -> Implementation | None:
-        """Who the server says it is."""
+        """The server's name and version."""
         return self._link.introduced().server_info
 
     @property
     def server_capabilities(self) -> ServerCapabilities:
-        """What the server says it can do."""
+        """What the server announced it can do."""
         return self._link.introduced().capabilities
 
     @property
     def instructions(self) -> str | None:
-        """How the server says a model should use it."""
+        """How a model should use the server, in the server's words."""
         return self._link.introduced().instructions
 
     @property
     def protocol_version(self) -> str:
-        """The version spoken on this connection, or the last one while there is none."""
+        """The protocol version that was agreed on."""
         return self._link.introduced().version.name
 
     @property
@@ -257,24 +274,32 @@ class Client:
         """Whether there is a session (`legacy`) or each request stands for itself (`modern`)."""
         return self._link.introduced().version.era
 
+    @property
+    def _era(self) -> Era:
+        return self._eras[self.era]
+
     # Tools
 
     async def list_tools(self, cursor: str | None = None) -> ListToolsResult:
-        """Get one page of the tools."""
+        """Return one page of the tools.
+
+        Args:
+            cursor: `next_cursor` of the page before; None for the first page.
+        """
         result = await self._page("tools/list", cursor, ListToolsResult)
         connection = self._link.connection
-        learn = None if connection is None else getattr(connection.transport, "learn_tools", None)
-        if learn is not None:  # some parameters travel as headers too
-            result = replace(result, tools=learn(result.tools))
-        self._tools.learn(result.tools)
+        if connection is not None:  # over HTTP, some parameters travel as headers too
+            callable_tools = connection.learn_tools(result.tools)
+            if callable_tools is not result.tools:
+                result = replace(result, tools=callable_tools)
+        self._known_tools.learn(result.tools)
         return result
 
     async def _page(self, method: str, cursor: str | None, kind: type[P]) -> P:
-        self._asking.need(method)
-        return await get_page(self._asking, self._kept, method, cursor, kind)
+        return await get_page(self._requests, self._cache, method, cursor, kind)
 
     def tools(self) -> AsyncIterator[Tool]:
-        """Walk over all tools, page by page."""
+        """Iterate over all tools, page by page."""
         return walk(self.list_tools, lambda page: page.tools)
 
     async def call_tool(
@@ -287,63 +312,53 @@ class Client:
         meta: dict[str, Any] | None = None,
         raise_on_error: bool = False,
     ) -> CallToolResult:
-        """Call a tool. A tool that failed gives `is_error`; with `raise_on_error`, a `ToolError`."""
+        """Call a tool and return its result.
+
+        Args:
+            name: the tool's name.
+            arguments: what the tool is called with.
+            timeout: seconds for the call, with all that is done for it; by default the client's.
+            on_progress: called with each progress notification; without one, progress is not asked for.
+            meta: members of `_meta` in the request.
+            raise_on_error: whether a tool that failed raises `ToolError`, instead of returning a
+                result with `is_error`.
+        """
         encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
         params = CallToolRequestParams(name=name, arguments=encoded)
-        try:
-            result = await self._asking.ask_in_rounds(
-                "tools/call", params, CallToolResult, timeout, on_progress, meta
-            )
-        except McpError as error:
-            if error.code != HEADER_MISMATCH:
-                raise
-            self._kept.clear("tools/list")  # the tool wants other headers than it did
-            await self._list_all_tools()
-            result = await self._asking.ask_in_rounds(
-                "tools/call", params, CallToolResult, timeout, on_progress, meta
-            )
-        if result.is_error:
-            if raise_on_error:
-                raise ToolError(_text_of(result) or f"tool `{name}` failed")
-        elif self._validates:
-            if not self._tools.knows(name):
-                await self._learn(name)
-            self._tools.check(name, result)
+        result = await self._tool_calls.run(
+            name,
+            self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta),
+        )
+        if result.is_error and raise_on_error:
+            raise ToolError(_text_of(result) or f"tool `{name}` failed")
         return result
-
-    async def _learn(self, name: str) -> None:
-        """List the tools for what they promise. A list that fails costs the check, not the call."""
-        async with self._learning:
-            if self._tools.knows(name):
-                return  # another call has asked meanwhile
-            try:
-                await self._link.while_up(self._list_all_tools())
-            except McpearlError as error:
-                logger.warning("nothing is known of tool %s: %s", name, error)
-            self._tools.settle(name)
-
-    async def _list_all_tools(self) -> None:
-        async for _ in self.tools():  # `list_tools` learns what it sees
-            pass
 
     # Resources
 
     async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """Get one page of the resources."""
+        """Return one page of the resources.
+
+        Args:
+            cursor: `next_cursor` of the page before; None for the first page.
+        """
         return await self._page("resources/list", cursor, ListResourcesResult)
 
     def resources(self) -> AsyncIterator[Resource]:
-        """Walk over all resources, page by page."""
+        """Iterate over all resources, page by page."""
         return walk(self.list_resources, lambda page: page.resources)
 
     async def list_resource_templates(
         self, cursor: str | None = None
     ) -> ListResourceTemplatesResult:
-        """Get one page of the resource templates."""
+        """Return one page of the resource templates.
+
+        Args:
+            cursor: `next_cursor` of the page before; None for the first page.
+        """
         return await self._page("resources/templates/list", cursor, ListResourceTemplatesResult)
 
     def resource_templates(self) -> AsyncIterator[ResourceTemplate]:
-        """Walk over all resource templates, page by page."""
+        """Iterate over all resource templates, page by page."""
         return walk(self.list_resource_templates, lambda page: page.resource_templates)
 
     async def read_resource(
@@ -354,42 +369,43 @@ class Client:
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
     ) -> ReadResourceResult:
-        """Read a resource."""
-        self._asking.need("resources/read")
-        kept = self._kept.get("resources/read", uri, ReadResourceResult)
-        if kept is not None:
-            return kept
-        asked_at = self._kept.changes
-        rounds: list[int] = []
-        result = await self._asking.ask_in_rounds(
-            "resources/read",
-            ReadResourceRequestParams(uri=uri),
-            ReadResourceResult,
-            timeout,
-            on_progress,
-            meta,
-            rounds,
-        )
-        if not rounds:  # what depends on a person's answers is nobody else's
-            self._kept.put("resources/read", uri, result, asked_at)
+        """Read a resource.
+
+        Args:
+            uri: the resource's URI.
+            timeout: seconds for the call, with all that is done for it; by default the client's.
+            on_progress: called with each progress notification.
+            meta: members of `_meta` in the request.
+        """
+        method = "resources/read"
+        self._requests.need(method)
+        cached = self._cache.get(method, uri, ReadResourceResult)
+        if cached is not None:
+            return cached
+        asked_at = self._cache.changes
+        params = ReadResourceRequestParams(uri=uri)
+        call = self._requests.call(method, params, ReadResourceResult, timeout, on_progress, meta)
+        result = await self._requests.run(call)
+        if not call.rounds:  # a result may depend on the answers of this user
+            self._cache.put(method, uri, result, asked_at)
         return result
 
     async def subscribe(self, uri: str) -> None:
-        """Ask to be told when a resource changes: `on_notification` gets it, caches drop it."""
-        self._asking.need("resources/subscribe")
-        if self.era == "legacy":
-            params = SubscribeRequestParams(uri=uri)
-            await self._asking.ask("resources/subscribe", params, EmptyResult)
-            self._following.add(uri)
-        else:
-            await self._following.follow(uri)
+        """Have changes of a resource announced: to `on_notification`, and to the cache.
+
+        Args:
+            uri: the resource's URI.
+        """
+        self._requests.need("resources/subscribe")
+        await self._era.subscribe(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        """No longer be told."""
-        self._following.remove(uri)
-        if self.era == "legacy":
-            params = UnsubscribeRequestParams(uri=uri)
-            await self._asking.ask("resources/unsubscribe", params, EmptyResult)
+        """End a subscription.
+
+        Args:
+            uri: the resource's URI.
+        """
+        await self._era.unsubscribe(uri)
 
     def listen(
         self,
@@ -399,25 +415,34 @@ class Client:
         resource_list: bool = False,
         resources: list[str] | None = None,
     ) -> Subscription:
-        """Follow changes on a modern server, as a stream; see `Subscription`."""
-        if self.era == "legacy":
-            raise not_modern(self.protocol_version)
+        """Return a stream of changes on a modern server, to be opened with `async with`.
+
+        Args:
+            tools: whether changes of the list of tools are wanted.
+            prompts: whether changes of the list of prompts are wanted.
+            resource_list: whether changes of the list of resources are wanted.
+            resources: URIs of resources whose changes are wanted.
+        """
         wanted = SubscriptionFilter(
             tools_list_changed=tools or None,
             prompts_list_changed=prompts or None,
             resources_list_changed=resource_list or None,
             resource_subscriptions=resources,
         )
-        return self._following.stream(wanted)
+        return self._era.listen(wanted)
 
     # Prompts and completion
 
     async def list_prompts(self, cursor: str | None = None) -> ListPromptsResult:
-        """Get one page of the prompts."""
+        """Return one page of the prompts.
+
+        Args:
+            cursor: `next_cursor` of the page before; None for the first page.
+        """
         return await self._page("prompts/list", cursor, ListPromptsResult)
 
     def prompts(self) -> AsyncIterator[Prompt]:
-        """Walk over all prompts, page by page."""
+        """Iterate over all prompts, page by page."""
         return walk(self.list_prompts, lambda page: page.prompts)
 
     async def get_prompt(
@@ -429,11 +454,19 @@ class Client:
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
     ) -> GetPromptResult:
-        """Get a prompt with its arguments filled in; values that are no text are sent as JSON."""
+        """Return a prompt with its arguments filled in.
+
+        Args:
+            name: the prompt's name.
+            arguments: values by name; what is not text is sent as JSON.
+            timeout: seconds for the call, with all that is done for it; by default the client's.
+            on_progress: called with each progress notification.
+            meta: members of `_meta` in the request.
+        """
         texts = {key: _as_text(value) for key, value in (arguments or {}).items()}
         params = GetPromptRequestParams(name=name, arguments=texts or None)
-        return await self._asking.ask_in_rounds(
-            "prompts/get", params, GetPromptResult, timeout, on_progress, meta
+        return await self._requests.run(
+            self._requests.call("prompts/get", params, GetPromptResult, timeout, on_progress, meta)
         )
 
     async def complete(
@@ -443,7 +476,14 @@ class Client:
         value: str,
         context: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Get suggestions for an argument of a prompt (by name) or a template (by its URI)."""
+        """Return suggestions for an argument of a prompt or a resource template.
+
+        Args:
+            reference: the prompt's name, the template's URI, or a reference to either.
+            argument: the argument's name.
+            value: what the user has typed so far.
+            context: arguments that have their values already.
+        """
         if isinstance(reference, str):
             reference = (
                 ResourceTemplateReference(uri=reference)
@@ -455,57 +495,41 @@ class Client:
             argument=CompletionArgument(name=argument, value=value),
             context=CompletionContext(arguments=dict(context)) if context else None,
         )
-        return (await self._asking.ask("completion/complete", params, CompleteResult)).completion
+        return (await self._requests.ask("completion/complete", params, CompleteResult)).completion
 
-    # The conversation itself
+    # The connection itself
 
     async def ping(self, timeout: float | None = None) -> None:
-        """Ask whether the server is there. Modern servers have no ping; they are asked to discover."""
-        method = "ping" if self.era == "legacy" else "server/discover"
-        await self._asking.ask(method, RequestParams(), Result, timeout)
+        """Return when the server has answered a ping, or `server/discover` in the modern era.
+
+        Args:
+            timeout: seconds for the answer; by default the client's.
+        """
+        await self._era.ping(timeout)
 
     async def set_log_level(self, level: LoggingLevel) -> None:
-        """Choose which log messages to get: of the session, or of each request from now on."""
-        if self.era == "legacy":
-            await self._asking.ask(
-                "logging/setLevel", SetLevelRequestParams(level=level), EmptyResult
-            )
-        elif self._link.connection is not None:
-            end = self._link.connection.end
-            end.speak_modern(end.version, level)
-        self._log_level = self._handshake.log_level = level
+        """Choose which log messages the server sends from now on.
+
+        Args:
+            level: the lowest level to send.
+        """
+        await self._era.set_log_level(level)
 
     def notify_roots_changed(self) -> None:
         """Tell a legacy server that the roots changed; a modern one asks when it needs them."""
-        if self.era == "legacy" and self._link.connection is not None:  # a new session asks anyway
-            self._link.connection.notify("notifications/roots/list_changed")
-
-    # Being told
+        self._era.notify_roots_changed()
 
     def _noticed(self, notice: Notice) -> Told | None:
-        """Act on a notification at once; give the callback that shall hear of it in its turn."""
+        """Act on a notification, and return the callback to call with it, in its turn."""
         params = notice.params
-        self._kept.changed(notice.method, getattr(params, "uri", None))
+        self._cache.changed(notice.method, getattr(params, "uri", None))
         if notice.method == "notifications/tools/list_changed":
-            self._tools.forget()
+            self._known_tools.forget()
         if notice.method == "notifications/message" and self._on_log is not None:
             return self._on_log, params
         if self._on_notification is not None:
             return self._on_notification, notice
         return None
-
-
-def _policy(reconnect: bool | Reconnect | None, route: Target) -> Reconnect | None:
-    if reconnect is None:
-        reconnect = route.restartable
-    elif reconnect and not route.reopens:
-        raise ValueError(
-            f"{route.name} can be opened once only, so there is no reconnecting; "
-            "give a command, a file or an address instead"
-        )
-    if isinstance(reconnect, Reconnect):
-        return reconnect
-    return Reconnect() if reconnect else None
 
 
 def _as_text(value: Any) -> str:

@@ -1,12 +1,12 @@
-"""One server of a client: requests go out, answers, notices and questions come in.
+"""A client's connection to its server: requests go out; answers, notices and questions come in.
 
-It owns what lives as long as the connection: the protocol end, the requests that wait, the questions
-being answered. Every request it sends ends in exactly one way, whatever the server does.
+It owns what lives as long as the connection: the protocol end, the pending requests, the questions
+being answered. Every request it sends has exactly one outcome, whatever the server does.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.protocol import codec
 from mcpearl.protocol.client_end import ClientEnd
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import (
     ConnectionLost,
     Malformed,
@@ -22,29 +23,32 @@ from mcpearl.protocol.errors import (
     RequestTimeout,
 )
 from mcpearl.protocol.events import Answer, Call, Cancel, Event, Ignored, Many, Notice, Reply
-from mcpearl.protocol.framing import Frame
+from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.lifecycle import Step
 from mcpearl.protocol.pending import Entry
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.runtime.timers import DeadlineTimer
-from mcpearl.transports.transport import Transport
-from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestParams, Result
+from mcpearl.transports.transport import ClientReceiver, Outgoing, ToolAware, Transport
+from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestId, RequestParams, Result
+from mcpearl.types.initialize import InitializeResult
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 from mcpearl.types.progress import ProgressNotificationParams
+from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.client")
 
 R = TypeVar("R", bound=Result)
 ProgressCallback = Callable[[ProgressNotificationParams], Any]
-Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and what it is told
+Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and its argument
 MAX_WAITING_NOTICES = 10_000
+_CANCELLED = "notifications/cancelled"
 
 
-class ClientConnection:
-    """A `Receiver` for the messages of one server."""
+class ClientConnection(ClientReceiver):
+    """The receiver of one server's messages, and the sender of requests to it."""
 
     def __init__(
         self,
@@ -58,22 +62,37 @@ class ClientConnection:
         self.end = end
         self.loop = asyncio.get_running_loop()
         self.lost_reason: ConnectionLost | None = None
-        self.heard_at = 0.0  # when something was last read
+        self.heard_at = 0.0  # when the server was last heard
         self._now = self.loop.time
-        self.opening: asyncio.Timeout | None = None  # the time the transport has to connect
-        self._opening_left = 0.0  # seconds of it, while it is held
+        self._opening: asyncio.Timeout | None = None  # how long the transport may take to connect
+        self._opening_left = 0.0  # seconds left of it, while it is held
         self._callbacks = callbacks
         self._on_notice = on_notice
         self._on_lost = on_lost
         self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
-        self._progress: dict[int, OrderedCalls] = {}  # by request, for those who want to know
+        self._progress: dict[int, OrderedCalls] = {}  # by request, where a callback was given
         self._progress_callbacks: dict[int, ProgressCallback] = {}
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
-        self._full = 0  # queues of callbacks that can take no more; reading waits for all of them
+        self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
 
-    # Asking
+    async def open(self, timeout: float) -> None:
+        """Open the transport; `TimeoutError` when that takes longer than `timeout` seconds.
+
+        The time stands still while the transport waits for authorization.
+        """
+        async with asyncio.timeout(timeout) as self._opening:
+            await self.transport.open(self)
+
+    # Sending
+
+    def _about(
+        self, method: str | None = None, id: int | None = None, cancels: int | None = None
+    ) -> Outgoing:
+        """Describe a message without params to the transport."""
+        end = self.end
+        return Outgoing(method, id, None, end.agreed, end.presentation is not None, cancels)
 
     async def request(
         self,
@@ -85,11 +104,24 @@ class ClientConnection:
         max_timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
+        on_sent: Callable[[Entry], None] | None = None,
     ) -> R | InputRequiredResult:
-        """Send a request and wait for its one outcome."""
+        """Send a request and wait for its one outcome.
+
+        Args:
+            method: The method.
+            params: Its params.
+            kind: The type of its result.
+            timeout: Seconds to wait for the answer; progress starts them again.
+            max_timeout: Seconds to wait in all, whatever the progress.
+            on_progress: Called with each progress notification.
+            meta: Further members of `_meta`.
+            on_sent: Called with the pending entry, whose deadline progress and authorization move.
+        """
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
-        entry, message = self.end.request(
+        end = self.end
+        entry, message = end.request(
             method,
             params,
             future,
@@ -99,29 +131,42 @@ class ClientConnection:
             progress=on_progress is not None,
             meta=meta,
         )
+        if on_sent is not None:
+            on_sent(entry)
         if on_progress is not None:
             self._progress_callbacks[entry.id] = on_progress
-        raw = await self._outcome(entry, message, future)
-        return self.end.decode_result(method, kind, raw)  # type: ignore[return-value]
+        about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
+        raw = await self._outcome(entry, message, about, future)
+        return end.decode_result(method, kind, raw)  # type: ignore[return-value]
 
     async def initialize(self, timeout: float, version: Any) -> msgspec.Raw:
         """Send `initialize` and wait for the raw answer."""
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
         entry, message = self.end.initialize(future, self.loop.time(), timeout, version)
-        return await self._outcome(entry, message, future)
+        about = self._about("initialize", entry.id)
+        return await self._outcome(entry, message, about, future)
+
+    def initialized(self, result: InitializeResult) -> None:
+        """Take the answer to `initialize`, and complete the handshake of a legacy session."""
+        message = self.end.initialized(result)
+        self.transport.send(message, self._about("notifications/initialized"))
 
     async def _outcome(
-        self, entry: Entry, message: bytes, future: "asyncio.Future[msgspec.Raw]"
+        self,
+        entry: Entry,
+        message: bytes,
+        about: Outgoing,
+        future: "asyncio.Future[msgspec.Raw]",
     ) -> msgspec.Raw:
         self._timer.at_latest(entry.deadline)
-        self.transport.send(message)
+        self.transport.send(message, about)
         if len(self.end.pending) == 1:
             self.transport.flush()
         try:
             raw = await future
             if entry.id in self._progress:
-                await self._told(entry)
+                await self._finish_progress(entry)
             return raw
         except asyncio.CancelledError:
             if entry.id in self.end.pending:
@@ -133,44 +178,48 @@ class ClientConnection:
                 if feed is not None:
                     feed.close()
 
-    async def _told(self, entry: Entry) -> None:
-        """Let the progress callbacks of a request finish before its caller goes on."""
-        if not await self._progress[entry.id].drained(entry.timeout):
-            logger.warning("a progress callback of %s takes longer than the call", entry.method)
+    async def _finish_progress(self, entry: Entry) -> None:
+        """Let the progress callbacks of a request finish in what is left of its time."""
+        if not await self._progress[entry.id].drained(max(0.0, entry.deadline - self._now())):
+            logger.warning("a progress callback of %s takes longer than its call", entry.method)
 
     def _give_up(self, entry: Entry, reason: str) -> None:
         message = self.end.abandon(entry, reason)
         if entry.method != "initialize":  # the one request that must not be cancelled
-            self._tell(message)
+            self.transport.send(message, self._about(_CANCELLED, cancels=entry.id))
+
+    def set_log_level(self, level: str) -> None:
+        """Ask a modern server for this log level with every request from now on."""
+        self.end.set_log_level(level)
 
     def notify(self, method: str, params: msgspec.Struct | None = None) -> None:
         """Send a notification."""
-        self._tell(self.end.notify(method, params))
+        self.transport.send(self.end.notify(method, params), self._about(method))
 
-    def _tell(self, message: bytes) -> None:
-        self.transport.send(message)
+    def _reply(self, message: bytes) -> None:
+        self.transport.send(message, self._about())
 
     def listen(
         self, params: msgspec.Struct, on_notice: Callable[[Notice], None]
     ) -> tuple[Entry, "asyncio.Future[msgspec.Raw]"]:
-        """Open a modern subscription; the future ends with it."""
+        """Open a modern subscription; the future is done when it ends."""
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
         entry, message = self.end.listen(params, future)
         self._listeners[entry.id] = on_notice
-        self.transport.send(message)
+        self.transport.send(message, self._about(entry.method, entry.id))
         return entry, future
 
     def unlisten(self, entry: Entry) -> None:
         """End a modern subscription from this side."""
         self._listeners.pop(entry.id, None)
         if entry.id in self.end.pending:
-            self._tell(self.end.abandon(entry, "no longer interested"))
+            self._give_up(entry, "no longer interested")
             if not entry.waiter.done():
                 entry.waiter.cancel()
 
     def check(self) -> None:
-        """Refuse to send on a connection that is lost."""
+        """Raise if the connection is lost."""
         if self.lost_reason is not None:
             raise _copy(self.lost_reason, maybe_executed=False)
 
@@ -183,18 +232,18 @@ class ClientConnection:
 
     # Receiving
 
-    def received(self, frames: list[Frame]) -> None:
-        """Take messages as they come."""
+    def received(self, frames: Sequence[Frame | Envelope]) -> None:
+        """Take messages as they arrive."""
         self.heard_at = self._now()
         for frame in frames:
-            if isinstance(frame, bytes):
-                event = self.end.receive(frame)
-                if isinstance(event, Answer):
-                    _settle(event)
-                else:
-                    self._handle(event)
+            if isinstance(frame, FrameError):
+                logger.warning("the server sent an invalid message: %s", frame.reason)
+                continue
+            event = self.end.receive(frame)
+            if isinstance(event, Answer):
+                _settle(event)
             else:
-                logger.warning("the server sent what is no message: %s", frame.reason)
+                self._handle(event)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -206,12 +255,12 @@ class ClientConnection:
                 event.outlet = self.transport
                 event.work = spawn(self.loop, self._answer(event))
             case Reply(message):
-                self._tell(message)
+                self._reply(message)
             case Cancel(call, _, message):
                 if call.work is not None:
                     call.work.cancel()
                 if message is not None:
-                    self._tell(message)
+                    self._reply(message)
             case Many(events):
                 for each in events:
                     self._handle(each)
@@ -229,7 +278,7 @@ class ClientConnection:
             if listener is not None:
                 listener(notice)
         if notice.method == "notifications/subscriptions/acknowledged":
-            return  # part of opening a subscription, and its alone
+            return  # it concerns the opening of the subscription only
         told = self._on_notice(notice)
         if told is not None:
             self._notices.put(*told)
@@ -249,11 +298,11 @@ class ClientConnection:
         if full and self._full == 1:
             self.transport.pause()
         elif not self._full:
-            self.heard_at = self._now()  # the time it was not read is not its silence
+            self.heard_at = self._now()  # the server was not silent, only unread
             self.transport.resume()
 
     async def _answer(self, call: Call) -> None:
-        """Answer a question of a legacy server."""
+        """Answer a request of a legacy server."""
         message: bytes | None
         try:
             result = await self._callbacks.answer(call.method, call.params)
@@ -270,23 +319,21 @@ class ClientConnection:
             self.end.drop(call)
             raise
         if message is not None:
-            self._tell(message)
+            self._reply(message)
             self.transport.flush()
 
     def writable(self, flowing: bool) -> None:
-        """Requests are bounded by `Limits.max_pending`; there is nothing else to hold back."""
+        """Do nothing: `Limits.max_pending` bounds what a client sends."""
 
-    def failed(self, request_id: int | str, error: Exception) -> None:
-        """Fail the one request whose exchange broke; the others go on."""
+    def failed(self, request_id: RequestId, error: Exception) -> None:
+        """Fail the one request whose exchange broke; the others continue."""
         entry = self.end.pending.get(request_id)
         if entry is not None:
             self.end.pending.discard(entry.id)
-            if isinstance(error, ConnectionLost):
-                error.deadlines = entry.deadline, entry.hard_deadline
             _reject(entry, error)
 
     def unsent(self, messages: list[bytes]) -> None:
-        """Fail the requests that never left, before the connection is lost: they cannot have run."""
+        """Fail the requests that never left, before the connection is lost: they did not run."""
         for message in messages:
             try:
                 id = codec.decode(message).id
@@ -295,8 +342,8 @@ class ClientConnection:
             if isinstance(id, int):
                 self.failed(id, ConnectionLost("not sent: the connection ended before"))
 
-    def held(self, request_id: int | str | None, holding: bool) -> None:
-        """Let no time pass for what waits for authorization: a request, or None for connecting."""
+    def held(self, request_id: RequestId | None, holding: bool) -> None:
+        """Stop the clock of a request, or of connecting (None), while it waits for authorization."""
         if request_id is None:
             self._hold_opening(holding)
         elif holding:
@@ -305,18 +352,23 @@ class ClientConnection:
             self._timer.at_latest(entry.deadline)
 
     def _hold_opening(self, holding: bool) -> None:
-        opening, now = self.opening, self.loop.time()
+        opening, now = self._opening, self.loop.time()
         if opening is None or opening.expired():
             return
         if holding:
             self._opening_left = (opening.when() or now) - now
         opening.reschedule(None if holding else now + self._opening_left)
 
-    # Whether the server is there
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Show listed tools to the transport; return those it can call."""
+        transport = self.transport
+        return transport.learn_tools(tools) if isinstance(transport, ToolAware) else tools
+
+    # Liveness
 
     def watch(self, keepalive: Keepalive) -> None:
-        """Notice when the server of a session falls silent, unless the wire does so by itself."""
-        if not self.end.version.modern and not getattr(self.transport, "keeps_alive", False):
+        """Ping the server of a session when it falls silent, unless the wire notices by itself."""
+        if not self.end.version.modern and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, keepalive)
 
     @property
@@ -325,36 +377,36 @@ class ClientConnection:
         return not self._full
 
     def ping(self, patience: float) -> bool:
-        """Ask whether the server is there, unless a request is waiting: that has its own timeout."""
+        """Ping the server, unless a request is pending: that has its own timeout."""
         if self.end.pending:
             return False
         answered = self.loop.create_future()
-        answered.set_result(None)  # nobody waits: being heard is enough
+        answered.set_result(None)  # any sign of life is enough, so nothing waits for the answer
         now = self.loop.time()
         entry, message = self.end.request("ping", RequestParams(), answered, now, patience)
         self._timer.at_latest(entry.deadline)
-        self._tell(message)
+        self.transport.send(message, self._about("ping", entry.id))
         return True
 
     def silent(self, patience: float) -> None:
-        """Give the server up: it did not even answer a ping."""
+        """End the connection: the server did not answer a ping."""
         self.lost(ConnectionLost(f"the server did not answer a ping within {patience:g} s"))
 
     # Ending
 
     def ended(self) -> None:
-        """Treat a server that says no more as gone: it cannot answer."""
+        """End the connection: a server that sends nothing more cannot answer."""
         self.lost(ConnectionLost("the server closed its side of the connection"))
 
     def lost(self, reason: Exception | None) -> None:
-        """Fail everything that waits, at once."""
+        """Fail every pending request, at once."""
         if self.lost_reason is not None:
             return
         if isinstance(reason, ConnectionLost):
             self.lost_reason = reason
         else:
-            said = f": {reason}" if reason is not None else ""
-            self.lost_reason = ConnectionLost(f"the connection is closed{said}")
+            why = f": {reason}" if reason is not None else ""
+            self.lost_reason = ConnectionLost(f"the connection is closed{why}")
         step = Step.LOSE if reason is not None else Step.CLOSED
         if self.end.lifecycle.can(step):
             self.end.lifecycle.take(step)
@@ -362,9 +414,7 @@ class ClientConnection:
         if self._watch is not None:
             self._watch.stop()
         for entry in self.end.pending.clear():
-            error = _copy(self.lost_reason, maybe_executed=True)
-            error.deadlines = entry.deadline, entry.hard_deadline
-            _reject(entry, error)
+            _reject(entry, _copy(self.lost_reason, maybe_executed=True))
         for call in list(self.end.in_flight.values()):
             self.end.drop(call)
             if call.work is not None:
@@ -385,7 +435,7 @@ class ClientConnection:
 
 
 def _copy(lost: ConnectionLost, *, maybe_executed: bool) -> ConnectionLost:
-    """Make the error of one request of a lost connection."""
+    """Make the error of one request on a lost connection."""
     return type(lost)(
         lost.reason if maybe_executed else f"not sent: {lost.reason}",
         maybe_executed=maybe_executed,

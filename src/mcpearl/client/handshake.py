@@ -1,9 +1,9 @@
-"""Finding out what a server speaks: modern first, then `initialize`, and remembering which it was.
+"""The handshake: find out which versions a server speaks, and agree on one.
 
-The probe is `server/discover`. A result, or an error only a modern server gives, settles it; any
-other error or silence means the server is of the legacy era, and so does a server process that ends
-over it. What was found is remembered by target for the life of this process and checked again when
-it turns out wrong.
+A server whose era is unknown is probed with `server/discover`. A result, or an error that only a
+modern server sends, means that it is modern. Any other error, silence, or a server process that ends
+over the probe mean that it is legacy, and `initialize` follows. What was found is remembered by
+target (`EraMemory`), and found out again when it turns out wrong.
 """
 
 from typing import Any
@@ -20,7 +20,6 @@ from mcpearl.protocol.errors import (
     RequestTimeout,
     brief,
 )
-from mcpearl.protocol.lifecycle import Step
 from mcpearl.protocol.versions import (
     MODERN_VERSIONS,
     NEWEST,
@@ -39,88 +38,139 @@ from mcpearl.types.jsonrpc import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
+from mcpearl.types.logging import LoggingLevel
 
 _MODERN_ERRORS = (
     UNSUPPORTED_PROTOCOL_VERSION,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     HEADER_MISMATCH,
 )
-_PROBE_SHARE = 0.5  # of the time an answer may take; a legacy server may never give one
-_remembered: dict[str, str] = {}
-_MAX_REMEMBERED = 1000
+_PROBE_SHARE = 0.5  # of the time an answer may take; a legacy server may never answer
+
+
+class EraMemory:
+    """Remembers the servers that turned out to be legacy, so that they are not probed again.
+
+    Programs make many clients for the same few servers, one after the other, and each probe of a
+    legacy server may cost a timeout or a process. So there is one memory for the whole process,
+    `legacy_servers`; a wrong entry costs one failed handshake.
+    """
+
+    def __init__(self, max_targets: int = 1000) -> None:
+        self._max_targets = max_targets
+        self._targets: dict[str, None] = {}
+
+    def __contains__(self, target: str | None) -> bool:
+        return target in self._targets
+
+    def add(self, target: str) -> None:
+        """Remember a target; the one remembered longest makes room."""
+        self._targets.pop(target, None)
+        while len(self._targets) >= self._max_targets:
+            del self._targets[next(iter(self._targets))]
+        self._targets[target] = None
+
+    def discard(self, target: str) -> None:
+        """Forget a target."""
+        self._targets.pop(target, None)
+
+    def clear(self) -> None:
+        """Forget all targets."""
+        self._targets.clear()
+
+
+legacy_servers = EraMemory()
 
 
 class Introduction(msgspec.Struct):
-    """What a server said of itself when it was met."""
+    """What a server said of itself in the handshake."""
 
     version: Version
-    """The one agreed on."""
+    """The version agreed on."""
     capabilities: ServerCapabilities
     server_info: Implementation | None = None
     instructions: str | None = None
 
 
 class Handshake:
-    """How one client meets its server. `protocol` is `auto` or the version to speak."""
+    """How one client agrees on a version with its server, on every new connection.
+
+    Args:
+        target: the name under which to remember the server's era; None to not remember it.
+        protocol: `auto`, or the one version to speak.
+        timeout: seconds for each answer of the server.
+        log_level: the level that a modern server gets with every request.
+    """
 
     def __init__(
-        self, name: str | None, protocol: str, timeout: float, log_level: str | None
+        self, target: str | None, protocol: str, timeout: float, log_level: LoggingLevel | None
     ) -> None:
         if protocol != "auto" and protocol not in VERSIONS:
             known = ", ".join(VERSIONS)
             raise ValueError(
-                f"unknown protocol version {protocol!r}; give `auto` or one of {known}"
+                f"unknown protocol version {protocol!r}; pass `auto` or one of {known}"
             )
-        self._name = name  # to remember the era under; None when there is nothing to save
-        self._protocol = protocol
+        self._target = target
+        self._only = None if protocol == "auto" else VERSIONS[protocol]
         self.timeout = timeout
         self.log_level = log_level
-        """What a modern server is told with every request."""
         self.ended_by_probe = False
-        """Whether the server went away over the probe; the next attempt will be without one."""
+        """Whether the server went away over the probe; the next attempt is made without one."""
+
+    def set_log_level(self, level: LoggingLevel, connection: ClientConnection | None) -> None:
+        """Use another log level on this connection, if there is one, and on those to come."""
+        self.log_level = level
+        if connection is not None:
+            connection.set_log_level(level)
 
     async def perform(self, connection: ClientConnection) -> Introduction:
         """Agree on a version with the server at the other end."""
-        if self._protocol != "auto":
-            version = VERSIONS[self._protocol]
-            if version.modern:
-                return await self._discover(connection, version, self.timeout)
-            return await self._initialize(connection, version)
+        if self._only is not None:
+            return await self._insist(connection, self._only)
         introduction = await self._detect(connection)
-        if self._name is not None:
-            _remember(self._name, connection.end.version.era)
+        if self._target is not None:
+            if introduction.version.modern:
+                legacy_servers.discard(self._target)
+            else:
+                legacy_servers.add(self._target)
         return introduction
 
     async def check(self, connection: ClientConnection) -> None:
-        """Ask a server that was met already whether it is there; any answer of its says so."""
+        """Return when a known server answers on this connection; any answer will do."""
         method = "server/discover" if connection.end.version.modern else "ping"
         try:
             await connection.request(method, RequestParams(), Result, timeout=self.timeout)
         except (McpError, InvalidResult):
             pass
 
+    async def _insist(self, connection: ClientConnection, version: Version) -> Introduction:
+        """Speak this version or none."""
+        if version.modern:
+            return await self._discover(connection, version, self.timeout)
+        return await self._initialize(connection, version)
+
     async def _detect(self, connection: ClientConnection) -> Introduction:
-        known = self._name is not None and _remembered.get(self._name) == "legacy"
-        sure = False
-        if not known and not self.ended_by_probe:
-            introduction, sure = await self._first_probe(connection)
+        was_probed = False
+        if self._target not in legacy_servers and not self.ended_by_probe:
+            introduction, was_probed = await self._first_probe(connection)
             if introduction is not None:
                 return introduction
         self.ended_by_probe = False
         try:
             return await self._initialize(connection, NEWEST_LEGACY)
         except McpError:
-            if sure:
+            if was_probed:
                 raise
             # A modern server that was slow to start, or is no longer the one remembered.
-            forget(self._name)
+            if self._target is not None:
+                legacy_servers.discard(self._target)
             introduction = await self._probe_again(connection)
             if introduction is None:
                 raise
             return introduction
 
     async def _first_probe(self, connection: ClientConnection) -> tuple[Introduction | None, bool]:
-        """Give what the probe found, and whether the server was there to be probed."""
+        """Return what the probe found, and whether the server answered it."""
         try:
             return await self._probe(connection), True
         except RequestTimeout:
@@ -131,15 +181,14 @@ class Handshake:
             raise
 
     async def _probe_again(self, connection: ClientConnection) -> Introduction | None:
-        connection.end.lifecycle.take(Step.LOSE)
-        connection.end.lifecycle.take(Step.CONNECT)
+        connection.end.restart()
         try:
             return await self._probe(connection)
         except RequestTimeout:
             return None
 
     async def _probe(self, connection: ClientConnection) -> Introduction | None:
-        """Try the modern way; None when the server does not know it."""
+        """Send the probe; None when the server does not know it."""
         try:
             return await self._discover(connection, NEWEST, self.timeout * _PROBE_SHARE)
         except McpError as error:
@@ -166,9 +215,12 @@ class Handshake:
         )
         if not isinstance(result, DiscoverResult):
             raise InvalidResult("`server/discover` was answered `input_required`")
-        agreed = common(result.supported_versions, tuple(reversed(MODERN_VERSIONS)))
+        spoken = result.supported_versions
+        if self._only is not None and self._only.name not in spoken:
+            raise _other_version(brief(", ".join(spoken)) or "none", self._only)
+        agreed = self._only or common(spoken, tuple(reversed(MODERN_VERSIONS)))
         if agreed is None:
-            raise _no_modern_version(result.supported_versions)
+            raise _no_modern_version(spoken)
         connection.end.speak_modern(agreed, self.log_level)
         connection.end.connected()
         return Introduction(agreed, result.capabilities, _identity(result), result.instructions)
@@ -179,14 +231,23 @@ class Handshake:
             result = decode(InitializeResult, raw)
         except UNREADABLE as error:
             raise InvalidResult(f"the answer to `initialize` is not valid: {error}") from None
-        connection.transport.send(connection.end.initialized(result))
+        if self._only is not None and result.protocol_version != self._only.name:
+            raise _other_version(brief(result.protocol_version), self._only)
+        connection.initialized(result)
         return Introduction(
             connection.end.version, result.capabilities, result.server_info, result.instructions
         )
 
 
+def _other_version(spoken: str, only: Version) -> McpearlError:
+    return McpearlError(
+        f"no protocol version in common: the server speaks {spoken}, this client was told to speak "
+        f"only {only.name}; leave `protocol` out to accept any version"
+    )
+
+
 def _no_modern_version(offered: list[str]) -> McpearlError:
-    """Say what is wrong; only a server that also speaks a legacy version is worth going on with."""
+    """Return the error; `InvalidResult` if the server also speaks a legacy version to fall back to."""
     shown = brief(", ".join(offered))
     if common(offered) is not None:
         return InvalidResult(f"the server speaks {shown}, none of them modern")
@@ -207,17 +268,3 @@ def _identity(result: Result) -> Implementation | None:
         return None if said is None else msgspec.convert(said, Implementation)
     except msgspec.ValidationError:
         return None
-
-
-def _remember(name: str, era: str) -> None:
-    if len(_remembered) >= _MAX_REMEMBERED:
-        _remembered.clear()
-    _remembered[name] = era
-
-
-def forget(name: str | None = None) -> None:
-    """Forget which era a target was of, or all of them."""
-    if name is None:
-        _remembered.clear()
-    else:
-        _remembered.pop(name, None)

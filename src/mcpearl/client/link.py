@@ -1,8 +1,8 @@
-"""The way from a client to its server, kept up over as many connections as it takes.
+"""The link from a client to its server, kept up over as many connections as it takes.
 
 It owns the connection in use and the phase the client is in (the table is `protocol/lifecycle.py`).
-When the connection is lost it opens the next one by itself, after growing delays; whoever needs a
-connection meanwhile waits here. What is asked on it, and what is asked again, is not decided here.
+When the connection is lost it opens the next one by itself, after growing delays; calls that need a
+connection meanwhile wait here. What is sent on it, and what is sent again, is not decided here.
 """
 
 import asyncio
@@ -26,23 +26,25 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.lifecycle import Lifecycle, Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import paths_of
+from mcpearl.runtime.backoff import Retries
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.transports.memory import memory_pair
 from mcpearl.transports.transport import Transport
+from mcpearl.types.logging import LoggingLevel
 
 logger = logging.getLogger("mcpearl.client")
 
 StateCallback = Callable[[Phase], Any]
-_MAX_UNTOLD = 64  # phases a callback may be behind; older ones are skipped then
+_MAX_WAITING_PHASES = 64  # that `on_state` has not been called with; older ones are skipped
 
 
 class Link:
-    """One client's way to its server."""
+    """One client's connections to its server, one after the other."""
 
     def __init__(
         self,
-        route: Target,
+        target: Target,
         handshake: Handshake,
         limits: Limits,
         reconnect: Reconnect | None,
@@ -53,11 +55,11 @@ class Link:
         on_state: StateCallback | None,
     ) -> None:
         self.connection: ClientConnection | None = None
-        """The one in use; None while there is none."""
+        """The connection in use; None while there is none."""
         self.offered: frozenset[str] = frozenset()
-        """The capabilities the server announced when it was last met."""
+        """The capabilities the server announced in the last handshake; none after closing."""
         self.reconnect = reconnect
-        self._route = route
+        self._target = target
         self._handshake = handshake
         self._limits = limits
         self._keepalive = keepalive
@@ -65,61 +67,75 @@ class Link:
         self._restore = restore
         self._given_up = given_up
         self._on_state = on_state
-        self._states = OrderedCalls(_MAX_UNTOLD, lambda full: None)
+        self._states = OrderedCalls(_MAX_WAITING_PHASES, lambda full: None)
         self._lifecycle = Lifecycle("client")
-        self._held: AsyncExitStack | None = None  # from connecting to closing, over all connections
+        self._held: AsyncExitStack | None = None  # from `connect` to `close`, over all connections
         self._healing: asyncio.Task[None] | None = None
         self._introduction: Introduction | None = None
         self._lost: ConnectionLost | None = None  # why there is no connection
         self._changed = asyncio.Event()  # set while there is a connection, or none will come
         self._fleeting: set[asyncio.Task[None]] = set()  # work that ends with this connection
         self._waiting = 0  # calls that wait for a connection
-        self._attempt = 0  # attempts since a connection lasted
+        self._retries: Retries | None = None if reconnect is None else Retries(reconnect)
         self._up_since = 0.0
 
     @property
     def phase(self) -> Phase:
-        """Where the client stands."""
+        """The phase the client is in."""
         return self._lifecycle.phase
 
     @property
     def healing(self) -> bool:
-        """Whether a connection is being looked for."""
+        """Whether the client is reconnecting."""
         return self._healing is not None
 
+    @property
+    def log_level(self) -> LoggingLevel | None:
+        """The log level the client chose."""
+        return self._handshake.log_level
+
+    def set_log_level(self, level: LoggingLevel) -> None:
+        """Choose the log level of this connection, as far as requests carry it, and of later ones."""
+        self._handshake.set_log_level(level, self.connection)
+
     def introduced(self) -> Introduction:
-        """What the server said of itself when it was last met."""
+        """Return what the server said of itself in the last handshake, also after closing."""
         if self._introduction is None:
             raise self._not_connected()
         return self._introduction
 
+    def check_open(self) -> None:
+        """Refuse a client that is closed, or was never connected."""
+        if self._held is None:
+            raise self._not_connected()
+
     def _not_connected(self) -> McpearlError:
         return McpearlError(
-            f"the client of {self._route.name} is not connected; "
+            f"the client of {self._target.name} is not connected; "
             "use `async with Client(…) as client:`"
         )
 
     def _step(self, step: Step) -> None:
         phase = self._lifecycle.take(step)
         if self._on_state is not None:
-            if len(self._states) >= _MAX_UNTOLD:
+            if len(self._states) >= _MAX_WAITING_PHASES:
                 self._states.skip()
             self._states.put(self._on_state, phase)
 
     # Connecting
 
     async def connect(self) -> None:
-        """Reach the server for the first time; what goes wrong is raised at once."""
+        """Connect for the first time; every failure is raised at once."""
         if self._held is not None or self.phase not in (Phase.DISCONNECTED, Phase.CLOSED):
-            raise RuntimeError(f"the client of {self._route.name} is connected already")
+            raise RuntimeError(f"the client of {self._target.name} is connected already")
         self._lifecycle = Lifecycle("client")
         self._changed = asyncio.Event()
-        self._attempt = 0
+        self._retries = None if self.reconnect is None else Retries(self.reconnect)
         held = AsyncExitStack()
         try:
             self._step(Step.CONNECT)
-            if self._route.server is not None:
-                await held.enter_async_context(self._route.server.running())
+            if self._target.server is not None:
+                await held.enter_async_context(self._target.server.running())
             self._use(await self._open())
         except BaseException:
             self._step(Step.CLOSED)
@@ -128,22 +144,21 @@ class Link:
         self._held = held
 
     async def _open(self) -> ClientConnection:
-        """Give a connection to a server that was met."""
+        """Return a new connection, with the handshake done."""
         try:
-            return await self._meet()
+            return await self._open_once()
         except ConnectionLost:
-            if not (self._route.restartable and self._handshake.ended_by_probe):
+            if not (self._target.restartable and self._handshake.ended_by_probe):
                 raise
-        # It went away over being asked what it speaks; this time it is not.
+        # The server went away over the probe; this time it is not probed.
         self._step(Step.LOSE)
         self._step(Step.CONNECT)
-        return await self._meet()
+        return await self._open_once()
 
-    async def _meet(self) -> ClientConnection:
-        transport = await self._transport()
-        connection = self._begin(transport)
+    async def _open_once(self) -> ClientConnection:
+        connection = self._begin(await self._transport())
         try:
-            await self._reach(transport, connection)
+            await self._reach(connection)
             self._step(Step.INITIALIZE)
             introduction = await self._handshake.perform(connection)
             self._introduction = introduction
@@ -158,22 +173,21 @@ class Link:
         return connection
 
     async def _transport(self) -> Transport:
-        server = self._route.server
+        server = self._target.server
         if server is not None:
             near, far = memory_pair()
             await server.connect(far)
             return near
-        assert self._route.transport is not None
-        return self._route.transport(self._limits)
+        assert self._target.transport is not None
+        return self._target.transport(self._limits)
 
-    async def _reach(self, transport: Transport, connection: ClientConnection) -> None:
-        patience = self._handshake.timeout
+    async def _reach(self, connection: ClientConnection) -> None:
+        timeout = self._handshake.timeout
         try:
-            async with asyncio.timeout(patience) as connection.opening:
-                await transport.open(connection)
+            await connection.open(timeout)
         except TimeoutError:
             raise ConnectionLost(
-                f"cannot connect to {self._route.name}: no connection within {patience:g} s"
+                f"cannot connect to {self._target.name}: no connection within {timeout:g} s"
             ) from None
 
     def _use(self, connection: ClientConnection) -> None:
@@ -183,13 +197,13 @@ class Link:
         self._changed.set()
 
     async def ready(self, deadline: float) -> ClientConnection:
-        """Wait for a connection; `deadline` is a time of the loop, and may be infinite."""
+        """Wait for a connection until `deadline`, a time of the loop that may be infinite."""
         while self.connection is None:
             if self._healing is None:
                 raise self._not_sent("not sent")
             if self._waiting >= self._limits.max_pending:
                 raise LimitReached(
-                    f"{self._waiting} calls wait for the connection to come back already; "
+                    f"{self._waiting} calls are already waiting for the connection to come back; "
                     "raise `Limits.max_pending` or wait for some of them"
                 )
             self._waiting += 1
@@ -206,7 +220,7 @@ class Link:
         return self.connection
 
     async def while_up(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what is not worth waiting for another connection: without this one it is given up."""
+        """Do work that is not worth waiting for another connection; it is cancelled with this one."""
         task = asyncio.ensure_future(work)
         self._fleeting.add(task)
         try:
@@ -227,12 +241,12 @@ class Link:
     # Losing the connection, and coming back
 
     def lost(self, connection: ClientConnection) -> None:
-        """Note that a connection ended. Of one that is not in use yet its opener hears."""
+        """Note that a connection ended. One that is not in use yet fails where it is opened."""
         if connection is self.connection and connection.lost_reason is not None:
             self._go_down(connection, connection.lost_reason)
 
     def doubt(self, connection: ClientConnection, lost: ConnectionLost) -> None:
-        """Note that nothing gets through, though the connection stands; find out before more is sent."""
+        """Check a connection before it is used again: it stands, but a request did not get through."""
         if connection is self.connection and self.reconnect is not None:
             self._go_down(connection, lost)
 
@@ -248,30 +262,32 @@ class Link:
             self._held.push_async_callback(connection.close)
             self._give_up(lost)
             return
-        if connection.loop.time() - self._up_since > self.reconnect.nominal(self._attempt):
-            self._attempt = 0  # it lasted: this is a new trouble, not the old one
-        self._healing = connection.loop.create_task(self._heal(connection, self.reconnect))
+        assert self._retries is not None
+        self._retries.worked_for(connection.loop.time() - self._up_since)
+        heal = self._heal(connection, self._retries, self.reconnect.max_attempts)
+        self._healing = connection.loop.create_task(heal)
 
-    async def _heal(self, former: ClientConnection, reconnect: Reconnect) -> None:
+    async def _heal(
+        self, former: ClientConnection, retries: Retries, max_attempts: int | None
+    ) -> None:
         """Try until there is a connection again, or the attempts are used up."""
-        logger.warning("%s: %s; reconnecting", self._route.name, self._reason())
+        logger.warning("%s: %s; reconnecting", self._target.name, self._reason())
         failures = 0
         try:
-            while failures != reconnect.max_attempts:
-                await self._prepare(former, reconnect)
-                self._attempt += 1
+            while failures != max_attempts:
+                await self._prepare(former, retries)
                 try:
                     self._step(Step.CONNECT)
                     connection = await self._reopen(former)
                 except Exception as error:
                     failures += 1
-                    self._failed(error)
+                    self._failed(error, retries.attempts)
                     if isinstance(error, AuthorizationFailed):
-                        break  # it takes a person, who is not to be asked over and over
+                        break  # a person would be asked to log in over and over
                 else:
                     self._healing = None
                     self._use(connection)
-                    logger.info("%s: connected again", self._route.name)
+                    logger.info("%s: connected again", self._target.name)
                     return
         finally:
             if former is not self.connection:
@@ -279,10 +295,11 @@ class Link:
         self._healing = None
         self._give_up(ConnectionLost(f"gave up after {failures} attempts: {self._reason()}"))
 
-    async def _prepare(self, former: ClientConnection, reconnect: Reconnect) -> None:
-        """Let the time pass before an attempt; what is left of a dead connection goes meanwhile."""
-        at_once = isinstance(self._lost, SessionLost) and not self._attempt
-        pause = asyncio.sleep(0 if at_once else reconnect.delay(self._attempt))
+    async def _prepare(self, former: ClientConnection, retries: Retries) -> None:
+        """Wait before an attempt, and close the lost connection meanwhile."""
+        at_once = isinstance(self._lost, SessionLost) and not retries.attempts
+        delay = retries.next_delay()
+        pause = asyncio.sleep(0 if at_once else delay)
         if former.lost_reason is None:
             await pause
             return
@@ -295,7 +312,7 @@ class Link:
     async def _reopen(self, former: ClientConnection) -> ClientConnection:
         if former.lost_reason is not None:
             return await self._open()
-        # It may be as good as it was, with everything that belongs to it.
+        # The connection may still be good, with everything that belongs to it.
         self._step(Step.INITIALIZE)
         try:
             await self._handshake.check(former)
@@ -308,14 +325,14 @@ class Link:
             return await self._open()
         return former
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, attempt: int) -> None:
         if not isinstance(error, McpearlError | OSError):
             logger.error("reconnecting raised", exc_info=error)
         if isinstance(error, ConnectionLost):
             self._lost = error
         else:
             self._lost = ConnectionLost(str(error) or type(error).__name__)
-        logger.info("%s: attempt %d: %s", self._route.name, self._attempt, self._reason())
+        logger.info("%s: attempt %d: %s", self._target.name, attempt, self._reason())
         self._step(Step.LOSE)
 
     def _reason(self) -> str:
@@ -330,7 +347,7 @@ class Link:
     # Closing
 
     async def close(self) -> None:
-        """End what there is, also an attempt under way. Whoever waits for a connection is told."""
+        """End the connection, or the attempts at one. Calls that wait for a connection fail."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -347,7 +364,7 @@ class Link:
             try:
                 await held.aclose()
             finally:
-                self._lost = self._introduction = None
+                self._lost = None
                 self.offered = frozenset()
                 if self._lifecycle.can(Step.CLOSED):
                     self._step(Step.CLOSED)
@@ -360,7 +377,7 @@ class Link:
 
 
 async def _release(connection: ClientConnection) -> None:
-    """Close what is lost anyway; whatever that raises must not keep the client from coming back."""
+    """Close a lost connection; an error of that must not keep the client from coming back."""
     try:
         await connection.close()
     except Exception:

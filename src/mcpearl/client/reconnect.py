@@ -1,35 +1,47 @@
 """How a client comes back after its connection was lost: when it tries again, and how often."""
 
-import random
+from mcpearl.client.targets import Target
+from mcpearl.runtime.backoff import Backoff
 
-from msgspec import Struct
 
-
-class Reconnect(Struct, frozen=True, kw_only=True):
-    """When to try again, and when to give up.
+class Reconnect(Backoff, frozen=True, kw_only=True):
+    """When a client tries to connect again, and when it gives up.
 
     >>> Client("server.py", reconnect=Reconnect(delays=(0.1, 1, 5), max_attempts=20))
+
+    Args:
+        delays: seconds before each attempt; the last delay applies to every later attempt.
+        jitter: share by which a delay may differ from its figure, either way, so that clients do
+            not all come back at the same moment.
+        settled_after: seconds a connection has to last before the delays start again from the
+            first one; None is as long as the current delay.
+        max_attempts: attempts in a row that may fail before the client gives up; None to never
+            give up.
     """
 
     delays: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-    """Seconds before each attempt; the last one is used from then on."""
     max_attempts: int | None = None
-    """Attempts in a row that may fail before the client gives up; None to never give up."""
-    jitter: float = 0.25
-    """How far a delay may be from its figure, so that not all clients come back at once."""
 
     def __post_init__(self) -> None:
-        if not self.delays or min(self.delays) < 0:
-            raise ValueError("`Reconnect.delays` needs at least one figure, and none below 0")
+        super().__post_init__()
         if self.max_attempts is not None and self.max_attempts < 1:
             raise ValueError("`Reconnect.max_attempts` is at least 1, or None to never give up")
-        if not 0 <= self.jitter <= 1:
-            raise ValueError("`Reconnect.jitter` is between 0 and 1")
 
-    def delay(self, attempt: int) -> float:
-        """Seconds to wait before an attempt; the first is number 0."""
-        return self.nominal(attempt) * random.uniform(1 - self.jitter, 1 + self.jitter)
 
-    def nominal(self, attempt: int) -> float:
-        """Give the same without jitter."""
-        return self.delays[min(attempt, len(self.delays) - 1)]
+def policy_for(target: Target, wanted: bool | Reconnect | None) -> Reconnect | None:
+    """Return how to reconnect to a target; None when a lost connection is the end.
+
+    Args:
+        target: what the client connects to.
+        wanted: what the application asked for; None to decide by the target.
+    """
+    if wanted is None:
+        wanted = target.restartable
+    elif wanted and not target.reopens:
+        raise ValueError(
+            f"{target.name} can be opened only once, so the client cannot reconnect to it; "
+            "pass a command, a file or an address instead"
+        )
+    if isinstance(wanted, Reconnect):
+        return wanted
+    return Reconnect() if wanted else None

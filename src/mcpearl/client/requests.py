@@ -1,13 +1,14 @@
-"""Asking a server: in rounds where it has questions first, and again where a connection was lost.
+"""Calls of a client: sent in rounds while the server has questions, and again after a lost connection.
 
-What certainly did not reach the server is sent when it is back. What may have run is sent again only
-where that does no harm; otherwise the caller is told that it may have run. All of it happens within
-the time the caller allowed.
+A request that certainly did not reach the server is sent when the connection is back. A request that
+may have run is sent again only where that does no harm; otherwise the caller gets the error, which
+says that it may have run. All of it happens within the time of the call.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from math import inf
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -17,7 +18,14 @@ from mcpearl.client.connection import ClientConnection, ProgressCallback
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.protocol.capabilities import SERVER_NEEDS
-from mcpearl.protocol.errors import CapabilityMissing, ConnectionLost, InvalidResult
+from mcpearl.protocol.errors import (
+    CapabilityMissing,
+    ConnectionLost,
+    InvalidResult,
+    RequestTimeout,
+)
+from mcpearl.protocol.pending import Entry
+from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.types.base import InputResponseRequestParams, RequestParams, Result, to_builtins
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.tools import CallToolRequestParams
@@ -41,17 +49,70 @@ REPEATABLE = frozenset(
         "tools/list",
     }
 )
+# Before a round in which the server only asked to be called again.
+_BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
+
+
+class Call(msgspec.Struct, Generic[R], eq=False):
+    """One call of the application: what is asked, and the time for everything that is done for it.
+
+    The time runs from the first request on. Progress moves its end, up to the maximum. It stands
+    still while a request waits for authorization, and starts anew after a person was asked.
+    """
+
+    method: str
+    params: msgspec.Struct
+    kind: type[R]
+    timeout: float
+    max_timeout: float
+    on_progress: ProgressCallback | None = None
+    meta: dict[str, Any] | None = None
+    in_rounds: bool = False
+    """Whether the server may have questions before it answers."""
+    rounds: int = 0
+    """How often the server asked for another round."""
+    sent: list[Entry] = []
+    """Entries of the requests sent; the deadline of the last one is the call's."""
+    expires: tuple[float, float] | None = None
+    """The deadlines before anything is sent, and after a request was held."""
+    may_have_run: bool = False
+    """Whether the server may have worked on this round before its connection was lost."""
+    repeats: int = 0
+    """How often this round was sent again on a connection that stands."""
+
+    def deadlines(self, now: float) -> tuple[float, float]:
+        """Return when the call expires, and when at the latest; the time starts if it does not run."""
+        if self.sent:
+            entry = self.sent[-1]
+            del self.sent[:-1]
+            if entry.deadline != inf or self.timeout == inf:
+                return entry.deadline, entry.hard_deadline
+            self.sent.clear()  # it was held when its connection was lost
+            self.expires = None
+        if self.expires is None:
+            self.expires = now + self.timeout, now + self.max_timeout
+        return self.expires
+
+    def time_left(self, now: float) -> tuple[float, float]:
+        """Return the seconds until the call expires, and until it does at the latest."""
+        deadline, latest = self.deadlines(now)
+        return deadline - now, latest - now
+
+    def restart(self) -> None:
+        """Let the time start anew with the next request."""
+        self.sent.clear()
+        self.expires = None
 
 
 class Requests:
-    """How one client's requests become results."""
+    """How one client's calls become results."""
 
     def __init__(
         self,
         link: Link,
         callbacks: Callbacks,
         tools: KnownTools,
-        learn: Callable[[str], Awaitable[None]],
+        learn: Callable[[str, float], Awaitable[None]],
         *,
         timeout: float,
         max_timeout: float,
@@ -61,23 +122,20 @@ class Requests:
         self._link = link
         self._callbacks = callbacks
         self._tools = tools
-        self._learn = learn  # lists the tools, so that one of them is known
+        self._learn = learn  # lists the tools until a deadline, so that one of them is known
         self._timeout = timeout
         self._max_timeout = max_timeout
         self._max_rounds = max_rounds
         self._on_progress = on_progress
 
-    async def ask(
+    def ask(
         self, method: str, params: msgspec.Struct, kind: type[R], timeout: float | None = None
-    ) -> R:
-        """Ask what is answered in one round."""
+    ) -> Awaitable[R]:
+        """Make a call that is answered in one round."""
         timeout = self._timeout if timeout is None else timeout
-        result = await self._request(method, params, kind, timeout, None, None)
-        if isinstance(result, InputRequiredResult):
-            raise InvalidResult(f"`{method}` was answered `input_required`, which it may not be")
-        return result
+        return self.run(Call(method, params, kind, timeout, max(timeout, self._max_timeout)))
 
-    async def ask_in_rounds(
+    def call(
         self,
         method: str,
         params: InputResponseRequestParams,
@@ -85,34 +143,79 @@ class Requests:
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: dict[str, Any] | None,
-        rounds: list[int] | None = None,
-    ) -> R:
-        """Ask, and answer the server's questions, until there is a result."""
-        timeout = self._timeout if timeout is None else timeout
+    ) -> Call[R]:
+        """Return a call that may take several rounds, for `run`."""
+        if timeout is None:
+            timeout = self._timeout
+        max_timeout = self._max_timeout if timeout <= self._max_timeout else timeout
         on_progress = on_progress or self._on_progress
-        for number in range(self._max_rounds + 1):
-            result = await self._request(method, params, kind, timeout, on_progress, meta)
+        return Call(method, params, kind, timeout, max_timeout, on_progress, meta, True)
+
+    async def run(self, call: Call[R]) -> R:
+        """Send a call, answer the server's questions, and return its result."""
+        connection = self._link.connection
+        if connection is None:
+            connection = await self._ready(call)
+        while True:
+            self.need(call.method)
+            timeout, max_timeout = call.timeout, call.max_timeout
+            if call.sent or call.expires is not None:
+                timeout, max_timeout = call.time_left(connection.loop.time())
+            try:
+                result = await connection.request(
+                    call.method,
+                    call.params,
+                    call.kind,
+                    timeout=timeout,
+                    max_timeout=max_timeout,
+                    on_progress=call.on_progress,
+                    meta=call.meta,
+                    on_sent=call.sent.append,
+                )
+            except ConnectionLost as lost:
+                connection = await self._recover(call, connection, lost)
+                continue
+            except RequestTimeout as error:
+                if error.seconds < call.timeout:  # what was left for the last attempt
+                    raise RequestTimeout(call.method, call.timeout) from None
+                raise
             if not isinstance(result, InputRequiredResult):
                 return result
-            if number == self._max_rounds:
-                break  # nobody is asked what would never be sent
-            if rounds is not None:
-                rounds.append(number)
-            if not result.input_requests:
-                await asyncio.sleep(min(0.05 * 2**number, 5.0))  # asked to come again, not to spin
-            params = replace(
-                params,
-                input_responses=await self._answers(result),
-                request_state=result.request_state,
-            )
-        raise InvalidResult(
-            f"`{method}` wanted input {self._max_rounds + 1} times; the limit is `max_rounds`"
-        )
+            await self._prepare_round(call, result)
+            connection = self._link.connection or await self._ready(call)
 
-    async def _answers(self, asked: InputRequiredResult) -> dict[str, dict[str, Any]] | None:
-        requests = asked.input_requests
-        if requests is None:
-            return None
+    async def _prepare_round(self, call: Call[R], asked: InputRequiredResult) -> None:
+        """Answer the server's questions, or wait a while if it has none."""
+        if not call.in_rounds:
+            raise InvalidResult(
+                f"`{call.method}` was answered `input_required`, which it may not be"
+            )
+        if call.rounds == self._max_rounds:
+            raise InvalidResult(
+                f"`{call.method}` wanted input {call.rounds + 1} times; the limit is `max_rounds`"
+            )
+        answers: dict[str, dict[str, Any]] | None
+        if asked.input_requests:
+            answers = await self._answers(asked)
+            call.restart()
+        else:
+            answers = None if asked.input_requests is None else {}
+            await self._pause_between_rounds(call)
+        call.rounds += 1
+        call.may_have_run, call.repeats = False, 0
+        params = cast("InputResponseRequestParams", call.params)
+        call.params = replace(params, input_responses=answers, request_state=asked.request_state)
+
+    async def _pause_between_rounds(self, call: Call[R]) -> None:
+        """Wait before calling again a server that only asked for that."""
+        now = asyncio.get_running_loop().time()
+        delay = _BETWEEN_ROUNDS.delay(call.rounds)
+        if now + delay >= call.deadlines(now)[0]:
+            raise RequestTimeout(call.method, call.timeout)
+        await asyncio.sleep(delay)
+
+    async def _answers(self, asked: InputRequiredResult) -> dict[str, dict[str, Any]]:
+        requests = asked.input_requests or {}
         work = {
             key: asyncio.ensure_future(
                 self._callbacks.answer(
@@ -125,7 +228,7 @@ class Requests:
             await asyncio.gather(*work.values())
         finally:
             for task in work.values():
-                task.cancel()  # when one fails, the others ask for nothing any more
+                task.cancel()  # when one fails, the others need not be answered any more
         return {key: to_builtins(task.result()) for key, task in work.items()}
 
     def need(self, method: str) -> None:
@@ -133,6 +236,7 @@ class Requests:
         needed = SERVER_NEEDS.get(method)
         if needed is None or needed in self._link.offered:
             return
+        self._link.check_open()
         version = self._link.introduced().version
         if needed == "completions" and not version.announces_completions:
             return
@@ -140,129 +244,59 @@ class Requests:
             f"the server did not announce the capability `{needed}`, which `{method}` needs"
         )
 
-    # One request, whatever becomes of its connection
+    # Calls that outlive a connection
 
-    async def _request(
-        self,
-        method: str,
-        params: msgspec.Struct,
-        kind: type[R],
-        timeout: float,
-        on_progress: ProgressCallback | None,
-        meta: dict[str, Any] | None,
-    ) -> R | InputRequiredResult:
-        max_timeout = self._max_timeout if timeout <= self._max_timeout else timeout
-        connection = self._link.connection
-        lost: ConnectionLost | None = None
-        if connection is not None:
-            self.need(method)
-            try:
-                return await connection.request(
-                    method,
-                    params,
-                    kind,
-                    timeout=timeout,
-                    max_timeout=max_timeout,
-                    on_progress=on_progress,
-                    meta=meta,
-                )
-            except ConnectionLost as error:
-                if self._link.reconnect is None:
-                    raise
-                lost = error
-        request = _Request(method, params, kind, timeout, max_timeout, on_progress, meta)
-        return cast("R", await self._persist(request, connection, lost))
-
-    async def _persist(
-        self, request: "_Request", connection: ClientConnection | None, lost: ConnectionLost | None
-    ) -> Result:
-        """See a request through that lost its connection, or had none to begin with."""
+    async def _recover(
+        self, call: Call[R], connection: ClientConnection, lost: ConnectionLost
+    ) -> ClientConnection:
+        """Return the connection to send a call on again; raise `lost` if it must not be sent again."""
+        if self._link.reconnect is None:
+            raise lost
         now = asyncio.get_running_loop().time
-        deadline = now() + request.timeout
-        latest = now() + request.max_timeout
-        if lost is not None and lost.deadlines is not None:
-            deadline, latest = lost.deadlines
-        may_have_run = False
-        repeats = 0
-        while True:
-            if lost is not None and connection is not None:
-                may_have_run = may_have_run or lost.maybe_executed
-                lost.maybe_executed, was_sent = may_have_run, lost.maybe_executed
-                if may_have_run and self._may_repeat(request) is False:
-                    raise lost
-                if not was_sent:
-                    self._link.doubt(connection, lost)
-                elif connection is self._link.connection:
-                    repeats += 1
-                    await self._pause(repeats, deadline, lost)
-            connection = await self._ready(deadline, lost if may_have_run else None)
-            if lost is not None and may_have_run:
-                await self._justify(request, deadline, lost)
-            self.need(request.method)
-            left = deadline - now()
-            if lost is not None and left <= 0:
-                raise lost
-            try:
-                return await request.send(connection, left, latest - now())
-            except ConnectionLost as error:
-                lost = error
-
-    async def _ready(self, deadline: float, lost: ConnectionLost | None) -> ClientConnection:
-        """Wait for a connection. If none comes, what may have run before is what counts."""
+        deadline, _ = call.deadlines(now())
+        was_sent = lost.maybe_executed
+        call.may_have_run = lost.maybe_executed = call.may_have_run or was_sent
+        if call.may_have_run and self._may_repeat(call) is False:
+            raise lost
+        if not was_sent:
+            self._link.doubt(connection, lost)
+        elif connection is self._link.connection:
+            await self._pause(call, deadline, lost)
         try:
-            return await self._link.ready(deadline)
+            connection = await self._link.ready(deadline)
         except ConnectionLost:
-            if lost is not None:
+            if call.may_have_run:
                 raise lost from None
             raise
+        if call.may_have_run:
+            await self._justify(call, deadline, lost)
+        if deadline <= now():
+            raise lost
+        return connection
 
-    async def _pause(self, repeats: int, deadline: float, lost: ConnectionLost) -> None:
+    async def _ready(self, call: Call[R]) -> ClientConnection:
+        """Wait for a connection to send a call on for the first time."""
+        deadline, _ = call.deadlines(asyncio.get_running_loop().time())
+        return await self._link.ready(deadline)
+
+    async def _pause(self, call: Call[R], deadline: float, lost: ConnectionLost) -> None:
         """Wait before asking again on a connection that stands, where only the exchange broke."""
         assert self._link.reconnect is not None
-        delay = self._link.reconnect.delay(repeats - 1)
+        delay = self._link.reconnect.delay(call.repeats)
+        call.repeats += 1
         if asyncio.get_running_loop().time() + delay >= deadline:
             raise lost
         await asyncio.sleep(delay)
 
-    def _may_repeat(self, request: "_Request") -> bool | None:
-        """Whether a request that may have run may run again; None when it is not known yet."""
-        if isinstance(request.params, CallToolRequestParams):
-            return self._tools.may_repeat(request.params.name)
-        return request.method in REPEATABLE
+    def _may_repeat(self, call: Call[R]) -> bool | None:
+        """Whether a call that may have run may run again; None when it is not known yet."""
+        if isinstance(call.params, CallToolRequestParams):
+            return self._tools.may_repeat(call.params.name)
+        return call.method in REPEATABLE
 
-    async def _justify(self, request: "_Request", deadline: float, lost: ConnectionLost) -> None:
-        """Find out whether a tool may be repeated; a tool nothing can be said of may not."""
-        if self._may_repeat(request) is None:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._learn(request.params.name)  # type: ignore[attr-defined]
-            except TimeoutError:
-                pass
-        if not self._may_repeat(request):
+    async def _justify(self, call: Call[R], deadline: float, lost: ConnectionLost) -> None:
+        """Find out whether a tool may be repeated; a tool that cannot be found may not."""
+        if self._may_repeat(call) is None and isinstance(call.params, CallToolRequestParams):
+            await self._learn(call.params.name, deadline)
+        if not self._may_repeat(call):
             raise lost
-
-
-class _Request(NamedTuple):
-    """What is asked, as often as it has to be."""
-
-    method: str
-    params: msgspec.Struct
-    kind: type[Result]
-    timeout: float
-    max_timeout: float
-    on_progress: ProgressCallback | None
-    meta: dict[str, Any] | None
-
-    def send(
-        self, connection: ClientConnection, timeout: float, max_timeout: float
-    ) -> Awaitable[Result]:
-        """Send it, in what is left of its time."""
-        return connection.request(
-            self.method,
-            self.params,
-            self.kind,
-            timeout=timeout,
-            max_timeout=max_timeout,
-            on_progress=self.on_progress,
-            meta=self.meta,
-        )

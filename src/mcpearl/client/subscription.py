@@ -1,7 +1,7 @@
-"""Following changes on a modern server: one `subscriptions/listen` request, read as a stream.
+"""Changes on a modern server as a stream: one `subscriptions/listen` request.
 
-The stream outlives its connection. When that is lost the link opens it on the next one; when only
-the stream breaks, as over HTTP, it comes back by itself.
+The stream outlives its connection. After a reconnect the client opens it on the new connection; when
+only the stream breaks, as over HTTP, it opens itself again.
 """
 
 import asyncio
@@ -9,10 +9,11 @@ from collections import deque
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from mcpearl.client.connection import ClientConnection
+from mcpearl.client.link import Link
 from mcpearl.protocol.errors import (
     ConnectionLost,
     LimitReached,
@@ -23,38 +24,44 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.pending import Entry
+from mcpearl.runtime.backoff import Retries
 from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
-
-if TYPE_CHECKING:
-    from mcpearl.client.connection import ClientConnection
-    from mcpearl.client.link import Link
 
 MAX_UNREAD = 10_000
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 class Subscription:
-    """A stream of notifications. It ends when the server ends it; leaving the block ends it here.
+    """A stream of notifications, made by `Client.listen`.
+
+    It ends when the server ends it, or when the block is left.
 
     >>> async with client.listen(tools=True, resources=["weather://oslo/now"]) as changes:
     ...     async for notice in changes:
     ...         print(notice.method)
+
+    Args:
+        link: the client's way to its server.
+        streams: the client's open streams, which are opened again after a reconnect.
+        wanted: what the server is asked to announce.
+        timeout: seconds in which the server has to acknowledge the subscription.
+        read: whether the application reads the stream; `on_notification` gets everything anyway.
     """
 
     def __init__(
         self,
-        link: "Link",
+        link: Link,
         streams: "set[Subscription]",
         wanted: SubscriptionFilter,
         timeout: float,
         *,
-        kept: bool = True,
+        read: bool = True,
     ) -> None:
         self._link = link
-        self._streams = streams  # all that are open, to be opened again with the connection
+        self._streams = streams
         self._wanted = wanted
         self._timeout = timeout
-        self._kept = kept  # whether somebody reads the stream; `on_notification` hears it anyway
+        self._read = read
         self._connection: ClientConnection | None = None  # the one it is open on
         self._entry: Entry | None = None
         self._acknowledged: asyncio.Future[None] | None = None
@@ -63,25 +70,31 @@ class Subscription:
         self._failure: BaseException | None = None
         self._returning: asyncio.Task[None] | None = None
         self.ended = False
-        """Whether nothing more will come."""
+        """Whether the stream is over."""
         self.granted: SubscriptionFilter | None = None
-        """What the server agreed to."""
+        """What the server agreed to announce."""
 
     # Opening
 
     async def open(self) -> None:
         """Subscribe, and wait for the server to acknowledge it."""
         loop = asyncio.get_running_loop()
-        connection = await self._link.ready(loop.time() + self._timeout)
+        deadline = loop.time() + self._timeout
+        connection = await self._link.ready(deadline)
         self._streams.add(self)
         try:
-            await self.open_on(connection)
+            await self.open_on(connection, deadline - loop.time())
         except BaseException as error:
             self.fail(error)
             raise
 
-    async def open_on(self, connection: "ClientConnection") -> None:
-        """Subscribe on this connection, unless that is done."""
+    async def open_on(self, connection: ClientConnection, timeout: float) -> None:
+        """Subscribe on a connection, unless that is done already.
+
+        Args:
+            connection: where to subscribe.
+            timeout: seconds in which the server has to acknowledge the subscription.
+        """
         if self._entry is not None and self._connection is connection:
             return
         if not connection.end.version.modern:
@@ -94,7 +107,7 @@ class Subscription:
         try:
             await asyncio.wait(
                 (self._acknowledged, end),
-                timeout=self._timeout,
+                timeout=timeout,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         except BaseException:
@@ -115,7 +128,7 @@ class Subscription:
             self.granted = notice.params.notifications
             if self._acknowledged is not None and not self._acknowledged.done():
                 self._acknowledged.set_result(None)
-        elif not self._kept:
+        elif not self._read:
             return
         elif len(self._unread) >= MAX_UNREAD:
             self.fail(
@@ -130,13 +143,13 @@ class Subscription:
     # Breaking, and coming back
 
     def _broke(
-        self, connection: "ClientConnection", entry: Entry, end: "asyncio.Future[msgspec.Raw]"
+        self, connection: ClientConnection, entry: Entry, end: "asyncio.Future[msgspec.Raw]"
     ) -> None:
         """Take the end of the request: of the stream, or only of this opening of it."""
         failure = None if end.cancelled() else end.exception()
         assert self._acknowledged is not None
         if self._entry is not entry or not self._acknowledged.done():
-            return  # an earlier one, or one that never began, of which its opener hears
+            return  # an earlier one, or one that never began, which `open_on` reports
         self._leave()
         if not self._comes_back(failure):
             self.fail(failure)
@@ -146,19 +159,19 @@ class Subscription:
     def _comes_back(self, failure: BaseException | None) -> bool:
         if self._link.reconnect is None:
             return False
-        # A stream that is read ends where the server ends it. What is only followed goes on.
-        return isinstance(failure, ConnectionLost) or (failure is None and not self._kept)
+        # A stream that is read ends where the server ends it. A subscription to a URI goes on.
+        return isinstance(failure, ConnectionLost) or (failure is None and not self._read)
 
     async def _come_back(self) -> None:
         """Open the stream again on a connection that stands."""
-        attempt = 0
+        assert self._link.reconnect is not None
+        retries = Retries(self._link.reconnect)
         try:
-            while not self.ended and self._link.reconnect is not None:
-                await asyncio.sleep(self._link.reconnect.delay(attempt))
-                attempt += 1
+            while not self.ended:
+                await asyncio.sleep(retries.next_delay())
                 connection = await self._link.ready(inf)
                 try:
-                    await self.open_on(connection)
+                    await self.open_on(connection, self._timeout)
                     return
                 except ConnectionLost as lost:
                     if not lost.maybe_executed and connection.lost_reason is None:
@@ -171,7 +184,11 @@ class Subscription:
     # Ending
 
     def fail(self, failure: BaseException | None) -> None:
-        """End the stream for good; its reader gets what has come, then the failure."""
+        """End the stream for good; its reader gets what has arrived, then the failure.
+
+        Args:
+            failure: what the reader gets at the end; None ends its iteration.
+        """
         if self.ended:
             return
         self.ended = True

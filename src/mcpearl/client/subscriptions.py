@@ -1,23 +1,21 @@
-"""What a client follows: resources by URI, the same in both eras, and the streams it reads.
+"""What a client is subscribed to: resources by URI, in either era, and streams of changes.
 
-It owns what has to be there again after a reconnect. Each connection is told anew, in the way of
-the era the server turns out to be of.
+It owns what has to be there again after a reconnect. Each new connection is subscribed anew, in the
+way of the era the server turns out to belong to.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mcpearl.client.connection import ClientConnection
+from mcpearl.client.link import Link
 from mcpearl.client.subscription import Subscription
 from mcpearl.protocol.errors import ConnectionLost, McpearlError
 from mcpearl.types.base import EmptyResult
 from mcpearl.types.resources import SubscribeRequestParams
 from mcpearl.types.subscriptions import SubscriptionFilter
-
-if TYPE_CHECKING:
-    from mcpearl.client.connection import ClientConnection
-    from mcpearl.client.link import Link
 
 logger = logging.getLogger("mcpearl.client")
 _AT_ONCE = 100  # subscriptions being restored at the same time
@@ -26,7 +24,7 @@ _AT_ONCE = 100  # subscriptions being restored at the same time
 class Subscriptions:
     """All subscriptions of one client."""
 
-    def __init__(self, link: "Link", timeout: float) -> None:
+    def __init__(self, link: Link, timeout: float) -> None:
         self._link = link
         self._timeout = timeout
         self._streams: set[Subscription] = set()
@@ -35,18 +33,18 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._uris)
 
-    def stream(self, wanted: SubscriptionFilter, *, kept: bool = True) -> Subscription:
-        """Give a stream of changes, not open yet."""
-        return Subscription(self._link, self._streams, wanted, self._timeout, kept=kept)
+    def stream(self, wanted: SubscriptionFilter, *, read: bool = True) -> Subscription:
+        """Return a stream of changes that is not open yet."""
+        return Subscription(self._link, self._streams, wanted, self._timeout, read=read)
 
     # By URI
 
     def add(self, uri: str) -> None:
-        """Note that a legacy session follows a resource."""
+        """Note that a legacy session is subscribed to a resource."""
         self._uris[uri] = None
 
     async def follow(self, uri: str) -> None:
-        """Follow a resource of a modern server."""
+        """Open a stream for a resource of a modern server."""
         before = self._uris.get(uri)
         if before is not None and not before.ended:
             return
@@ -59,25 +57,30 @@ class Subscriptions:
             raise
 
     def remove(self, uri: str) -> None:
-        """No longer follow a resource."""
+        """End the subscription to a resource."""
         stream = self._uris.pop(uri, None)
         if stream is not None:
             stream.close()
 
     def _stream_of(self, uri: str) -> Subscription:
-        return self.stream(SubscriptionFilter(resource_subscriptions=[uri]), kept=False)
+        return self.stream(SubscriptionFilter(resource_subscriptions=[uri]), read=False)
 
     # After a reconnect
 
-    async def restore(self, connection: "ClientConnection") -> None:
-        """Follow on this connection what was followed before. What is refused is let go, and logged."""
-        if connection.end.version.modern:
-            for uri, stream in self._uris.items():
-                if stream is None or stream.ended:
-                    self._uris[uri] = stream = self._stream_of(uri)
-                    self._streams.add(stream)
-        else:
-            await self._all(list(self._uris), lambda uri: self._subscribe_on(connection, uri))
+    async def restore_in_session(self, connection: ClientConnection) -> None:
+        """Subscribe in a new legacy session. Streams end: the server was a modern one before."""
+        await self._all(list(self._uris), lambda uri: self._subscribe_on(connection, uri))
+        await self._open_all_on(connection)
+
+    async def restore_streams(self, connection: ClientConnection) -> None:
+        """Open all streams on a new connection to a modern server."""
+        for uri, stream in self._uris.items():
+            if stream is None or stream.ended:
+                self._uris[uri] = stream = self._stream_of(uri)
+                self._streams.add(stream)
+        await self._open_all_on(connection)
+
+    async def _open_all_on(self, connection: ClientConnection) -> None:
         await self._all(list(self._streams), lambda stream: self._open_on(connection, stream))
 
     async def _all(self, items: list[Any], restore: Callable[[Any], Awaitable[None]]) -> None:
@@ -87,7 +90,7 @@ class Subscriptions:
                 if isinstance(outcome, BaseException):
                     raise outcome
 
-    async def _subscribe_on(self, connection: "ClientConnection", uri: str) -> None:
+    async def _subscribe_on(self, connection: ClientConnection, uri: str) -> None:
         stream = self._uris[uri]
         if stream is not None:  # the server was a modern one before
             stream.close()
@@ -102,12 +105,12 @@ class Subscriptions:
         except ConnectionLost:
             raise
         except McpearlError as error:
-            logger.warning("%s is no longer followed: %s", uri, error)
+            logger.warning("the subscription to %s is dropped: %s", uri, error)
             self._uris.pop(uri, None)
 
-    async def _open_on(self, connection: "ClientConnection", stream: Subscription) -> None:
+    async def _open_on(self, connection: ClientConnection, stream: Subscription) -> None:
         try:
-            await stream.open_on(connection)
+            await stream.open_on(connection, self._timeout)
         except ConnectionLost:
             raise
         except McpearlError as error:
@@ -115,7 +118,7 @@ class Subscriptions:
             stream.fail(error)
 
     def end(self, lost: ConnectionLost) -> None:
-        """End everything: there will be no connection any more."""
+        """End all subscriptions: there will be no other connection."""
         self._uris.clear()
         for stream in list(self._streams):
             stream.fail(lost)

@@ -1,28 +1,51 @@
-"""From whatever names a server to a way of reaching it: an object, a file, a command, an address."""
+"""From what names a server to a way of reaching it: an object, a file, a command or an address."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
+from mcpearl.net.tls import Tls
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
-
-    from mcpearl.net.tls import Tls
-    from mcpearl.server.server import Server
     from mcpearl.transports.http_client.authorizer import Authorizer
 
 _RUNNERS = {".py": sys.executable, ".js": "node", ".mjs": "node"}
+_TAKING_TOKENS = ("http", "https", "ws", "wss")
+
+
+class InProcessServer(Protocol):
+    """A server object of this process: `mcpearl.Server`."""
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[Any]:
+        """Keep the server running inside the block."""
+        ...
+
+    async def connect(self, transport: Transport) -> Any:
+        """Serve one client on a transport."""
+        ...
+
+
+Reachable = InProcessServer | Transport | str | Path | Sequence[str] | Mapping[str, Any]
+"""What a client can be made for."""
+
+# Caches can be shared by the clients of a process, and tell servers apart by identity. An object's
+# `id` would do, but it is used again once the object is gone; so servers are numbered, process-wide.
 _numbers = count(1)
-_numbered: "WeakKeyDictionary[Server, int]" = WeakKeyDictionary()
-_BRINGING_TOKENS = ("http", "https", "ws", "wss")
+_numbered: "WeakKeyDictionary[InProcessServer, int]" = WeakKeyDictionary()
 
 
 class ReachOptions(NamedTuple):
@@ -33,38 +56,39 @@ class ReachOptions(NamedTuple):
     cwd: str | Path | None = None
     on_stderr: Callable[[str], None] | None = None
     headers: Mapping[str, str] | None = None
-    """Of every HTTP request, and of the handshake of a WebSocket, for a server reached by address."""
-    tls: "Tls | SSLContext | None" = None
-    """Whom to trust and who to be, on wires with TLS; by default the system's roots, and nobody."""
+    """Headers of every HTTP request, and of the handshake of a WebSocket."""
+    tls: Tls | SSLContext | None = None
+    """Certificates to trust and to show; by default the system's roots, and none."""
     framing: str = "newline"
-    """How messages are told apart on a byte stream: `newline` or `content-length`."""
+    """How messages are separated on a byte stream: `newline` or `content-length`."""
     proxy: str | None = None
-    """The `http://` address of a proxy to HTTP servers, and to those who authorize for a server; None is
-    what the environment says."""
+    """The `http://` address of a proxy to HTTP servers and their authorization servers; None for
+    the one that environment variables name."""
     http2: bool | None = None
-    """Whether HTTP/2 is spoken: never, always, or where an HTTP server chooses it."""
+    """Whether HTTP/2 is spoken: never, always, or (None) where an HTTP server chooses it."""
     keepalive: Keepalive | None = None
-    """When a silent server is asked for a sign of life, for wires that do that themselves."""
+    """When a silent server is pinged, for wires that have pings of their own."""
     auth: Any = None
-    """What authorizes these requests; see `mcpearl.auth`."""
+    """What authorizes requests; see `mcpearl.auth`."""
 
 
 class Target(NamedTuple):
-    """How to reach a server: a name for people, one for caches, and its transport or itself."""
+    """How to reach a server."""
 
     name: str
+    """For messages and logs."""
     identity: str
-    """The same for two targets only when they are the same server."""
+    """For caches: the same for two targets only when they are the same server."""
     restartable: bool = False
-    """Whether each transport is a new process: what was learned of one holds for the next."""
+    """Whether the client comes back by itself, and what it learned of the server stays true."""
     transport: Callable[[Limits], Transport] | None = None
-    server: "Server | None" = None
+    server: InProcessServer | None = None
     reopens: bool = True
-    """Whether there can be another connection after one is lost."""
+    """Whether another connection is possible after one is lost."""
 
 
-def find_route(target: Any, options: ReachOptions) -> Target:
-    """Find out what a target is; the error lists what it can be."""
+def find_target(target: Any, options: ReachOptions) -> Target:
+    """Find out how to reach a server; the error lists what a target can be."""
     if options.auth is not None:
         _check_auth(target)
     if hasattr(target, "handler") and hasattr(target, "connect"):
@@ -81,34 +105,34 @@ def find_route(target: Any, options: ReachOptions) -> Target:
     if isinstance(target, Sequence) and target and all(isinstance(p, str) for p in target):
         return _command(list(target), options)
     raise TypeError(
-        f"cannot connect to {target!r}; give a Server, a URL, the path of a .py or .js file, "
+        f"cannot connect to {target!r}; pass a Server, a URL, the path of a .py or .js file, "
         "a command as a list, or a transport"
     )
 
 
 def _check_auth(target: Any) -> None:
-    """Refuse `auth` where no token can be brought, and say what there is instead."""
+    """Refuse `auth` where no token can be sent, and say what to use instead."""
     scheme = target.partition("://")[0] if isinstance(target, str) and "://" in target else ""
-    if scheme in _BRINGING_TOKENS or (scheme and scheme not in _SCHEMES):
-        return  # what is no address at all is told so later
+    if scheme in _TAKING_TOKENS or (scheme and scheme not in _SCHEMES):
+        return  # an unknown scheme is refused later
     match scheme:
         case "tcp" | "tls":
             instead = (
-                "no token can be brought over TCP; show a certificate with "
+                "TCP carries no tokens; show a certificate with "
                 "`tls=Tls(certificate=…, key=…)` at a tls:// address, or use http(s):// or ws(s)://"
             )
         case "unix":
-            instead = "a Unix socket is its owner's, whom the system knows; leave `auth` out"
+            instead = "a Unix socket is protected by its file mode; leave `auth` out"
         case _:
             instead = (
-                "a server that is started or given here is the program's own; hand a process its "
-                "credentials with `env={…}`, or reach a server that asks at its address"
+                "a server that this program starts or holds needs no login; pass a process its "
+                "credentials with `env={…}`, or connect to the server's address"
             )
     raise ValueError(f"`auth` is for servers at http(s):// and ws(s):// addresses: {instead}")
 
 
 def _authorizer(url: str, options: ReachOptions) -> "Authorizer | None":
-    """Give what authorizes requests to an http:// or https:// address."""
+    """Return what authorizes requests to an http:// or https:// address."""
     if options.auth is None:
         return None
     from mcpearl.auth.client.choose import authorizer_for
@@ -181,8 +205,8 @@ def _unix(url: str, options: ReachOptions) -> Target:
 
 def _websocket(url: str, options: ReachOptions) -> Target:
     if not urlsplit(url).hostname or "#" in url:
-        raise ValueError(f"cannot connect to {url!r}: it is no address of a WebSocket")
-    # Its handshake is an HTTP request, and as such it is authorized: one login is good for both.
+        raise ValueError(f"cannot connect to {url!r}: it is not the address of a WebSocket")
+    # The handshake is an HTTP request and authorized as such: one login is good for both.
     authorizer = _authorizer(url.replace("ws", "http", 1), options)
 
     def start(limits: Limits) -> Transport:
@@ -225,7 +249,7 @@ def _named(target: str, options: ReachOptions) -> Target:
     if runner is None:
         raise ValueError(
             f"cannot connect to {target!r}: a file must end in .py, .js or .mjs; "
-            "give a command as a list, such as ['uvx', 'server']"
+            "pass a command as a list, such as ['uvx', 'server']"
         )
     if not Path(target).is_file():
         raise FileNotFoundError(f"cannot connect to {target!r}: there is no such file")
@@ -233,7 +257,7 @@ def _named(target: str, options: ReachOptions) -> Target:
 
 
 def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:
-    """Read the form hosts keep in their configuration: command, args, env, cwd."""
+    """Read a server's entry in a host's configuration: command, args, env, cwd."""
     if "command" not in target:
         raise ValueError(f"a server's configuration needs `command`; this one has {list(target)}")
     env = {**(target.get("env") or {}), **(options.env or {})}

@@ -1,1 +1,1 @@
-"""Sockets, TLS, HTTP and server-sent events. Nothing in here knows MCP."""
+"""Sockets, TLS, HTTP and server-sent events. This package does not know MCP."""

@@ -1,4 +1,4 @@
-"""Where a client finds a socket. Errors name the address."""
+"""Addresses that a client can connect to. Errors name the address."""
 
 import asyncio
 import socket
@@ -9,24 +9,24 @@ from pathlib import Path
 from typing import Protocol
 
 CONNECT_TIMEOUT = 10.0
-# Seconds of silence before asking, seconds between asking, times: 40 s until a peer is dead.
+# Seconds of silence before the first probe, between probes, and their number: 40 s in all.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}
 
 
 class Unreachable(OSError):
-    """No connection could be made; the text names the address and the reason."""
+    """No connection could be made. The message names the address and the reason."""
 
 
 class Address(Protocol):
-    """A place a stream socket can be connected to."""
+    """An address that a stream socket can be connected to."""
 
     async def dial(self, protocol: asyncio.Protocol) -> None:
-        """Connect `protocol`; `Unreachable` says why that cannot be done."""
+        """Connect `protocol`. Raises `Unreachable`."""
         ...
 
 
 class TcpAddress:
-    """A host and a port, with TLS where there is a context for it."""
+    """A host and a port, with TLS if there is a context."""
 
     def __init__(
         self, host: str, port: int, tls: ssl.SSLContext | None = None, name: str | None = None
@@ -41,7 +41,7 @@ class TcpAddress:
         return self._name
 
     async def dial(self, protocol: asyncio.Protocol) -> None:
-        """Connect, and have the system look after a peer that vanishes."""
+        """Connect, and let the operating system detect a peer that vanishes. Raises `Unreachable`."""
         loop = asyncio.get_running_loop()
         name = self.host if self.tls is not None else None
         async with _reaching(self):
@@ -52,7 +52,7 @@ class TcpAddress:
 
 
 class UnixAddress:
-    """The path of a socket."""
+    """The path of a Unix socket."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = str(path)
@@ -61,26 +61,26 @@ class UnixAddress:
         return f"unix://{self._path}"
 
     async def dial(self, protocol: asyncio.Protocol) -> None:
-        """Connect."""
+        """Connect. Raises `Unreachable`."""
         loop = asyncio.get_running_loop()
         async with _reaching(self):
             await loop.create_unix_connection(lambda: protocol, self._path)
 
 
 def tune(system: socket.socket | None) -> None:
-    """Send small messages at once, and have the system notice when the other end is no more."""
+    """Send small messages at once, and let the operating system detect a vanished peer."""
     if system is None or system.family == socket.AF_UNIX:
-        return  # the system knows by itself
+        return  # not needed: the peer is on this machine
     system.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     system.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):  # not every system has them all
+        if hasattr(socket, name):  # not all systems have them
             system.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 @asynccontextmanager
 async def _reaching(address: Address) -> AsyncIterator[None]:
-    """Bound the time of a dial, and name the address in what goes wrong."""
+    """Limit the time to connect, and raise `Unreachable` naming the address on failure."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
             yield

@@ -1,7 +1,7 @@
-"""Server-sent events: writing them, and reading them per the WHATWG rules at any cut of the bytes.
+"""Writes server-sent events, and reads them incrementally by the WHATWG rules.
 
-The reader takes all three line endings, comments, multi-line data, `id`, `retry` and a byte order
-mark; an event over the bound is reported in its place and the stream goes on after it.
+The reader supports all three line endings, comments, multi-line data, `id`, `retry` and a byte order
+mark. An event over the size limit is reported in its place, and the stream continues after it.
 """
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ _COMMENT = b":"
 
 
 class ServerSentEvent(Struct, frozen=True):
-    """One event as it was dispatched. `id` is the last one seen, which events may inherit."""
+    """A dispatched event. `id` is the last one seen, which may be that of an earlier event."""
 
     data: bytes
     event: str = "message"
@@ -20,7 +20,7 @@ class ServerSentEvent(Struct, frozen=True):
 
 
 class OversizedEvent(Struct, frozen=True):
-    """An event that was longer than allowed; its content is gone."""
+    """An event that was longer than allowed, without its content."""
 
     limit: int
 
@@ -29,7 +29,7 @@ AnyEvent = ServerSentEvent | OversizedEvent
 
 
 def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
-    """Write one event. `data` is a JSON message, so it has no line breaks."""
+    """Return one event as bytes. `data` is a JSON message, so it has no line breaks."""
     head = b""
     if event:
         head += b"event: %b\r\n" % event.encode()
@@ -39,12 +39,12 @@ def format_event(data: bytes, id: str = "", event: str = "") -> bytes:
 
 
 def format_retry(milliseconds: int) -> bytes:
-    """Write how long a reader shall wait before it comes back."""
+    """Return the field that tells a reader how long to wait before it reconnects."""
     return b"retry: %d\r\n\r\n" % milliseconds
 
 
 class EventReader:
-    """Reads a stream of events, incrementally.
+    """Reads a stream of events incrementally.
 
     >>> reader = EventReader(max_event=1_000_000)
     >>> for event in reader.feed(chunk): ...
@@ -73,12 +73,12 @@ class EventReader:
         # The data of the event so far: None without any, and a copy only from the second line on.
         self._data: bytes | bytearray | None = None
         self._event = ""
-        self._id = ""  # counts only once its event is whole
+        self._id = ""  # takes effect once its event is complete
         self._oversized = False
         self.last_id = ""
-        """The id to come back with after the stream broke."""
+        """The id to resume with after the stream broke."""
         self.retry: int | None = None
-        """Milliseconds to wait before that, as the server last asked."""
+        """Milliseconds to wait before reconnecting, as the server last asked."""
 
     def feed(self, data: bytes) -> list[AnyEvent]:
         """Take bytes as they were read; return the events they complete."""
@@ -88,7 +88,7 @@ class EventReader:
         if data[-1:] == b"\r":
             self._skip_lf = True
         events: list[AnyEvent] = []
-        # `splitlines` would also cut at other characters; these are the three SSE knows.
+        # `splitlines` would also split at other characters; SSE has only these three.
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, rest = data.split(b"\n")
@@ -104,7 +104,7 @@ class EventReader:
         return events
 
     def restart(self) -> None:
-        """Begin with a new stream that goes on where this one broke off."""
+        """Prepare for a new stream that continues this one."""
         self._line.clear()
         self._overlong = self._skip_lf = False
         self._start = True

@@ -1,4 +1,4 @@
-"""TLS: whom each side trusts, who it says it is, and who the other is."""
+"""TLS contexts of clients and servers, and the certificate of the peer."""
 
 import ssl
 from collections.abc import Sequence
@@ -9,23 +9,23 @@ PathLike = str | Path
 
 
 class Tls(NamedTuple):
-    """How a client does TLS.
+    """TLS settings of a client.
 
     >>> Client("tls://db.example:9000", tls=Tls(ca="ca.pem", certificate="me.pem", key="me.key"))
     """
 
     ca: PathLike | None = None
-    """Whom to trust; the system's roots when not given."""
+    """File of the trusted certificate authorities; by default the system's roots."""
     certificate: PathLike | None = None
-    """Who this client is, for a server that asks."""
+    """File of the client's certificate, for a server that requests one."""
     key: PathLike | None = None
-    """The certificate's private key, where the certificate's file does not have it."""
+    """File of the certificate's private key, if it is not in the certificate's file."""
 
 
 def client_context(
     tls: Tls | ssl.SSLContext | None, protocols: Sequence[str] = ()
 ) -> ssl.SSLContext:
-    """Make what a client needs, offering protocols (ALPN). A context that is given stays as it is."""
+    """Return the context of a client that offers `protocols` (ALPN). A given context is kept."""
     if isinstance(tls, ssl.SSLContext):
         return tls
     tls = tls or Tls()
@@ -46,7 +46,7 @@ def client_context(
 
 
 def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -> ssl.SSLContext:
-    """Trust whom another trusts, and the system's roots; show nobody a certificate."""
+    """Return a context that trusts the same authorities and the system's, without a certificate."""
     context = ssl.create_default_context()
     if isinstance(tls, ssl.SSLContext):
         authorities = b"".join(tls.get_ca_certs(binary_form=True))
@@ -60,9 +60,17 @@ def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -
 
 
 def server_context(
-    certificate: PathLike | None, key: PathLike | None, client_ca: PathLike | None
+    certificate: PathLike | None,
+    key: PathLike | None,
+    client_ca: PathLike | None,
+    *,
+    optional: bool = False,
 ) -> ssl.SSLContext | None:
-    """Make what a server needs, or None where it does no TLS. A `client_ca` is for clients' own."""
+    """Return the context of a server, or None without TLS.
+
+    `client_ca` requires certificates of clients; if they are `optional`, a client may connect without
+    one, to be refused with a reason.
+    """
     if certificate is None:
         if key is not None or client_ca is not None:
             raise ValueError(
@@ -73,12 +81,12 @@ def server_context(
     context.load_cert_chain(certificate, key)
     if client_ca is not None:
         context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     return context
 
 
 def subject_of(transport: Any) -> str | None:
-    """Who the peer's verified certificate says it is, such as `CN=alice,O=Example`."""
+    """Return the subject of the peer's verified certificate, such as `CN=alice,O=Example`."""
     tls = transport.get_extra_info("ssl_object")
     if tls is None:
         return None
@@ -90,13 +98,8 @@ def subject_of(transport: Any) -> str | None:
     return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
 
 
-def extensions_of(transport: Any) -> dict[str, Any]:
-    """What a client showed of itself, which TLS has verified, in the words of ASGI's extension."""
+def certificate_of(transport: Any) -> str | None:
+    """Return the peer's verified certificate in PEM, or None if it presented none."""
     tls = transport.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)
-    return {} if der is None else {"tls": tls_extension(ssl.DER_cert_to_PEM_cert(der))}
-
-
-def tls_extension(certificate: str) -> dict[str, Any]:
-    """Tell of a client's certificate, in PEM, as ASGI's extension `tls` does."""
-    return {"client_cert_chain": [certificate], "client_cert_error": None}
+    return None if der is None else ssl.DER_cert_to_PEM_cert(der)

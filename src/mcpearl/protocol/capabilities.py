@@ -1,7 +1,7 @@
-"""Capabilities: which one a method needs, whether a side has it, what a version leaves of it.
+"""Capabilities: which one a method needs, and whether a client or server has it.
 
-A path such as `resources.subscribe` names a capability everywhere: in the tables, in errors and in
-the documentation.
+A path such as `resources.subscribe` names a capability in the tables, in errors and in the
+documentation.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from mcpearl.protocol.versions import Version
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 
-# What the server must have announced for a client to call it.
+# The capability that a server must have announced for a client to call the method.
 SERVER_NEEDS: dict[str, str] = {
     "tools/list": "tools",
     "tools/call": "tools",
@@ -35,7 +35,7 @@ SERVER_NEEDS: dict[str, str] = {
     "tasks/cancel": "tasks.cancel",
 }
 
-# What the client must have declared for a server to ask it.
+# The capability that a client must have declared for a server to call the method.
 CLIENT_NEEDS: dict[str, str] = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
@@ -48,7 +48,7 @@ CLIENT_NEEDS: dict[str, str] = {
 
 
 def has(capabilities: Struct, path: str) -> bool:
-    """Whether a capability is there; `False` and absent are the same."""
+    """Return whether a capability is present; `False` counts as absent."""
     value: Any = capabilities
     for name in _names(path):
         value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
@@ -58,12 +58,12 @@ def has(capabilities: Struct, path: str) -> bool:
 
 
 def _names(path: str) -> list[str]:
-    # The name of an extension has dots of its own.
+    # The name of an extension contains dots.
     return path.split(".", 1) if path.startswith("extensions.") else path.split(".")
 
 
 def absent(method: str, capability: str) -> McpError:
-    """Make the answer to a method whose capability the server does not have."""
+    """Return the error for a method whose capability the server does not have."""
     return McpError(
         METHOD_NOT_FOUND,
         f"Method not found: `{method}` needs the capability `{capability}`, "
@@ -73,9 +73,9 @@ def absent(method: str, capability: str) -> McpError:
 
 
 def require(capabilities: ClientCapabilities, path: str) -> None:
-    """Raise `MissingClientCapability` unless the client declared it.
+    """Raise `MissingClientCapability` unless the client declared the capability.
 
-    An empty `elicitation` means form mode, as it did before there were modes.
+    An empty `elicitation` means form mode, as before there were modes.
     """
     if _declares(capabilities, path):
         return
@@ -93,7 +93,7 @@ def _declares(capabilities: ClientCapabilities, path: str) -> bool:
 
 
 def check_mode(capabilities: ClientCapabilities, mode: str | None) -> None:
-    """Refuse an `elicitation/create` in a mode this client did not declare."""
+    """Raise `McpError` for an elicitation in a mode that the client did not declare."""
     path = f"elicitation.{mode or 'form'}"
     if not _declares(capabilities, path):
         raise McpError(
@@ -107,7 +107,7 @@ def check_mode(capabilities: ClientCapabilities, mode: str | None) -> None:
 def announce(
     capabilities: ServerCapabilities, version: Version, client: ClientCapabilities
 ) -> ServerCapabilities:
-    """Narrow what a server can do to what the version knows and the client shares of extensions."""
+    """Return the capabilities to announce: those of the version, and the shared extensions."""
     offered = capabilities.extensions
     if offered:
         shared = client.extensions or {}

@@ -1,7 +1,7 @@
 """The client's end of one message stream: opens it in either era, sends requests, reads answers.
 
-Requests of a legacy server come out as `Call`s; so do answers, notices and the end of a
-subscription. A modern server never calls: its questions come inside results.
+Requests of a legacy server come out as `Call`s, beside answers, notices and the ends of
+subscriptions. A modern server sends no requests: its questions are part of results.
 """
 
 from math import inf
@@ -34,16 +34,17 @@ from mcpearl.types.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
 class ClientEnd(End):
     """One server, as the client sees it."""
 
-    notices = NOTICES_TO_CLIENT
-
     def __init__(
         self, info: Implementation, capabilities: ClientCapabilities, limits: Limits
     ) -> None:
-        super().__init__("client", limits)
+        super().__init__("client", limits, NOTICES_TO_CLIENT)
         self.info = info
         self.capabilities = capabilities
         self.version: Version = NEWEST_LEGACY
-        self.presentation: Presentation | None = None  # set once the server is known to be modern
+        self.agreed: str | None = None
+        """The version messages are sent in; None until a legacy session has agreed on one."""
+        self.presentation: Presentation | None = None
+        """Sent with every request in the modern era; None in a legacy session."""
         self.lifecycle.take(Step.CONNECT)
 
     # Opening
@@ -51,24 +52,40 @@ class ClientEnd(End):
     def speak_modern(self, version: Version = NEWEST, log_level: str | None = None) -> None:
         """Present this client on every request from now on."""
         self.version = version
+        self.agreed = version.name
         self.presentation = Presentation(version, self.info, self.capabilities, log_level)
 
     def speak_legacy(self) -> None:
         """Go back to a session: the server turned out to be of the legacy era."""
-        self.presentation = None
+        self.presentation = self.agreed = None
         self.version = NEWEST_LEGACY
+
+    def set_log_level(self, level: str) -> None:
+        """Ask a modern server for this log level with every request from now on."""
+        if self.presentation is not None:
+            self.speak_modern(self.version, level)
+
+    def restart(self) -> None:
+        """Go back to before the handshake, to try it another way on the same connection."""
+        self.lifecycle.take(Step.LOSE)
+        self.lifecycle.take(Step.CONNECT)
 
     def initialize(
         self, waiter: Any, now: float, timeout: float, version: Version = NEWEST_LEGACY
     ) -> tuple[Entry, bytes]:
-        """Begin a legacy session: the entry that waits and the bytes to send."""
+        """Begin a legacy session; return the pending entry and the bytes to send."""
         self.lifecycle.take(Step.INITIALIZE)
+        self.agreed = None
         params = legacy.propose(version, self.info, self.capabilities)
         entry = self.pending.add("initialize", waiter, now, timeout)
         return entry, codec.encode_request(entry.id, "initialize", encode(params))
 
     def initialized(self, result: InitializeResult) -> bytes:
-        """Take a server's answer to `initialize`: the notification to send, if we can go on."""
+        """Take the server's answer to `initialize`; return the notification to send.
+
+        Raises:
+            InvalidResult: The server chose a version this client does not speak.
+        """
         version = legacy.agreed(result)
         if version is None:
             raise InvalidResult(
@@ -77,28 +94,29 @@ class ClientEnd(End):
             )
         self.lifecycle.take(Step.INITIALIZED)
         self.version = version
+        self.agreed = version.name
         self.caller = Caller(version, None, self.capabilities)
         return codec.encode_notification("notifications/initialized")
 
     def connected(self) -> None:
-        """Note that a modern server is there: nothing more has to be agreed."""
+        """Note that a modern server answered: nothing more has to be agreed."""
         self.lifecycle.take(Step.INITIALIZE)
         self.lifecycle.take(Step.INITIALIZED)
 
     # Receiving
 
     def _refuse_malformed(self, error: Malformed) -> Event:
-        # A client has no business answering what it cannot read; it would only feed a loop.
+        # A client does not answer what it cannot read: two such peers would never stop.
         self.malformed += 1
         if error.is_answer:
             return self._answered_badly(error)
-        return Ignored(f"the server sent something that is not a message: {error.message}")
+        return Ignored(f"the server sent an invalid message: {error.message}")
 
     def _refuse_notice(self, method: str) -> str | None:
         return self.lifecycle.refuse(method) if self.presentation is None else None
 
     def _cancelled(self, params: Any) -> Event:
-        # The one thing a modern server cancels is a subscription of ours. It ends as if answered.
+        # A modern server only ever cancels a subscription, which then ends as if answered.
         id = params.request_id
         entry = self.pending.get(id)
         if self.presentation is None or entry is None or entry.method != LISTEN:
@@ -111,7 +129,7 @@ class ClientEnd(End):
         assert method is not UNSET
         assert id is not UNSET
         if self.presentation is not None and (self.ready or method != "ping"):
-            # Until the server is known to be modern it may still be a legacy one that pings.
+            # Until the handshake is over this may still be a legacy server, which may ping.
             return Ignored(f"a modern server sent the request `{method[:128]}`")
         route = TO_CLIENT.get(method)
         if route is None:
@@ -130,17 +148,18 @@ class ClientEnd(End):
                 "which this client did not declare",
                 {"method": method, "capability": needs},
             )
-        params = route.decode(b"{}" if envelope.params is UNSET else envelope.params)
+        raw = b"{}" if envelope.params is UNSET else envelope.params
+        params = route.decode(raw)
         if method == "elicitation/create":
             check_mode(self.capabilities, params.mode)
         assert self.caller is not None
         token = progress_token(params.meta)
-        return self._admit(Call(id, method, params, self.caller, token, batch))
+        return self._admit(Call(id, method, params, raw, self.caller, token, batch))
 
     # Answering
 
     def result(self, call: Call, result: Result) -> bytes | None:
-        """Answer a request of the server; None when it no longer waits."""
+        """Encode the answer to a request of the server; None when it was cancelled."""
         if not self.is_open(call):
             return None
         return self._finish(
@@ -161,7 +180,7 @@ class ClientEnd(End):
         progress: bool = False,
         meta: dict[str, Any] | None = None,
     ) -> tuple[Entry, bytes]:
-        """Make a request in the words of the agreed version: what waits, and the bytes to send."""
+        """Encode a request in the agreed version; return the pending entry and the bytes to send."""
         own = getattr(params, "meta", None)
         if own is not None:
             meta = {**own, **(meta or {})}
@@ -176,7 +195,7 @@ class ClientEnd(End):
             raise
 
     def listen(self, params: Struct, waiter: Any) -> tuple[Entry, bytes]:
-        """Open a subscription: a request whose answer comes only when the stream ends."""
+        """Open a subscription: a request that is answered only when the subscription ends."""
         return self.request(LISTEN, params, waiter, 0.0, inf)
 
     def _meta(self, token: int | None, more: dict[str, Any] | None) -> bytes:
@@ -190,14 +209,14 @@ class ClientEnd(End):
         return b'"_meta":' + encode(legacy_meta)
 
     def notify(self, method: str, params: Struct | None = None) -> bytes:
-        """Give the bytes of a notification."""
+        """Encode a notification."""
         body = b"" if params is None else encode(narrow(params, self.version.name))
         return codec.encode_notification(method, body)
 
     def decode_result(
         self, method: str, kind: type[Result], raw: Raw
     ) -> Result | InputRequiredResult:
-        """Read a result as its type, or as the questions a modern server has first."""
+        """Decode a result as `kind`, or as the questions a modern server asks first."""
         try:
             result = decode(kind, raw)
         except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0: bytes to envelopes and back.
+"""JSON-RPC 2.0: from bytes to envelopes and back.
 
-The envelope is decoded once and leaves `params`, `result` and `error` raw; whoever routes the
-message decodes them into their type. Encoding splices bodies that are encoded already.
+The envelope is decoded once and leaves `params`, `result` and `error` raw; the code that routes the
+message decodes them into their types. Encoding splices bodies that are already encoded.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Envelope(Struct, gc=False):
 
 
 class _Anything(Struct):
-    """What can still be read of a message that is none: enough to answer it, or not to."""
+    """The readable members of an invalid message: enough to decide whether and how to answer."""
 
     id: Raw | UnsetType = UNSET
     method: Raw | UnsetType = UNSET
@@ -52,7 +52,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(message: bytes | Raw) -> Envelope:
-    """Read one message; `Malformed` says what is wrong with it and which id to answer with."""
+    """Decode one message. Raises `Malformed` with the reason and the id to answer with."""
     try:
         envelope = _decode(message)
     except UNREADABLE as error:
@@ -66,17 +66,17 @@ def decode(message: bytes | Raw) -> Envelope:
         if envelope.id is UNSET and envelope.error is UNSET:
             raise _invalid(message, "a message needs `method`, or `id` with `result` or `error`")
         if (envelope.result is UNSET) is (envelope.error is UNSET):
-            raise _invalid(message, "`method` is missing, and it is not an answer either")
+            raise _invalid(message, "`method` is missing, and the message is not an answer either")
     return envelope
 
 
 def is_batch(message: bytes) -> bool:
-    """Whether the message is a JSON array."""
+    """Return whether the message is a JSON array."""
     return message.lstrip()[:1] == b"["
 
 
 def decode_batch(message: bytes, limit: int) -> list[Raw]:
-    """Cut a batch into its messages, undecoded."""
+    """Split a batch into its messages, undecoded. Raises `Malformed`."""
     try:
         slots = astuple(_batch_decoder(limit)(message))
     except UNREADABLE as error:
@@ -93,14 +93,14 @@ def decode_batch(message: bytes, limit: int) -> list[Raw]:
 
 @lru_cache(maxsize=8)
 def _batch_decoder(limit: int) -> Callable[[bytes], Any]:
-    # One slot more than the limit, and what follows is skipped: a list of all the messages could
-    # take thirty times the bytes of the batch.
+    # One slot more than the limit; further messages are skipped. A list of all messages could take
+    # thirty times the size of the batch.
     slots = [(f"m{place}", Raw | UnsetType, UNSET) for place in range(limit + 1)]
     return msgspec.json.Decoder(msgspec.defstruct("_Cut", slots, array_like=True)).decode
 
 
 def check_json(message: bytes) -> None:
-    """Raise `Malformed` unless the bytes are JSON, whatever they say."""
+    """Raise `Malformed` unless the bytes are JSON, of any content."""
     try:
         _skim(message)
     except UNREADABLE as error:
@@ -108,7 +108,7 @@ def check_json(message: bytes) -> None:
 
 
 def decode_error(raw: Raw | bytes) -> ErrorObject:
-    """Read the `error` member of an answer; whatever it is, something usable comes back."""
+    """Decode the `error` member of an answer. A malformed one becomes a generic error."""
     try:
         return _decode_error(raw)
     except UNREADABLE:
@@ -167,7 +167,7 @@ def encode_text(text: str) -> bytes:
 
 
 def splice(members: bytes, body: bytes) -> bytes:
-    """Put encoded members (`"a":1,"b":2`) in front of those of an encoded object."""
+    """Insert encoded members (`"a":1,"b":2`) at the front of an encoded object."""
     if not members:
         return body
     return b"{%b%b%b" % (

@@ -4,6 +4,7 @@ An end is fed one message at a time and returns one event for it. It never raise
 sends. `server_end` and `client_end` add what only one side does.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -40,9 +41,8 @@ from mcpearl.types.jsonrpc import (
 class End:
     """One end of one message stream."""
 
-    notices: dict[str, Route]
-
-    def __init__(self, role: Role, limits: Limits) -> None:
+    def __init__(self, role: Role, limits: Limits, notices: Mapping[str, Route]) -> None:
+        self.notices = notices
         self.limits = limits
         self.lifecycle = Lifecycle(role)
         self.pending = Pending(limits.max_pending)  # requests of ours

@@ -1,7 +1,7 @@
-"""Every error of the package that a caller can meet, in one hierarchy.
+"""The errors this package raises for its users, in one hierarchy.
 
-`McpError` is a JSON-RPC error answer, raised on the side that received it and raised by handlers
-that want to send one. The others never travel: they say what happened to a request locally.
+`McpError` is a JSON-RPC error answer: raised by the side that received it, and by handlers to send
+one. The others are never sent; they say what happened to a request on this side.
 """
 
 from typing import Any
@@ -21,16 +21,21 @@ USER_REJECTED = -1
 
 
 def brief(text: str, limit: int = 256) -> str:
-    """Shorten what a peer wrote before it goes into a message of ours."""
+    """Shorten text of a peer for use in a message of this side."""
     return text if len(text) <= limit else text[:limit] + "…"
 
 
 class McpearlError(Exception):
-    """The root of everything this package raises on purpose."""
+    """Base of all errors that this package raises."""
 
 
 class McpError(McpearlError):
-    """A JSON-RPC error answer: the peer sent it, or a handler raises it to send it.
+    """A JSON-RPC error answer, received from the peer or raised by a handler to be sent.
+
+    Args:
+        code: The JSON-RPC error code.
+        message: One sentence that says what went wrong.
+        data: Any JSON value with details.
 
     >>> raise McpError(-32602, "no such city", {"city": "Atlantis"})
     """
@@ -43,7 +48,7 @@ class McpError(McpearlError):
 
     @classmethod
     def of(cls, error: ErrorObject) -> "McpError":
-        """Make the exception a waiting caller gets for an error answer."""
+        """Return the exception for a received error answer."""
         return McpError(error.code, error.message, error.data)
 
     def __str__(self) -> str:
@@ -61,7 +66,11 @@ def answer_too_large(size: int, limit: int) -> McpError:
 
 
 class ResourceNotFound(McpError):
-    """There is no resource with this URI. The code it travels with depends on the version."""
+    """There is no resource with this URI. The error code depends on the protocol version.
+
+    Args:
+        uri: The URI that was asked for.
+    """
 
     def __init__(self, uri: str) -> None:
         super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
@@ -69,7 +78,7 @@ class ResourceNotFound(McpError):
 
 
 class MissingClientCapability(McpError):
-    """The handler needs something the client did not say it can do."""
+    """The handler needs a capability that the client did not declare."""
 
     def __init__(self, capability: str, required: dict[str, Any]) -> None:
         super().__init__(
@@ -81,7 +90,7 @@ class MissingClientCapability(McpError):
 
 
 class InsufficientScope(McpError):
-    """The caller may not use this; `scopes` is what it takes."""
+    """The caller lacks scopes; `scopes` are all that are needed."""
 
     def __init__(self, what: str, name: str, scopes: frozenset[str]) -> None:
         needed = sorted(scopes)
@@ -94,7 +103,12 @@ class InsufficientScope(McpError):
 
 
 class UrlElicitationRequired(McpError):
-    """The call needs the user to visit one or more URLs first (2025-11-25)."""
+    """The call needs the user to visit one or more URLs first (2025-11-25).
+
+    Args:
+        elicitations: The params of one `elicitation/create` in URL mode for each URL.
+        message: The error message, if not the default.
+    """
 
     def __init__(self, elicitations: list[dict[str, Any]], message: str | None = None) -> None:
         super().__init__(
@@ -105,11 +119,11 @@ class UrlElicitationRequired(McpError):
 
 
 class ToolError(McpearlError):
-    """Raise it in a tool to answer `isError: true` with this very text, for the model to read."""
+    """Raise it in a tool to answer with `isError: true` and this text, for the model to read."""
 
 
 class RequestTimeout(McpearlError, TimeoutError):
-    """No answer within the time allowed. The other side has been told to stop."""
+    """No answer arrived in time. The peer has been told to cancel the request."""
 
     def __init__(self, method: str, seconds: float, *, hard: bool = False) -> None:
         limit = "the maximum time allowed" if hard else "the timeout"
@@ -122,9 +136,9 @@ class RequestTimeout(McpearlError, TimeoutError):
 
 
 class ConnectionLost(McpearlError, ConnectionError):
-    """The connection ended while a request was waiting, or before it could be sent.
+    """The connection ended while a request was waiting, or before it was sent.
 
-    `maybe_executed` is False only when the request certainly never reached the peer.
+    `maybe_executed` is False only if the request certainly never reached the peer.
     """
 
     def __init__(
@@ -141,20 +155,18 @@ class ConnectionLost(McpearlError, ConnectionError):
         self.maybe_executed = maybe_executed
         self.exit_code = exit_code
         self.stderr = stderr
-        self.deadlines: tuple[float, float] | None = None
-        """By when the request had to be answered, and at the very latest, where it was waiting."""
 
 
 class SessionLost(ConnectionLost):
-    """The server is there, but knows the session no more; a new one can be had at once."""
+    """The server no longer knows the session; a new one can be opened at once."""
 
 
 class AuthorizationFailed(McpearlError):
-    """The server does not let this client in, and nothing more can be tried; says what was."""
+    """The server refuses this client, and nothing is left to try. The message says what was tried."""
 
 
 class LimitReached(McpearlError):
-    """A bound of this side was reached; the message names the bound and its setting."""
+    """A limit of this side was reached. The message names it and its setting."""
 
 
 class InvalidResult(McpearlError):
@@ -162,11 +174,11 @@ class InvalidResult(McpearlError):
 
 
 class CapabilityMissing(McpearlError):
-    """The server did not announce the capability a client method needs; nothing was sent."""
+    """The server did not announce the capability that a client method needs. Nothing was sent."""
 
 
 class Malformed(McpearlError):
-    """Bytes that are no message: what is wrong, and the id to answer with if one was readable."""
+    """Bytes that are not a message: the reason, and the id to answer with if one was readable."""
 
     def __init__(
         self, code: int, message: str, id: int | str | None = None, *, is_answer: bool = False
@@ -175,4 +187,4 @@ class Malformed(McpearlError):
         self.code = code
         self.message = message
         self.id = id
-        self.is_answer = is_answer  # it was meant as an answer, so answering it could go on forever
+        self.is_answer = is_answer  # never answered: two peers could go on answering forever

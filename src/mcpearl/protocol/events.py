@@ -32,6 +32,10 @@ class Outlet(Protocol):
         """Wait while the peer has too much to read; of a connection its transport tells."""
         ...
 
+    def send_away(self, retry_ms: int) -> None:
+        """Let the reader of a response hang up and come back for the rest, where that is possible."""
+        ...
+
 
 class Caller:
     """Who is asking: one per legacy session, or one per way a modern client presents itself."""
@@ -91,12 +95,23 @@ class Batch:
         return b"".join(parts)
 
 
+class Encoded(Struct, frozen=True):
+    """A result whose JSON object is encoded already: it is sent without being read again."""
+
+    body: bytes
+    complete: bool = False
+    """Whether it carries `resultType` and the server's `_meta` already, or needs neither."""
+
+
 class Call(Struct, eq=False):
     """A request that was admitted and waits to be answered, exactly once."""
 
     id: RequestId
     method: str
     params: Any
+    """The params as the method's type."""
+    raw: Raw | bytes
+    """The params as they came."""
     caller: Caller
     progress_token: RequestId | None = None
     batch: Batch | None = None
@@ -105,7 +120,9 @@ class Call(Struct, eq=False):
     outlet: Any = None
     """The `Outlet`, attached by the connection that received it."""
     work: Any = None
-    """Whatever runs it, attached by whoever runs it."""
+    """The task that runs it, attached by the connection that started it."""
+    rounds: Any = None
+    """The `InputRounds` of a modern call that asks its client, attached by its context."""
 
 
 class Notice(Struct, gc=False):

@@ -1,10 +1,10 @@
-"""Which members of which types exist in which protocol versions, and how a value is fitted to one.
+"""Which members of which types exist in which protocol versions.
 
-This is the only place where the types differ by version. The tables come first; `narrow` applies
-them. A member with no row exists in every version; a type that a version lacks altogether is not
-sent there, and `mcpearl.types.methods` says so.
+This is the only place where types differ by version. The tables come first; `narrow` applies them to a
+value. A member without a row exists in every version. A type that a version lacks entirely is not sent
+in it; `mcpearl.types.methods` says so.
 
-A row says from which version to which, as "2025-06-18..", "..2025-11-25" or "first..last".
+A row is a range of versions: "2025-06-18..", "..2025-11-25" or "first..last".
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 _NEVER: Final = "9999..0000"
 
-# A row of a class holds for its subclasses too, unless they have one of their own.
+# A class's row also applies to its subclasses, unless they have their own.
 MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
     Annotations: {"last_modified": "2025-06-18.."},
     Implementation: {
@@ -133,7 +133,7 @@ MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
     ProgressNotificationParams: {"message": "2025-03-26.."},
 }
 
-# Content blocks that not every version has. Where one is missing, a text says what it was.
+# Content blocks that some versions lack. There, a text describing the block replaces it.
 BLOCKS: Final[dict[type[Wire], str]] = {
     AudioContent: "2025-03-26..",
     ResourceLink: "2025-06-18..",
@@ -143,10 +143,10 @@ BLOCKS: Final[dict[type[Wire], str]] = {
 
 
 def narrow(value: T, version: str) -> T:
-    """Give `value` the form it has in `version`.
+    """Convert `value` to its form in `version`.
 
-    Members and content blocks that the version does not have are left out or put into words, at
-    any depth. The argument is never changed: the answer is a copy, or the very same object if
+    Members that the version lacks are removed, and content blocks that it lacks are replaced by
+    text, at any depth. The argument is not changed: the result is a copy, or the same object if
     there was nothing to do.
     """
     plan = _plans[version][type(value)]
@@ -154,7 +154,7 @@ def narrow(value: T, version: str) -> T:
 
 
 def _object_or_unset(value: Any) -> Any:
-    """Structured content had to be a JSON object."""
+    """Drop structured content that is not an object; older versions allow only objects."""
     if value is msgspec.UNSET or isinstance(value, dict):
         return value
     if isinstance(value, msgspec.Raw):
@@ -165,12 +165,12 @@ def _object_or_unset(value: Any) -> Any:
 
 
 def _object_schema_or_none(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    """An output schema had to describe a JSON object."""
+    """Drop an output schema that does not describe an object."""
     return None if schema is None or schema.get("type") != "object" else schema
 
 
 def _one_block_per_message(messages: list[SamplingMessage]) -> list[SamplingMessage]:
-    """A sampling message had one block; one with several becomes as many messages."""
+    """Split messages with several content blocks; older versions allow one block each."""
     if not any(isinstance(message.content, list) for message in messages):
         return messages
     return [
@@ -181,7 +181,7 @@ def _one_block_per_message(messages: list[SamplingMessage]) -> list[SamplingMess
 
 
 def _one_block(content: Any) -> Any:
-    """A sampled answer had one block; several are told in one text."""
+    """Combine several content blocks in one text; older versions allow one block."""
     if not isinstance(content, list):
         return content
     if len(content) == 1:
@@ -190,7 +190,7 @@ def _one_block(content: Any) -> Any:
 
 
 def _form_without_defaults(properties: dict[str, Any]) -> dict[str, Any]:
-    """Forms had defaults for booleans only, and titles of choices in a list of their own."""
+    """Drop defaults except of booleans, and move titles of choices to a separate list."""
     plain = {
         name: definition if isinstance(definition, dict) else msgspec.to_builtins(definition)
         for name, definition in properties.items()
@@ -212,7 +212,7 @@ def _field_without_default(definition: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in definition.items() if k != "default"}
 
 
-# Members whose values were restricted: until when, and what then becomes of a value.
+# Members whose values were more restricted: until which version, and the conversion.
 REWRITES: Final[dict[type[Wire], dict[str, tuple[str, Callable[[Any], Any]]]]] = {
     CallToolResult: {"structured_content": ("..2025-11-25", _object_or_unset)},
     ToolResultContent: {"structured_content": ("..2025-11-25", _object_or_unset)},
@@ -224,7 +224,7 @@ REWRITES: Final[dict[type[Wire], dict[str, tuple[str, Callable[[Any], Any]]]]] =
 
 
 def _in_words(block: Any) -> str:
-    """Say in a text what a content block is."""
+    """Describe a content block in text."""
     match block:
         case TextContent():
             return block.text
@@ -240,16 +240,16 @@ def _in_words(block: Any) -> str:
             return f"[tool use, {block.name}: {msgspec.json.encode(block.input).decode()}]"
         case ToolResultContent():
             return "\n".join(map(_in_words, block.content))
-    raise TypeError(f"no content block: {block!r}")
+    raise TypeError(f"not a content block: {block!r}")
 
 
-# --- plans: the tables worked out for one type and one version ---
+# --- plans: the tables compiled for one type and one version ---
 
 _Plan = Callable[[Any], Any]
 
 
 class _Plans(dict[type, _Plan | None]):
-    """The plans of one version by type, made when first asked for; None where nothing is to do."""
+    """The plans of one version, compiled on first use; None if there is nothing to do."""
 
     def __init__(self, version: str) -> None:
         self._version = version
@@ -308,7 +308,7 @@ class _Plans(dict[type, _Plan | None]):
         return plan
 
     def _descend(self, member: Any) -> Any:
-        """Narrow a struct, or those in a list or dict, and keep the identity if all stay."""
+        """Narrow a struct, or all in a list or dict. Return the same object if none changes."""
         if type(member) is list:
             for item in member:
                 plan = self[type(item)]

@@ -1,8 +1,8 @@
-"""Cutting a byte stream into messages: newline-delimited, `Content-Length` framed, or detected.
+"""Splits a byte stream into messages: by newlines, by `Content-Length`, or by detecting which.
 
-A framer is fed whatever was read and returns whole messages, in order. A message that breaks the
-bound or the framing comes out as a `FrameError` in its place, and the stream goes on after it.
-Nothing here looks inside a message.
+A framer is fed the bytes as they are read and returns whole messages, in order. A message that is too
+long or badly framed is returned as a `FrameError` in its place, and the stream continues after it.
+Framers do not look inside a message.
 """
 
 import re
@@ -16,7 +16,7 @@ _CR = 13
 
 
 class FrameError(Struct, frozen=True):
-    """Bytes that are no message: why, in words a person can act on."""
+    """Bytes that are not a message, and the reason."""
 
     reason: str
 
@@ -25,14 +25,14 @@ Frame = bytes | FrameError
 
 
 class Framer(Protocol):
-    """What a byte-stream transport needs of a framing."""
+    """Splits and joins the messages of a byte stream."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they were read; give the messages they complete."""
+        """Take bytes as they were read. Return the messages they complete."""
         ...
 
     def frame(self, message: bytes) -> bytes:
-        """Give the bytes that carry `message` to a peer of the same framing."""
+        """Return the bytes that carry `message`."""
         ...
 
 
@@ -44,10 +44,10 @@ class NewlineFramer:
     def __init__(self, max_message: int) -> None:
         self._max = max_message
         self._tail = bytearray()  # the unfinished line
-        self._discarding = False  # inside a line already refused
+        self._discarding = False  # inside a line that was already refused
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they were read; give the lines they complete."""
+        """Take bytes as they were read. Return the lines they complete."""
         frames: list[Frame] = []
         lines = data.split(b"\n")
         if self._tail or self._discarding:
@@ -66,7 +66,7 @@ class NewlineFramer:
         return frames
 
     def _extend(self, part: bytes, frames: list[Frame]) -> None:
-        """Add to the unfinished line, or refuse the line at the moment it passes the bound."""
+        """Add to the unfinished line, or refuse the line as soon as it is too long."""
         if self._discarding:
             return
         if len(self._tail) + len(part) > self._max:
@@ -83,12 +83,12 @@ class NewlineFramer:
         return line
 
     def frame(self, message: bytes) -> bytes:
-        """Give the line that carries `message`."""
+        """Return `message` as a line."""
         return message + b"\n"
 
 
 _LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
-# Where framing can be found again. Bounded, so that its beginning fits into `_HEADER_TAIL`.
+# Where framing can resume. Bounded, so that the beginning of a match fits into `_HEADER_TAIL`.
 _NEXT_HEADER = re.compile(
     rb"content-length[ \t]{0,8}:[ \t]{0,8}\d{1,20}[ \t]{0,8}\r?\n", re.IGNORECASE
 )
@@ -97,7 +97,7 @@ _BLANK = re.compile(rb"\s+")
 
 
 class ContentLengthFramer:
-    """`Content-Length: N`, a blank line, N bytes. After bad framing it finds the next header."""
+    """`Content-Length: N`, a blank line, N bytes. After bad framing it looks for the next header."""
 
     __slots__ = ("_buffer", "_lost", "_max", "_want")
 
@@ -105,12 +105,12 @@ class ContentLengthFramer:
         self._max = max_message
         self._buffer = bytearray()
         self._want = -1  # bytes of the body being collected, or -1 while in headers
-        self._lost = False  # framing broke; looking for the next header
+        self._lost = False  # framing is broken; looking for the next header
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they were read; give the messages they complete."""
+        """Take bytes as they were read. Return the messages they complete."""
         frames: list[Frame] = []
-        # A slice at a time, so that what is being rejected is never held whole.
+        # In slices, so that a message to be refused is never held as a whole.
         for start in range(0, len(data), _DISCARD_STEP):
             self._buffer += data[start : start + _DISCARD_STEP]
             while self._step(frames):
@@ -118,7 +118,7 @@ class ContentLengthFramer:
         return frames
 
     def _step(self, frames: list[Frame]) -> bool:
-        """Take one header block or one body off the buffer; False when more bytes are needed."""
+        """Take one header block or body off the buffer. Return False if more bytes are needed."""
         if self._lost:
             return self._find_header()
         if self._want < 0:
@@ -131,7 +131,7 @@ class ContentLengthFramer:
     def _read_body(self, frames: list[Frame]) -> None:
         with memoryview(self._buffer) as view:
             body = bytes(view[: self._want])
-        # No JSON text can hold a header line, so one in the body is that of the next message.
+        # JSON text cannot contain a header line, so one in the body belongs to the next message.
         swallowed = _NEXT_HEADER.search(body) if b"\n" in body else None
         if swallowed is not None:
             frames.append(FrameError(f"Content-Length {self._want} runs into the next message"))
@@ -162,7 +162,7 @@ class ContentLengthFramer:
         return True
 
     def _accept(self, block: bytes) -> str:
-        """Read the length out of a header block; a reason when it cannot be used."""
+        """Read the length from a header block. Return the reason if it cannot be used."""
         found = {text.strip() for text in _LENGTH.findall(block)}
         if not found:
             return "header block without Content-Length"
@@ -179,7 +179,7 @@ class ContentLengthFramer:
         return ""
 
     def _lose(self, frames: list[Frame], reason: str, scanned: int, skip: int) -> None:
-        """Give up a block. What looked like headers may end with the start of a real block."""
+        """Give up on a block, which may end with the start of a valid one."""
         frames.append(FrameError(reason))
         later = [found.start() for found in _NEXT_HEADER.finditer(self._buffer, 1, scanned)]
         del self._buffer[: later[-1] if later else skip]
@@ -196,12 +196,12 @@ class ContentLengthFramer:
         return True
 
     def frame(self, message: bytes) -> bytes:
-        """Give `message` with its header."""
+        """Return `message` with its header."""
         return b"Content-Length: %d\r\n\r\n%b" % (len(message), message)
 
 
 def _header_end(buffer: bytearray) -> int:
-    """Where the blank line after the headers ends; -1 while it has not come."""
+    """Return where the blank line after the headers ends, or -1 if it has not arrived."""
     end = buffer.find(b"\n\r\n", 0, MAX_HEADER)
     if end >= 0:
         end += 3
@@ -213,17 +213,17 @@ _HEADER_START = b"content-"
 
 
 class DetectingFramer:
-    """Speaks the framing the peer's first bytes show: `Content-` is a header, all else a line."""
+    """Uses the framing of the peer's first bytes: `Content-` starts a header, all else a line."""
 
     __slots__ = ("_begin", "_max", "chosen")
 
     def __init__(self, max_message: int) -> None:
         self._max = max_message
-        self._begin = b""  # too little yet to tell
+        self._begin = b""  # not enough bytes to decide yet
         self.chosen: NewlineFramer | ContentLengthFramer | None = None
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they were read; give the messages they complete."""
+        """Take bytes as they were read. Return the messages they complete."""
         if self.chosen is None:
             data = (self._begin + data).lstrip(b"\r\n \t")
             begin = data[: len(_HEADER_START)].lower()
@@ -236,7 +236,7 @@ class DetectingFramer:
         return self.chosen.feed(data)
 
     def frame(self, message: bytes) -> bytes:
-        """Give the bytes that carry `message` in the framing the peer speaks."""
+        """Return the bytes that carry `message` in the peer's framing."""
         return self.chosen.frame(message) if self.chosen else message + b"\n"
 
 
@@ -248,10 +248,10 @@ FRAMERS: dict[str, type[NewlineFramer | ContentLengthFramer | DetectingFramer]] 
 
 
 def framer_named(name: str, max_message: int) -> Framer:
-    """Make the framer an option names."""
+    """Return a new framer by name. Raises `ValueError` for an unknown name."""
     if name not in FRAMERS:
         known = ", ".join(f"{each!r}" for each in FRAMERS)
-        raise ValueError(f"unknown framing {name!r}; there is {known}")
+        raise ValueError(f"unknown framing {name!r}; use one of {known}")
     return FRAMERS[name](max_message)
 
 

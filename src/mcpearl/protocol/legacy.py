@@ -1,8 +1,8 @@
-"""The legacy era: `initialize`, then a session. Both ends of the handshake.
+"""The handshake of the legacy era, for both ends.
 
-Up to 2025-11-25 a connection agrees once on a version and on capabilities, and everything after is
-read in that light. What the handshake says and what follows from it is here; the phases are in
-`lifecycle`.
+The legacy era is the protocol up to 2025-11-25: with `initialize` a connection agrees once on a
+version and on capabilities, which apply to the whole session. This module makes and reads the
+handshake's messages; the phases of a session are in `lifecycle`.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from mcpearl.types.initialize import InitializeRequestParams, InitializeResult
 def accept(
     params: InitializeRequestParams, offer: Offer, principal: Any
 ) -> tuple[Caller, InitializeResult]:
-    """Answer an `initialize`: who is asking from now on, and the result that tells them."""
+    """Answer `initialize`. Return the caller of the session, and the result to send."""
     version = negotiate(params.protocol_version, offer.legacy_versions)
     caller = Caller(version, params.client_info, params.capabilities, principal=principal)
     result = InitializeResult(
@@ -35,7 +35,7 @@ def accept(
 def propose(
     version: Version, info: Implementation, capabilities: ClientCapabilities
 ) -> InitializeRequestParams:
-    """Give the params of a client's `initialize`."""
+    """Return the params of a client's `initialize`."""
     params = InitializeRequestParams(
         protocol_version=version.name, capabilities=capabilities, client_info=info
     )
@@ -43,6 +43,6 @@ def propose(
 
 
 def agreed(result: InitializeResult) -> Version | None:
-    """The version a server answered with; None when it is not one this side speaks."""
+    """Return the version a server answered with, or None if this side does not support it."""
     name = result.protocol_version
     return VERSIONS[name] if name in LEGACY_VERSIONS else None

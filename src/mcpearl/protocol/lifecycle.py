@@ -1,16 +1,16 @@
-"""The life of a legacy session, for both ends, as tables.
+"""The phases of a legacy session, for both ends, as tables.
 
-Everything that says which phase follows which, and what may travel in which phase, is in this file
-and nowhere else. A session goes
+All rules on which phase follows which, and which messages are allowed in a phase, are in this file.
+A session goes
 
     disconnected -> connecting -> initializing -> ready -> closing -> closed
 
-and from any live phase to `failed` when the connection is lost; `failed` goes back to `connecting`
-to reconnect, or on to `closed`. The client's end is `connecting` while the transport opens and
-`initializing` from sending `initialize` until its answer; the server's end is `connecting` while
-nothing was asked yet and `initializing` from `initialize` until `notifications/initialized`.
-Modern requests have no session and pass by these tables; a client of either era, whose connections
-follow one another, goes through the same phases (`client/link.py`).
+and from any live phase to `failed` when the connection is lost; `failed` leads back to `connecting`
+to reconnect, or to `closed`. The client's end is `connecting` while the transport opens and
+`initializing` from sending `initialize` until its answer. The server's end is `connecting` until it
+receives `initialize`, and `initializing` until `notifications/initialized`. Modern requests have no
+session, so the tables do not apply to them. A client passes through the same phases in both eras
+while it connects and reconnects (`client/link.py`).
 """
 
 from enum import Enum, StrEnum
@@ -22,7 +22,7 @@ Role = Literal["client", "server"]
 
 
 class Phase(StrEnum):
-    """Where a session stands, and so a client, whose sessions follow one another."""
+    """The phase of a session, or of a client over its successive connections."""
 
     DISCONNECTED = "disconnected"
     CONNECTING = "connecting"
@@ -34,7 +34,7 @@ class Phase(StrEnum):
 
 
 class Step(Enum):
-    """What happens to a session."""
+    """An event in the life of a session."""
 
     CONNECT = "connect"
     INITIALIZE = "initialize"
@@ -60,8 +60,8 @@ TRANSITIONS: dict[Phase, dict[Step, Phase]] = {
     Phase.CLOSED: {},
 }
 
-# What an end may receive in each phase; None means everything its version has. Answers to requests
-# that are waiting are welcome always: `pending` judges them.
+# The methods an end may receive in each phase; None means all of its version. Answers are always
+# accepted: `pending` decides about them.
 _NOTHING: frozenset[str] = frozenset()
 _ALWAYS = frozenset({"ping"})
 _QUIET = frozenset({"notifications/cancelled", "notifications/progress", "notifications/message"})
@@ -89,11 +89,11 @@ RECEIVABLE: dict[Role, dict[Phase, frozenset[str] | None]] = {
 
 
 class WrongPhase(McpearlError):
-    """A step the table does not have. It means a mistake of this side, never of the peer."""
+    """A step that the table does not have: a bug of this side, never the peer's fault."""
 
 
 class Lifecycle:
-    """One end of one session, and the phase it is in."""
+    """One end of a session, with its current phase."""
 
     __slots__ = ("_receivable", "phase", "role")
 
@@ -103,11 +103,11 @@ class Lifecycle:
         self._receivable = RECEIVABLE[role]
 
     def can(self, step: Step) -> bool:
-        """Whether the table has this step from here."""
+        """Return whether the table has this step from the current phase."""
         return step in TRANSITIONS[self.phase]
 
     def take(self, step: Step) -> Phase:
-        """Go where the table says, or raise `WrongPhase`."""
+        """Go to the next phase. Raises `WrongPhase` if the table does not have the step."""
         following = TRANSITIONS[self.phase].get(step)
         if following is None:
             raise WrongPhase(f"{step.value!r} is not possible while {self.phase.value}")
@@ -115,7 +115,7 @@ class Lifecycle:
         return following
 
     def refuse(self, method: str) -> str | None:
-        """Say why `method` may not be received now; None when it may."""
+        """Return why `method` may not be received now, or None if it may."""
         allowed = self._receivable[self.phase]
         if allowed is None:
             return "The session is already initialized" if method == "initialize" else None

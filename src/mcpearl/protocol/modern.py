@@ -1,8 +1,8 @@
-"""The modern era: no session; every request says who is asking, every result what it is.
+"""The modern era: no session; every request describes its client, every result its server.
 
-From 2026-07-28 a request carries version, client and capabilities in `_meta`, and a result carries
-`resultType`, the server's identity and, where it can be kept, caching hints. Both are put in by
-splicing bytes made once, so that neither costs an encode per message.
+From 2026-07-28 a request carries version, client and capabilities in `_meta`; a result carries
+`resultType`, the server's identity and, if it can be cached, caching hints. Both are spliced in as
+bytes that were encoded once, so that messages do not pay for encoding them again.
 """
 
 from typing import Any
@@ -39,15 +39,17 @@ from mcpearl.types.logging import LoggingLevel
 LISTEN = "subscriptions/listen"
 COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"
+ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose handlers may ask the client, and which then run again with its answers."""
 RESULT_TYPES = frozenset({COMPLETE, INPUT_REQUIRED})
 
 _Identity = tuple[Any, Any, Any, Any]
 
 
 class CallerReader:
-    """Reads the callers of one stream. A client that presents itself the same is read once.
+    """Reads the caller of each request of one stream; repeated `_meta` is decoded only once.
 
-    `principal` is who the next message is from, where they are not all from one.
+    `principal` is the principal of the next message, if they differ.
     """
 
     __slots__ = ("_identity", "_known", "_versions", "principal")
@@ -59,7 +61,7 @@ class CallerReader:
         self._known: Caller | None = None
 
     def caller(self, meta: dict[str, Any]) -> Caller:
-        """Say who is asking, or raise the error that names what is wrong with their `_meta`."""
+        """Return the caller that `_meta` describes. Raises `McpError` naming what is wrong with it."""
         identity = (
             meta.get(PROTOCOL_VERSION_KEY),
             meta.get(CLIENT_CAPABILITIES_KEY),
@@ -88,7 +90,7 @@ class CallerReader:
 
 
 def missing_meta(method: str) -> McpError:
-    """Make the answer to a modern method that does not say who is asking."""
+    """Return the error for a modern request without the required `_meta`."""
     return McpError(
         INVALID_PARAMS,
         f"`{method}` needs `{PROTOCOL_VERSION_KEY}` and `{CLIENT_CAPABILITIES_KEY}` in `_meta`",
@@ -107,7 +109,7 @@ def _member(value: Any, kind: Any, key: str) -> Any:
 
 
 def discover(offer: Offer, version: Version) -> DiscoverResult:
-    """Give what a server says to `server/discover`."""
+    """Return the result of `server/discover`."""
     return DiscoverResult(
         supported_versions=list(offer.versions),
         capabilities=narrow(offer.capabilities, version.name),
@@ -116,7 +118,7 @@ def discover(offer: Offer, version: Version) -> DiscoverResult:
 
 
 class Stamp:
-    """Completes results for the wire: what they are, who made them, how long they keep."""
+    """Completes modern results: adds the result type, the server's identity and caching hints."""
 
     __slots__ = ("_identity", "_members")
 
@@ -128,8 +130,12 @@ class Stamp:
             for kind in (COMPLETE, INPUT_REQUIRED)
         }
 
+    def complete(self, body: bytes) -> bytes:
+        """Return an encoded result with `resultType` and the server's identity in front."""
+        return splice(self._members[COMPLETE], body)
+
     def encode(self, result: Result, version: Version) -> bytes:
-        """Give the bytes of a result in this version."""
+        """Return the bytes of a result in this version."""
         result = narrow(result, version.name)
         if isinstance(result, CacheableResult):
             result = _with_cache_hints(result)
@@ -146,7 +152,7 @@ class Stamp:
 
 
 def _with_cache_hints(result: CacheableResult) -> CacheableResult:
-    """Say both how long and for whom a result keeps: not at all and for nobody else, if unsaid."""
+    """Fill in caching hints: `ttlMs` defaults to 0, `cacheScope` to `private`."""
     ttl_ms, scope = result.ttl_ms, result.cache_scope
     if ttl_ms is not None and ttl_ms >= 0 and scope is not None:
         return result
@@ -154,12 +160,12 @@ def _with_cache_hints(result: CacheableResult) -> CacheableResult:
 
 
 def subscription_meta(id: RequestId) -> dict[str, Any]:
-    """Give the `_meta` of everything that belongs to a `subscriptions/listen` request."""
+    """Return the `_meta` of messages that belong to a `subscriptions/listen` request."""
     return {SUBSCRIPTION_ID_KEY: id}
 
 
 class Presentation:
-    """How a client presents itself on each request, encoded once."""
+    """The `_meta` with which a client describes itself on each request, encoded once."""
 
     __slots__ = ("_members", "_presented", "version")
 
@@ -182,7 +188,7 @@ class Presentation:
         self._members = encode(presented)[1:-1]
 
     def meta(self, token: int | None, more: dict[str, Any] | None) -> bytes:
-        """Give the `_meta` of one request, encoded. What the request says itself goes first."""
+        """Return the `_meta` of one request, encoded. Members of `more` take precedence."""
         if more:
             whole = {**self._presented, **more}
             if token is not None:

@@ -1,8 +1,11 @@
-"""What a server says of itself, the same to every client: who it is and what it can do."""
+"""What a server announces to every client: its identity, capabilities and versions."""
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, Route
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ServerCapabilities
@@ -10,9 +13,18 @@ from mcpearl.types.tasks import TASKS_EXTENSION
 
 
 class Offer:
-    """A server's side of every negotiation. The server owns it and renews it when it changes."""
+    """What a server announces. The server owns it, and renews it when its capabilities change."""
 
-    __slots__ = ("_paths", "capabilities", "info", "instructions", "legacy_versions", "versions")
+    __slots__ = (
+        "capabilities",
+        "info",
+        "instructions",
+        "legacy_versions",
+        "notices",
+        "paths",
+        "routes",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -21,6 +33,8 @@ class Offer:
         instructions: str | None = None,
         versions: tuple[str, ...] = SUPPORTED,
     ) -> None:
+        self.routes: Mapping[str, Route] = TO_SERVER
+        self.notices: Mapping[str, Route] = NOTICES_TO_SERVER
         self.info = info
         self.instructions = instructions
         self.versions = versions  # newest first
@@ -28,22 +42,35 @@ class Offer:
         self.renew(capabilities)
 
     def renew(self, capabilities: ServerCapabilities) -> None:
-        """Offer these capabilities from now on."""
+        """Announce these capabilities from now on."""
         self.capabilities = capabilities
-        self._paths = paths_of(capabilities)
+        self.paths = paths_of(capabilities)  # every capability, such as `resources.subscribe`
+
+    def extend(self, routes: Mapping[str, Route], notices: Mapping[str, Route]) -> None:
+        """Take methods and notifications that are not the specification's.
+
+        Raises `ValueError` for a method that the specification has.
+        """
+        taken = sorted({*routes} & {*TO_SERVER} | {*notices} & {*NOTICES_TO_SERVER})
+        if taken:
+            raise ValueError(
+                f"`{taken[0]}` is a method of the specification and cannot be replaced"
+            )
+        self.routes = {**TO_SERVER, **routes}
+        self.notices = {**NOTICES_TO_SERVER, **notices}
 
     def has(self, path: str) -> bool:
         """Whether a capability such as `resources.subscribe` is offered."""
-        return path in self._paths
+        return path in self.paths
 
 
 def _is_on(setting: object) -> bool:
-    # An empty object means "yes, without settings".
+    # An empty object means that the capability is present, without settings.
     return setting is not None and setting is not False
 
 
 def paths_of(capabilities: ServerCapabilities) -> frozenset[str]:
-    """Every capability that is there, as the paths `SERVER_NEEDS` speaks of."""
+    """Return the paths of all capabilities, as used in `SERVER_NEEDS`."""
     found: set[str] = set()
     for name, value in asdict(capabilities).items():
         if value is None:

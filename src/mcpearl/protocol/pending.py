@@ -1,7 +1,7 @@
-"""Requests of this side that wait for their answer: ids, deadlines, progress, one outcome each.
+"""Requests of this side that wait for an answer: their ids, deadlines, progress and outcome.
 
-An entry leaves the table exactly once: resolved, expired, cancelled or lost with the connection.
-What arrives for an entry that is gone is counted, not raised. The time is passed in.
+An entry leaves the table exactly once: resolved, expired, cancelled, or lost with the connection.
+Answers without an entry are counted, not raised. The current time is passed in.
 """
 
 from heapq import heapify, heappop, heappush
@@ -14,12 +14,12 @@ from mcpearl.protocol.errors import LimitReached
 
 
 class Entry(Struct, eq=False):
-    """One request on its way, and whoever waits for it."""
+    """A request waiting for its answer."""
 
     id: int
     method: str
     waiter: Any
-    """Whatever the driver waits with; this module never looks at it."""
+    """The object the caller waits with; this module never looks at it."""
     timeout: float
     deadline: float
     hard_deadline: float
@@ -27,17 +27,17 @@ class Entry(Struct, eq=False):
 
     @property
     def seconds(self) -> float:
-        """How long it was waited for, when it expires: the time that progress moved on, or all."""
+        """The time waited when it expires: the timeout, or the maximum if progress extended it."""
         return round(self.max_timeout, 3) if self.hard else self.timeout
 
     @property
     def hard(self) -> bool:
-        """Whether the deadline is the hard maximum that progress cannot move."""
+        """Whether the deadline has reached the maximum that progress cannot extend."""
         return self.deadline >= self.hard_deadline
 
 
 class Pending:
-    """The table of one connection.
+    """The waiting requests of one connection.
 
     >>> entry = pending.add("tools/call", waiter, now=0.0, timeout=60.0)
     >>> pending.resolve(entry.id) is entry
@@ -50,8 +50,8 @@ class Pending:
         self._entries: dict[int, Entry] = {}
         self._deadlines: list[tuple[float, int]] = []  # a heap; stale pairs are dropped lazily
         self._next = 1
-        self.late = 0  # answers that came after their entry had left
-        self.unknown = 0  # answers to questions never asked
+        self.late = 0  # answers that arrived after their entry had left
+        self.unknown = 0  # answers to requests that were never sent
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,10 +62,10 @@ class Pending:
     def add(
         self, method: str, waiter: Any, now: float, timeout: float, max_timeout: float | None = None
     ) -> Entry:
-        """Give a request its id and its deadline. Ids are never used again on a connection."""
+        """Add a request with a new id and a deadline. Ids are never reused on a connection."""
         if len(self._entries) >= self.limit:
             raise LimitReached(
-                f"{self.limit} requests are waiting for answers already; "
+                f"{self.limit} requests are already waiting for answers; "
                 "raise `Limits.max_pending` or wait for some of them"
             )
         id = self._next
@@ -85,7 +85,7 @@ class Pending:
         return entry
 
     def resolve(self, id: object) -> Entry | None:
-        """Take out the entry an answer belongs to; None (and a count) when there is none."""
+        """Remove and return the entry of an answer. If there is none, count it and return None."""
         entry = self._entries.pop(id, None) if type(id) is int else None
         if entry is None:
             if type(id) is int and 0 < id < self._next:
@@ -95,28 +95,28 @@ class Pending:
         return entry
 
     def get(self, id: object) -> Entry | None:
-        """The entry that waits under this id, left where it is."""
+        """Return the entry with this id without removing it."""
         return self._entries.get(id) if type(id) is int else None
 
     def discard(self, id: int) -> Entry | None:
-        """Take an entry out because this side gave up on it."""
+        """Remove an entry that this side no longer waits for."""
         return self._entries.pop(id, None)
 
     def progress(self, token: object, now: float) -> Entry | None:
-        """Move a deadline on, up to its hard maximum, because the peer is at work."""
+        """Extend a deadline, up to its maximum, because the peer reported progress."""
         entry = self.get(token)
         if entry is not None and entry.deadline != inf:
             entry.deadline = min(now + entry.timeout, entry.hard_deadline)
         return entry
 
     def hold(self, id: object) -> None:
-        """Stop the clock of an entry: its request is not on its way yet."""
+        """Stop the clock of an entry whose request has not been sent yet."""
         entry = self.get(id)
         if entry is not None:
             entry.deadline = entry.hard_deadline = inf
 
     def release(self, id: object, now: float) -> Entry | None:
-        """Start the clock of an entry that was held, from the beginning."""
+        """Start the clock of a held entry, from the beginning."""
         entry = self.get(id)
         if entry is None or entry.deadline != inf:
             return None
@@ -130,7 +130,7 @@ class Pending:
         return entry
 
     def next_deadline(self) -> float | None:
-        """When `expire` should run next; None when nothing waits."""
+        """Return when `expire` should run next, or None if nothing waits."""
         heap = self._deadlines
         while heap:
             deadline, id = heap[0]
@@ -139,14 +139,14 @@ class Pending:
                 heappop(heap)
             elif entry.deadline > deadline:
                 heappop(heap)
-                if entry.deadline != inf:  # else it is held, and comes back when released
+                if entry.deadline != inf:  # a held entry returns to the heap when it is released
                     heappush(heap, (entry.deadline, id))
             else:
                 return deadline
         return None
 
     def expire(self, now: float) -> list[Entry]:
-        """Take out every entry whose time is over."""
+        """Remove and return every entry whose deadline has passed."""
         expired: list[Entry] = []
         while True:
             deadline = self.next_deadline()
@@ -156,7 +156,7 @@ class Pending:
             expired.append(self._entries.pop(id))
 
     def clear(self) -> list[Entry]:
-        """Take out everything: the connection is gone."""
+        """Remove and return all entries, because the connection is lost."""
         entries = list(self._entries.values())
         self._entries.clear()
         self._deadlines.clear()

@@ -18,13 +18,18 @@ _NEWEST_INDEX = len(VERSIONS) - 1
 
 
 class Route:
-    """One method as its receiver sees it."""
+    """One method as its receiver sees it.
+
+    Args:
+        method: Name, params type and versions of the method.
+        needs: The capability that has to be announced for it, such as `tools`.
+    """
 
     __slots__ = ("_decode", "_params", "name", "needs", "since", "until")
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, needs: str | None = None) -> None:
         self.name = method.name
-        self.needs = SERVER_NEEDS.get(method.name)
+        self.needs = needs
         self.since = VERSIONS[method.since].index
         self.until = VERSIONS[method.until].index if method.until else _NEWEST_INDEX
         self._params = method.params
@@ -73,7 +78,9 @@ def unknown_method(name: str) -> McpError:
 
 def _routes(table: dict[str, Method], sender: str) -> dict[str, Route]:
     return {
-        name: Route(method) for name, method in table.items() if method.sender in (sender, "both")
+        name: Route(method, SERVER_NEEDS.get(name))
+        for name, method in table.items()
+        if method.sender in (sender, "both")
     }
 
 

@@ -1,11 +1,12 @@
-"""Sealing what a server must remember between the rounds of one request into `requestState`.
+"""Seals what a server must remember between the rounds of one request into `requestState`.
 
-The state travels through the client, so it is encrypted and authenticated, and what it was made for
-goes inside: who asked, which call, until when. A state that is not ours, not whole, too old, or
-brought along by another caller or another call is refused with the reason.
+The state passes through the client, so it is encrypted and authenticated, and bound to the principal,
+the call and an expiry time. A state that was not made here, was changed, has expired, or belongs to
+another caller or call is refused with the reason.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from hashlib import blake2b
 from os import urandom
 from typing import Any
@@ -25,14 +26,14 @@ _sorted = msgspec.json.Encoder(order="sorted")
 
 
 class StateRefused(McpError):
-    """A `requestState` that must not be used."""
+    """A `requestState` was refused."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(INVALID_PARAMS, f"requestState {reason}", {"reason": reason})
 
 
 class Binding(Struct, frozen=True, array_like=True):
-    """What a state is bound to, as digests: it fits this caller and this call and no other."""
+    """Digests of the caller and the call that a state is valid for."""
 
     principal: str
     call: str
@@ -48,7 +49,7 @@ _sealed_decoder = msgspec.json.Decoder(_Sealed)
 
 
 def binding(principal: Any, method: str, name: str, arguments: Raw | bytes | None) -> Binding:
-    """Digest who is asking and what for. Spelling of the arguments does not matter, values do."""
+    """Digest the principal and the call. Arguments are compared by value, not by spelling."""
     try:
         values = decode_any(arguments) if arguments else {}
         call = _sorted.encode([method, name, values])
@@ -62,47 +63,58 @@ def _digest(data: bytes) -> str:
 
 
 class Sealer:
-    """Seals and opens states with a ring of keys: the first seals, all of them open.
+    """Seals and opens states with a list of keys: the first one seals, all of them open.
 
-    Workers that share their keys can answer each other's rounds; a key is rotated by putting a new
-    one in front and dropping the old one when its states have expired.
+    Workers that share keys can continue each other's requests. To rotate a key, put a new one in
+    front and remove the old one once its states have expired.
+
+    Args:
+        keys: Keys of 32 bytes each; by default one random key.
+        ttl: Seconds for which a state is valid.
+        max_size: Bytes of the longest state to make or accept.
 
     >>> sealer = Sealer([secret], ttl=600)
     """
 
-    __slots__ = ("_ciphers", "_first", "max_size", "ttl")
+    __slots__ = ("_ciphers", "_first", "_random_bytes", "max_size", "ttl")
 
     def __init__(
-        self, keys: list[bytes] | None = None, *, ttl: float = 600.0, max_size: int = 256 * 1024
+        self,
+        keys: list[bytes] | None = None,
+        *,
+        ttl: float = 600.0,
+        max_size: int = 256 * 1024,
+        random_bytes: Callable[[int], bytes] = urandom,
     ) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 20 ms, only when used
 
         self.ttl = ttl
         self.max_size = max_size
+        self._random_bytes = random_bytes
         self._ciphers: dict[bytes, AESGCM] = {}
-        for key in keys or [urandom(_KEY_BYTES)]:
+        for key in keys or [random_bytes(_KEY_BYTES)]:
             if len(key) != _KEY_BYTES:
-                raise ValueError(f"a state key has {_KEY_BYTES} bytes, not {len(key)}")
+                raise ValueError(f"a state key must have {_KEY_BYTES} bytes, not {len(key)}")
             self._ciphers[blake2b(key, digest_size=_KEY_ID_BYTES).digest()] = AESGCM(key)
         self._first = next(iter(self._ciphers))
 
     def seal(self, payload: bytes, bound: Binding, now: float) -> str:
-        """Give the `requestState` that carries `payload` to the next round."""
-        nonce = urandom(_NONCE_BYTES)
+        """Return the `requestState` that carries `payload` to the next round."""
+        nonce = self._random_bytes(_NONCE_BYTES)
         plain = msgspec.json.encode(_Sealed(now + self.ttl, bound, Raw(payload)))
         sealed = self._ciphers[self._first].encrypt(nonce, plain, self._first)
         token = urlsafe_b64encode(self._first + nonce + sealed)
         if len(token) > self.max_size:
             raise LimitReached(
-                f"the answers gathered so far seal to {len(token)} bytes, over the "
-                f"{self.max_size} of `Limits.max_request_state`; ask for less, or keep it elsewhere"
+                f"the answers collected so far make a requestState of {len(token)} bytes, over the "
+                f"{self.max_size} of `Limits.max_request_state`; ask for less, or store answers elsewhere"
             )
         return token.decode("ascii")
 
     def open(self, token: str, bound: Binding, now: float) -> Raw:
-        """Give back what was sealed, or raise `StateRefused` with the reason."""
+        """Return the sealed payload. Raises `StateRefused` with the reason."""
         if len(token) > self.max_size:
-            raise StateRefused("is longer than any this server makes")
+            raise StateRefused("is longer than any made by this server")
         state = self._decrypt(token)
         if state.expires < now:
             raise StateRefused("has expired; start the request again")
@@ -119,14 +131,14 @@ class Sealer:
             spelled = token.encode("ascii")
             raw = urlsafe_b64decode(spelled)
         except ValueError:
-            raise StateRefused("is not one this server made") from None
+            raise StateRefused("was not made by this server") from None
         if urlsafe_b64encode(raw) != spelled:
-            # Base64 can spell the same bytes in several ways; there is one state, one spelling.
-            raise StateRefused("is not one this server made")
+            # Base64 can spell the same bytes in several ways; only one of them is accepted.
+            raise StateRefused("was not made by this server")
         key_id, rest = raw[:_KEY_ID_BYTES], raw[_KEY_ID_BYTES:]
         cipher = self._ciphers.get(key_id)
         if cipher is None or len(rest) <= _NONCE_BYTES:
-            raise StateRefused("is not one this server made, or its key was rotated out")
+            raise StateRefused("was not made by this server, or its key was rotated out")
         try:
             plain = cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], key_id)
         except InvalidTag:

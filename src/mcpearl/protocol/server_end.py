@@ -19,6 +19,7 @@ from mcpearl.protocol.events import (
     Batch,
     Call,
     Caller,
+    Encoded,
     Event,
     Ignored,
     Notice,
@@ -31,17 +32,18 @@ from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import Entry
-from mcpearl.protocol.routes import NOTICES_TO_SERVER, TO_SERVER, Route, unknown_method
+from mcpearl.protocol.routes import Route, unknown_method
+from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
+    PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
     RequestId,
     Result,
     encode,
 )
-from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.jsonrpc import INVALID_REQUEST
 
 _MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
@@ -51,23 +53,37 @@ _ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/se
 class ServerEnd(End):
     """One client, as the server sees it. `principal` is who the transport says it is."""
 
-    notices = NOTICES_TO_SERVER
-
     def __init__(
         self, offer: Offer, stamp: modern.Stamp, limits: Limits, principal: Any = None
     ) -> None:
-        super().__init__("server", limits)
+        super().__init__("server", limits, offer.notices)
         self.offer = offer
         self.stamp = stamp
         self.principal = principal
         self.reception = modern.CallerReader(offer.versions, principal)
         self.lifecycle.take(Step.CONNECT)
 
-    def assume(self, version: str) -> None:
-        """Take the session as initialized, where none is kept: the client is not known."""
-        self.caller = Caller(VERSIONS[version], None, ClientCapabilities(), None, self.principal)
+    def snapshot(self) -> Snapshot:
+        """Return what the session agreed on. There must be one: `initialize` was answered."""
+        caller = self.caller
+        assert caller is not None
+        ready = self.lifecycle.phase is not Phase.INITIALIZING
+        return Snapshot(
+            caller.version.name, caller.client, caller.capabilities, caller.log_level, ready
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue a session that began at another end. This end must be a new one."""
+        self.caller = Caller(
+            VERSIONS[snapshot.version],
+            snapshot.client,
+            snapshot.capabilities,
+            snapshot.log_level,
+            self.principal,
+        )
         self.lifecycle.take(Step.INITIALIZE)
-        self.lifecycle.take(Step.INITIALIZED)
+        if snapshot.ready:
+            self.lifecycle.take(Step.INITIALIZED)
 
     def recognize(self, principal: Any) -> None:
         """Take what comes from now on as this principal's; calls in flight stay who made them."""
@@ -82,7 +98,7 @@ class ServerEnd(End):
         method, id = envelope.method, envelope.id
         assert method is not UNSET
         assert id is not UNSET
-        route = TO_SERVER.get(method)
+        route = self.offer.routes.get(method)
         if route is None:
             raise unknown_method(method)
         raw = b"{}" if envelope.params is UNSET else envelope.params
@@ -96,12 +112,13 @@ class ServerEnd(End):
             return self._open(id, method, params)
         if not route.since <= caller.version.index <= route.until:
             route.check_version(caller.version)
-        if route.needs is not None and not self.offer.has(route.needs):
+        if route.needs is not None and route.needs not in self.offer.paths:
             raise absent(method, route.needs)
         if method in _ANSWERED_HERE:
             return Reply(codec.encode_result(id, self._answer(method, params, caller)))
-        token = None if params.meta is None else progress_token(params.meta)
-        return self._admit(Call(id, method, params, caller, token, batch))
+        meta = params.meta
+        token = progress_token(meta) if meta is not None and PROGRESS_TOKEN_KEY in meta else None
+        return self._admit(Call(id, method, params, raw, caller, token, batch))
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
         """Say who is asking; None when there is no session yet and the request stands for none."""
@@ -155,18 +172,19 @@ class ServerEnd(End):
 
     # Answering
 
-    def result(self, call: Call, result: Result) -> bytes | None:
-        """Answer a call, in the words of the caller's version; None when nothing is to be sent."""
+    def result(self, call: Call, result: Result | Encoded) -> bytes | None:
+        """Answer a call as its caller's version has it; None when nothing is to be sent."""
         if self.in_flight.get(call.key) is not call:
             return None
-        return self._finish(call, codec.encode_result(call.id, self.encode(result, call.caller)))
-
-    def encode(self, result: Result, caller: Caller) -> bytes:
-        """Give the body of a result as this caller's version has it."""
-        version = caller.version
-        if version.modern:
-            return self.stamp.encode(result, version)
-        return encode(narrow(result, version.name))
+        version = call.caller.version
+        if isinstance(result, Encoded):
+            whole = result.complete or not version.modern
+            body = result.body if whole else self.stamp.complete(result.body)
+        elif version.modern:
+            body = self.stamp.encode(result, version)
+        else:
+            body = encode(narrow(result, version.name))
+        return self._finish(call, codec.encode_result(call.id, body))
 
     # Asking
 

@@ -1,7 +1,8 @@
-"""The protocol versions and what differs between them, as one table.
+"""The protocol versions and how they differ, as one table.
 
-Nothing outside this package compares version strings: it asks the `Version` row. Which members of
-which message exist in a version stands beside it, in `fields`; which methods, in `types.methods`.
+Code outside this package does not compare version strings: it asks the `Version` row. Which members a
+version has is in `fields`, which methods in `types.methods`. The legacy era are the versions with
+sessions, the modern era those in which every request is self-contained.
 """
 
 from typing import Literal
@@ -15,39 +16,40 @@ Era = Literal["legacy", "modern"]
 
 
 class Version(Struct, frozen=True, kw_only=True):
-    """One row of the table."""
+    """One row of the table of versions."""
 
     name: str
-    era: Era
+    modern: bool = False
+    """Requests carry their own context, and there is no session."""
     index: int
-    """Position in time; later versions have larger ones."""
+    """Position in time; later versions have a larger index."""
     batches: bool = False
-    """JSON-RPC batches exist."""
+    """Whether JSON-RPC batches exist."""
     arguments_as_result: bool = False
-    """Arguments that do not fit a tool are an `isError` result instead of an error answer."""
+    """Whether wrong tool arguments are answered with an `isError` result instead of an error."""
     resource_not_found: int = RESOURCE_NOT_FOUND
-    """The code for an unknown resource."""
+    """The error code for an unknown resource."""
     url_elicitation_error: bool = False
-    """-32042 exists."""
+    """Whether the error -32042 exists."""
     announces_completions: bool = True
-    """There is a capability to announce completion with."""
+    """Whether there is a capability for completion."""
     primes_streams: bool = False
-    """An HTTP stream of events begins with an empty one, whose id a reader can come back with."""
+    """Whether an HTTP event stream begins with an empty event, whose id allows resuming."""
 
     @property
-    def modern(self) -> bool:
-        """Whether requests of this version carry their own context and there is no session."""
-        return self.era == "modern"
+    def era(self) -> Era:
+        """`modern` where requests carry their own context, `legacy` where there is a session."""
+        return "modern" if self.modern else "legacy"
 
 
 # fmt: off
 _TABLE = (
-    Version(name="2024-11-05", era="legacy", index=0, announces_completions=False),
-    Version(name="2025-03-26", era="legacy", index=1, batches=True),
-    Version(name="2025-06-18", era="legacy", index=2),
-    Version(name="2025-11-25", era="legacy", index=3, arguments_as_result=True,
+    Version(name="2024-11-05", index=0, announces_completions=False),
+    Version(name="2025-03-26", index=1, batches=True),
+    Version(name="2025-06-18", index=2),
+    Version(name="2025-11-25", index=3, arguments_as_result=True,
             url_elicitation_error=True, primes_streams=True),
-    Version(name="2026-07-28", era="modern", index=4, arguments_as_result=True,
+    Version(name="2026-07-28", modern=True, index=4, arguments_as_result=True,
             resource_not_found=INVALID_PARAMS),
 )
 # fmt: on
@@ -58,18 +60,18 @@ MODERN_VERSIONS = tuple(version.name for version in _TABLE if version.modern)
 NEWEST = _TABLE[-1]
 NEWEST_LEGACY = VERSIONS[LEGACY_VERSIONS[-1]]
 UNNAMED = VERSIONS["2025-03-26"]
-"""What an HTTP request without a version header speaks."""
+"""The version of an HTTP request without a version header."""
 SUPPORTED = tuple(reversed(VERSIONS))
 """Every version, newest first, as `server/discover` lists them."""
 
 
 def negotiate(requested: str, supported: tuple[str, ...] = LEGACY_VERSIONS) -> Version:
-    """Pick the version an `initialize` is answered with: the client's if known, else our newest."""
+    """Return the version to answer `initialize` with: the client's if supported, else our newest."""
     return VERSIONS[requested if requested in supported else supported[-1]]
 
 
 def unsupported(requested: str, supported: tuple[str, ...] = SUPPORTED) -> McpError:
-    """Make the modern answer to a version this side does not speak."""
+    """Return the error for a version that this side does not support."""
     shown = brief(requested, 64)
     return McpError(
         UNSUPPORTED_PROTOCOL_VERSION,
@@ -79,5 +81,5 @@ def unsupported(requested: str, supported: tuple[str, ...] = SUPPORTED) -> McpEr
 
 
 def common(offered: list[str], wanted: tuple[str, ...] = SUPPORTED) -> Version | None:
-    """Pick the newest version both sides speak, from a peer's list; None when there is none."""
+    """Return the newest version in both lists, or None if there is none."""
     return next((VERSIONS[name] for name in wanted if name in offered), None)

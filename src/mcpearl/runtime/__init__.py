@@ -1,1 +1,1 @@
-"""What keeps both roles alive on an event loop: tasks, threads, timers, coalescing."""
+"""What clients and servers need of asyncio: tasks, threads, timers, coalescing."""

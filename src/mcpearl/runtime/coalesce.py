@@ -1,11 +1,11 @@
-"""Saying something at most once per interval without ever losing the last time it was true."""
+"""Rate-limiting a notification: at most one per interval, and always one after the last change."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class Coalescer:
-    """Turns many `poke`s into few calls of `fire`: one now, and one after the interval if needed."""
+    """Turns many `poke`s into few calls of `fire`: one at once, and one per interval after it."""
 
     __slots__ = ("_again", "_fire", "_handle", "interval")
 
@@ -20,8 +20,9 @@ class Coalescer:
         if self._handle is not None:
             self._again = True
             return
-        self._fire()
+        # The timer first: a poke from inside `fire` counts as one of this interval.
         self._handle = loop.call_later(self.interval, self._elapsed, loop)
+        self._fire()
 
     def _elapsed(self, loop: asyncio.AbstractEventLoop) -> None:
         self._handle = None
@@ -30,7 +31,7 @@ class Coalescer:
             self.poke(loop)
 
     def flush(self) -> None:
-        """Say now what would have been said later."""
+        """Make the call that waits for the end of the interval now, if there is one."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,4 +1,4 @@
-"""Starting a coroutine as a task that runs at once, so that short work never waits a turn.
+"""Starting a coroutine as a task that runs at once, so that short work never waits for the loop.
 
 From Python 3.12 tasks can start eagerly by themselves. On 3.11 the same is done by hand: the step a
 new task would schedule is caught and run in place, with the task as the current one. The task is
@@ -16,7 +16,7 @@ Work = Coroutine[Any, Any, None]
 if sys.version_info >= (3, 12):
 
     def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
-        """Run `work` up to its first wait now, and the rest on the loop."""
+        """Start a task for `work`: it runs to its first wait now, and from there on the loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
 else:
@@ -27,7 +27,7 @@ else:
     )
 
     class _Catcher:
-        """Stands for `call_soon` while a task is made, and keeps what it would schedule."""
+        """Takes the place of `call_soon` while a task is created, and keeps what was to be scheduled."""
 
         __slots__ = ("context", "step")
 
@@ -36,14 +36,14 @@ else:
             self.context = context
 
     def spawn(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Task[None]:
-        """Run `work` up to its first wait now, and the rest on the loop."""
+        """Start a task for `work`: it runs to its first wait now, and from there on the loop."""
         caught = _Catcher()
         try:
             loop.call_soon = caught  # type: ignore[method-assign, assignment]
-        except AttributeError:  # a loop that cannot be told; it starts the task in its next turn
+        except AttributeError:  # a loop with slots; the task starts in its next iteration
             return loop.create_task(work)
         try:
-            task = asyncio.Task(work, loop=loop, name="mcpearl")  # to make one up takes time
+            task = asyncio.Task(work, loop=loop, name="mcpearl")  # generating a name takes time
         finally:
             del loop.call_soon
         current = _current_tasks.get(loop)

@@ -1,7 +1,7 @@
-"""One timer for many short things of which only the few that take long matter.
+"""One timer for many pieces of work, to find the few that take long.
 
 A timer per request costs more than most requests. Here adding and removing are one dictionary
-operation each, and whoever is still there after one to two ticks is told so, once.
+operation each; work that is still registered after one to two ticks is notified, once.
 """
 
 import asyncio
@@ -9,42 +9,46 @@ from typing import Protocol
 
 
 class Late(Protocol):
-    """Something that may take long."""
+    """A piece of work that may take long."""
 
     def late(self) -> None:
-        """Note that it does."""
+        """Called once, when the work is still under way after one to two ticks."""
         ...
 
 
 class LateWatch:
-    """Those under way."""
+    """The work under way.
+
+    Args:
+        tick: Seconds between two looks; work is late after one to two of them.
+    """
 
     __slots__ = ("_earlier", "_newer", "_tick", "_timer")
 
     def __init__(self, tick: float) -> None:
         self._tick = tick
         self._newer: dict[Late, None] = {}  # added since the timer last ran
-        self._earlier: dict[Late, None] = {}  # and before that
-        self._timer: asyncio.TimerHandle | None = None  # there while anybody is
+        self._earlier: dict[Late, None] = {}  # added in the tick before
+        self._timer: asyncio.TimerHandle | None = None  # set while there is work
 
     def __len__(self) -> int:
         return len(self._newer) + len(self._earlier)
 
-    def add(self, lingerer: Late) -> None:
-        """Watch one that has just begun."""
-        self._newer[lingerer] = None
+    def add(self, work: Late) -> None:
+        """Register work that has just begun."""
+        self._newer[work] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._tick, self._look)
 
-    def discard(self, lingerer: Late) -> None:
-        """Note that one is over; it may have been told that it is late."""
-        if lingerer in self._newer:
-            del self._newer[lingerer]
+    def discard(self, work: Late) -> None:
+        """Remove work that has ended, whether it was late or not."""
+        if work in self._newer:
+            del self._newer[work]
         else:
-            self._earlier.pop(lingerer, None)
+            self._earlier.pop(work, None)
 
     def stop(self) -> None:
-        """Tell nobody any more, until somebody is added."""
+        """Notify no work any more, until some is added."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -54,5 +58,5 @@ class LateWatch:
         self._timer = None
         if self._earlier:
             self._timer = asyncio.get_running_loop().call_later(self._tick, self._look)
-        for lingerer in late:
-            lingerer.late()
+        for work in late:
+            work.late()

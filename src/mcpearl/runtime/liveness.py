@@ -1,9 +1,9 @@
-"""Noticing a peer that is gone without having said so: a ping when it was silent for long.
+"""Detecting a peer that is gone without having closed its connection, by pings.
 
-One timer per connection, which sleeps as long as nothing can be due. Whoever reads only notes when,
-once per read; nothing is timed per message. A peer that was silent for a whole interval is asked; if
-it stays silent for the time an answer may take, it is dead: so it is found out within the two of them
-after it was last heard. Where a wire notices by itself, none of this runs.
+There is one timer per connection, which sleeps while nothing can be due. A connection notes the time
+once per read; no message has a timer of its own. A peer that is silent for `interval` is pinged, and
+is taken for dead when it stays silent for `patience` more. Transports that detect a lost peer
+themselves do not use this.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 
 class Keepalive(Struct, frozen=True, kw_only=True):
-    """How long a silent session is left alone, and how long its peer may take to answer a ping.
+    """When the peer of a silent session is pinged, and how long it may take to answer.
 
     >>> Server("weather", keepalive=Keepalive(interval=60))
     """
@@ -21,31 +21,31 @@ class Keepalive(Struct, frozen=True, kw_only=True):
     interval: float = 30.0
     """Seconds of silence before a ping, and between pings of an idle session."""
     patience: float = 10.0
-    """Seconds for the answer; after them the peer is taken for dead."""
+    """Seconds to wait for the answer, after which the peer is taken for dead."""
 
 
 class Watched(Protocol):
     """A connection whose peer may fall silent."""
 
     heard_at: float
-    """When something was last read, by the loop's clock."""
+    """When something was last read, in the loop's time."""
 
     @property
     def attentive(self) -> bool:
-        """Whether what the peer says is read at the moment, so that silence is its own."""
+        """Whether the connection is being read, so that silence is the peer's."""
         ...
 
     def ping(self, patience: float) -> bool:
-        """Ask the peer whether it is there; False when that is no use now."""
+        """Send a ping; return False when none can be sent now."""
         ...
 
     def silent(self, patience: float) -> None:
-        """Take the peer for dead."""
+        """Called when the peer is taken for dead."""
         ...
 
 
 class Watch:
-    """Looks after one connection until stopped."""
+    """Watches one connection until stopped."""
 
     __slots__ = ("_asked_at", "_due", "_handle", "_loop", "_peer", "_times")
 
@@ -61,7 +61,7 @@ class Watch:
     def _look(self) -> None:
         peer, now = self._peer, self._loop.time()
         if not peer.attentive:
-            peer.heard_at = now  # what nobody reads cannot be heard
+            peer.heard_at = now  # nothing is being read, so silence says nothing
         silent_until = peer.heard_at + self._times.interval
         if now < silent_until:
             self._handle = self._loop.call_at(silent_until, self._look)
@@ -80,10 +80,12 @@ class Watch:
         if peer.heard_at >= self._asked_at or not peer.attentive:
             self._look()
         elif now > self._due + self._times.patience / 2:
-            self._wait_for_answer(now)  # this side slept; the answer may lie there, not read yet
+            self._wait_for_answer(
+                now
+            )  # this process was suspended; the answer may be there, unread
         else:
             peer.silent(self._times.patience)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._handle.cancel()

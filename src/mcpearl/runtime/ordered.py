@@ -1,7 +1,7 @@
-"""Calling an application's callbacks one after the other, in the order things happened.
+"""Calling an application's callbacks one after the other, in the order of the events.
 
-A callback that raises is logged and forgotten; one that takes long makes the others wait, and when
-too many wait whoever feeds them is told to hold on.
+A callback that raises is logged. One that takes long makes the others wait; when too many wait, the
+source of the events is asked to pause.
 """
 
 import asyncio
@@ -15,11 +15,16 @@ logger = logging.getLogger("mcpearl.callbacks")
 
 
 class OrderedCalls:
-    """A queue of callbacks with one worker that exists only while there is work."""
+    """A queue of callbacks, with a worker task that exists only while there is work.
+
+    Args:
+        limit: How many calls may wait before the source is asked to pause.
+        full: Called with True at the limit, and with False when half of the calls are done.
+    """
 
     def __init__(self, limit: int, full: Callable[[bool], None]) -> None:
         self._limit = limit
-        self._full = full  # called with True at the limit and False when half is done
+        self._full = full
         self._held = False
         self._waiting: deque[tuple[Callable[[Any], Any], Any]] = deque()
         self._worker: asyncio.Task[None] | None = None
@@ -35,7 +40,7 @@ class OrderedCalls:
                 return
             self._worker = asyncio.get_running_loop().create_task(self._work(pending))
             if inspect.iscoroutine(pending):
-                # A worker cancelled before it began would leave it behind.
+                # A worker that is cancelled before its first step would never await the coroutine.
                 self._worker.add_done_callback(lambda _: pending.close())
             return
         self._waiting.append((callback, value))
@@ -58,11 +63,11 @@ class OrderedCalls:
             self._worker = None
 
     def skip(self) -> None:
-        """Forget what waits: what comes next says it all."""
+        """Drop the calls that wait: a later event replaces them."""
         self._waiting.clear()
 
     async def drained(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to call; False when that takes longer than `timeout`."""
+        """Wait until nothing is left to call; return False when that takes longer than `timeout`."""
         worker = self._worker
         if worker is None:
             return True
@@ -70,7 +75,7 @@ class OrderedCalls:
         return bool(done)
 
     def close(self) -> None:
-        """Call nothing more."""
+        """Drop the calls that wait and cancel the one that runs."""
         self._waiting.clear()
         if self._worker is not None:
             self._worker.cancel()
@@ -80,7 +85,7 @@ class OrderedCalls:
 
 
 def _call(callback: Callable[[Any], Any], value: Any) -> Any:
-    """Call; give back what has to be awaited, if anything."""
+    """Call; return what has to be awaited, or None."""
     try:
         result = callback(value)
     except Exception:
@@ -96,6 +101,6 @@ async def _finish(pending: Any) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        logger.warning("a callback was cancelled")  # by the application, which is its own affair
+        logger.warning("a callback was cancelled")  # by the application itself
     except Exception:
         logger.exception("a callback raised")

@@ -1,8 +1,8 @@
 """A bounded pool of daemon threads for handlers that block.
 
-Unlike the standard executor its threads do not keep a process alive: a handler that never returns
-costs its thread, not the shutdown. What waits for a thread is bounded too. Jobs that come with a key
-share the threads: however many of one key never return, those of another find a thread.
+Unlike those of the standard executor, its threads do not keep a process alive: a handler that never
+returns costs one thread and does not delay the shutdown. The queue is bounded too. Jobs with a key share
+the threads: however many of one key never return, those of another find a thread.
 """
 
 import asyncio
@@ -14,9 +14,6 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from mcpearl.protocol.errors import LimitReached
-
-_IDLE = 30.0  # seconds after which a thread without work ends
 _SHARE = 3  # a key may have this many threads for each that is left to the others
 _Job = tuple["asyncio.Future[Any]", contextvars.Context, Callable[[], Any], Hashable]
 
@@ -25,12 +22,29 @@ class ThreadPool:
     """Runs functions off the loop, at most `size` at once and `backlog` waiting.
 
     >>> result = await pool.run(lambda: blocking(1, 2))
+
+    Args:
+        size: How many threads there may be.
+        backlog: How many calls may wait for a thread.
+        name: The name of the threads.
+        refusal: The exception that `run` raises when the backlog is full or no thread can start.
+        idle: Seconds after which a thread without work ends.
     """
 
-    def __init__(self, size: int = 32, backlog: int = 10_000, name: str = "mcpearl") -> None:
+    def __init__(
+        self,
+        size: int = 32,
+        backlog: int = 10_000,
+        name: str = "mcpearl",
+        *,
+        refusal: type[Exception] = RuntimeError,
+        idle: float = 30.0,
+    ) -> None:
         self.size = size
         self.backlog = backlog
         self._name = name
+        self._refusal = refusal
+        self._longest_idle = idle
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
         self._idle = 0  # threads waiting for a job, minus jobs on their way to one
@@ -47,7 +61,7 @@ class ThreadPool:
             key: The peer on whose behalf; None for jobs that need not share.
         """
         if self._jobs.qsize() + self._parked_count >= self.backlog:
-            raise LimitReached(
+            raise self._refusal(
                 f"all {self.size} threads are busy and {self.backlog} calls wait already; "
                 "raise `threads`, or make the handlers `async`"
             )
@@ -60,7 +74,7 @@ class ThreadPool:
                 self._parked_count += 1
             elif not self._start(job):
                 future.cancel()  # so that it is not run later
-                raise LimitReached("the system has no thread left to run this in")
+                raise self._refusal("the system has no thread left to run this in")
         return await future
 
     def _start(self, job: _Job) -> bool:
@@ -103,10 +117,10 @@ class ThreadPool:
         return job
 
     def _add_thread(self) -> bool:
-        """Start a thread; False when there is none and there can be none."""
+        """Start a thread; return False when there is none and none can be started."""
         try:
             threading.Thread(target=self._work, name=self._name, daemon=True).start()
-        except RuntimeError:  # the system has none left, but one of ours may become free
+        except RuntimeError:  # the system has none left; one of the pool's may become free
             return self._threads > 0
         self._threads += 1
         self._idle += 1
@@ -115,7 +129,7 @@ class ThreadPool:
     def _work(self) -> None:
         while True:
             try:
-                job = self._jobs.get(timeout=_IDLE)
+                job = self._jobs.get(timeout=self._longest_idle)
             except Empty:
                 if self._may_end():
                     return
@@ -130,7 +144,7 @@ class ThreadPool:
                 self._ended(key)
 
     def _may_end(self) -> bool:
-        """Whether this thread has waited long enough and no job is on its way to it."""
+        """Whether the calling thread may end: no job is on its way to it."""
         with self._lock:
             if self._idle <= 0:
                 return False
@@ -139,7 +153,7 @@ class ThreadPool:
             return True
 
     def close(self) -> None:
-        """Let idle threads end at once; busy ones end some time after their job."""
+        """End idle threads at once, and busy ones some time after their job."""
         with self._lock:
             idle = max(self._idle, 0)
             self._idle -= idle
@@ -160,12 +174,12 @@ def _run(
         error = RuntimeError(f"the handler raised StopIteration: {stop}")
     except (KeyboardInterrupt, GeneratorExit) as raised:  # which would end the loop, or nothing
         error = RuntimeError(f"the handler raised {type(raised).__name__}")
-    except BaseException as raised:  # SystemExit too: it is the handler's affair
+    except BaseException as raised:  # SystemExit too: it is the handler's, not this process's
         error = raised
     try:
         loop.call_soon_threadsafe(_settle, future, result, error)
     except RuntimeError:
-        pass  # the loop is gone, and with it everyone who could want this
+        pass  # the loop is closed, and with it every task that could wait for this
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

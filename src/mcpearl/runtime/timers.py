@@ -1,4 +1,4 @@
-"""One timer for many deadlines: it runs when the earliest is due and asks for the next."""
+"""One timer for many deadlines: it runs when the earliest is due and learns the next then."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from math import inf
 
 
 class DeadlineTimer:
-    """Calls `expire(now)` when due; `expire` returns when it wants to run next, or None."""
+    """Calls `expire(now)` when a deadline is due; `expire` returns the next deadline, or None."""
 
     __slots__ = ("_due", "_expire", "_handle", "_loop")
 
@@ -15,7 +15,7 @@ class DeadlineTimer:
     ) -> None:
         self._loop = loop
         self._expire = expire
-        self._due = inf  # when the timer is set for
+        self._due = inf  # the time the timer is set for
         self._handle: asyncio.TimerHandle | None = None
 
     def at_latest(self, deadline: float) -> None:
@@ -34,7 +34,7 @@ class DeadlineTimer:
             self.at_latest(following)
 
     def cancel(self) -> None:
-        """Never run again."""
+        """Cancel the timer for good: later deadlines do not set it again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,8 +1,8 @@
-"""JSON Schema from and for Python: a bottom layer, which knows nothing of servers or transports.
+"""JSON Schema from and for Python. A bottom layer: it does not know servers or transports.
 
-`compile_signature` turns a function into an input schema and a decoder, `compile_output` a return
-annotation into an output schema and a checked encoder, `compile_schema` a schema given by hand
-into a validator. Names are loaded at first use.
+`compile_signature` turns a function into an input schema and a decoder, `compile_output` turns a
+return annotation into an output schema and a checking encoder, and `compile_schema` turns a schema
+written by hand into a validator. The modules are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From what people annotate with to what msgspec decodes.
+"""Rewrites Python annotations into annotations that msgspec can decode.
 
-msgspec has decoders for most of Python's types. This module rewrites the rest into something it
-takes: constraints of `annotated-types`, descriptions as plain strings, abstract collections, and,
-through `Adapted` stand-ins decoded by `decode_hook`, unions msgspec refuses, enums of mixed
-values and containers without a decoder of their own.
+msgspec decodes most of Python's types. This module handles the rest: constraints of
+`annotated-types`, descriptions as plain strings, abstract collections, and, through `Adapted`
+stand-ins decoded by `decode_hook`, unions that msgspec refuses, enums of mixed values, and
+containers that msgspec cannot decode.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ __all__ = [
 
 
 class _AnyInstance(type):
-    """msgspec checks what a hook returns with `isinstance`; a stand-in takes what it decoded."""
+    """Accepts any instance: msgspec checks the result of a hook with `isinstance`."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
 class Adapted(metaclass=_AnyInstance):
-    """Stands in a decoder for an annotation msgspec has no decoder for."""
+    """Stands in for an annotation that msgspec cannot decode."""
 
     @classmethod
     def decode(cls, value: Any) -> Any:
-        """Make the annotated type's value of a JSON value, or raise `ValueError`."""
+        """Convert a JSON value to the annotated type. Raises `ValueError` if it does not fit."""
         raise NotImplementedError
 
 
 class Choice(Adapted):
-    """A union whose members msgspec cannot tell apart: the first member that fits, in order."""
+    """A union whose members msgspec cannot tell apart. The first member that fits is used."""
 
     members: ClassVar[tuple[Any, ...]]
 
     @classmethod
     def decode(cls, value: Any) -> Any:
         refusals = []
-        # Objects ignore members they do not know, so one that knows them all is the better fit.
+        # Objects ignore unknown members, so prefer a type that knows all of them.
         fitting = [member for member in cls.members if _knows_all(member, value)]
         for member in [*fitting, *(each for each in cls.members if each not in fitting)]:
             try:
@@ -73,7 +73,7 @@ class Choice(Adapted):
 
 
 class OneOf(Adapted):
-    """An enum or a literal by value, whatever the values' types are."""
+    """An enum or literal, matched by value, with values of any type."""
 
     options: ClassVar[tuple[tuple[Any, Any], ...]]
 
@@ -86,7 +86,7 @@ class OneOf(Adapted):
 
 
 class Constructed(Adapted):
-    """A type made by calling something with a value msgspec does decode."""
+    """A type constructed from a value that msgspec can decode."""
 
     source: ClassVar[Any]
     construct: ClassVar[Callable[[Any], Any]]
@@ -97,7 +97,7 @@ class Constructed(Adapted):
 
 
 def decode_hook(kind: type[Any], value: Any) -> Any:
-    """`dec_hook` of every decoder made in this layer."""
+    """The `dec_hook` of every decoder made in this package."""
     if issubclass(kind, Adapted):
         return kind.decode(value)
     if is_path(kind):
@@ -108,7 +108,7 @@ def decode_hook(kind: type[Any], value: Any) -> Any:
 
 
 def encode_hook(value: Any) -> Any:
-    """`enc_hook` of every encoder made in this layer."""
+    """The `enc_hook` of every encoder made in this package."""
     if is_path(type(value)):
         return str(value)
     if isinstance(value, collections.deque):
@@ -117,13 +117,13 @@ def encode_hook(value: Any) -> Any:
 
 
 def is_path(kind: type[Any]) -> bool:
-    """Whether it is one of `pathlib`'s classes, which whoever has one has imported."""
+    """Return whether `kind` is a `pathlib` class. Does not import `pathlib` itself."""
     pathlib = sys.modules.get("pathlib")
     return pathlib is not None and issubclass(kind, pathlib.PurePath)
 
 
 def adapt(annotation: Any) -> Any:
-    """Rewrite an annotation so that msgspec, with `decode_hook`, decodes it."""
+    """Rewrite an annotation so that msgspec can decode it with `decode_hook`."""
     origin = get_origin(annotation)
     if origin is Annotated:
         base, *metadata = get_args(annotation)
@@ -148,22 +148,22 @@ def adapt(annotation: Any) -> Any:
 
 
 def merged(metadata: list[Any]) -> msgspec.Meta | None:
-    """What `Annotated` says, in one `Meta`; later wins, as a closer annotation should."""
+    """Combine the metadata of `Annotated` in one `Meta`. Later entries take precedence."""
     metas = [meta for each in metadata for meta in _meta_of(each)]
     if not metas:
         return None
     said = {key: value for meta in metas for key, value in described(meta).items()}
     if pattern := said.get("pattern"):
         said["pattern"] = _as_json_schema_matches(pattern)
-        # Published as it was written.
+        # Publish the pattern as the author wrote it.
         said["extra_json_schema"] = {"pattern": pattern, **said.get("extra_json_schema", {})}
     return msgspec.Meta(**said)
 
 
 def _as_json_schema_matches(pattern: str) -> str:
-    r"""A pattern that matches in Python what the same pattern matches in JSON Schema.
+    r"""Return a pattern that matches in Python what `pattern` matches in JSON Schema.
 
-    There `$` is the very end and `\d` and `\w` are ASCII; here they are not by themselves.
+    In JSON Schema `$` matches only at the very end, and `\d` and `\w` are ASCII.
     """
     if pattern.startswith("(?"):
         return pattern
@@ -176,7 +176,7 @@ def _end(match: re.Match[str]) -> str:
 
 
 def described(meta: msgspec.Meta) -> dict[str, Any]:
-    """What a `Meta` was given."""
+    """Return the settings of a `Meta` that are not None."""
     return {name: value for name in _META if (value := getattr(meta, name)) is not None}
 
 
@@ -185,14 +185,14 @@ _META = (*_CONSTRAINTS, "title", "description", "examples", "extra_json_schema",
 
 
 def _meta_of(metadata: Any) -> list[msgspec.Meta]:
-    """One entry of `Annotated` as `Meta`; nothing for what has no meaning here."""
+    """Return one entry of `Annotated` as `Meta`s; an empty list if it is not known here."""
     if isinstance(metadata, msgspec.Meta):
         return [metadata]
     if isinstance(metadata, str):
         return [msgspec.Meta(description=metadata)]
     if isinstance(documentation := getattr(metadata, "documentation", None), str):
         return [msgspec.Meta(description=documentation)]
-    # Recognised by module: the library need not be installed, and is loaded by whoever used it.
+    # Recognised by module name, so that the library does not have to be installed.
     if type(metadata).__module__ != "annotated_types":
         return []
     return _constraint(metadata)
@@ -225,7 +225,7 @@ def _constraint(constraint: Any) -> list[msgspec.Meta]:
 
 
 def _constrained(kind: Any, meta: msgspec.Meta) -> Any:
-    """Put constraints where msgspec takes them: on the members of a union that they are for."""
+    """Apply constraints where msgspec accepts them: to the matching members of a union."""
     if get_origin(kind) is not Union:
         return Annotated[kind, meta]
     members = list(get_args(kind))
@@ -313,9 +313,9 @@ def _union(members: tuple[Any, ...]) -> Any:
 
 
 def _overlap(members: tuple[Any, ...]) -> bool:
-    """Whether a value may be for more than one member, where msgspec holds it against one only."""
+    """Return whether a value may fit several members although msgspec would try only one."""
     nodes = [_bare(msgspec.inspect.type_info(member)) for member in members]
-    # Structs are told apart by their tags.
+    # Structs are distinguished by their tags.
     kinds = [type(node) for node in nodes if not isinstance(node, msgspec.inspect.StructType)]
     if len(kinds) != len(set(kinds)):
         return True
@@ -343,10 +343,10 @@ def _bare(node: msgspec.inspect.Type) -> msgspec.inspect.Type:
 
 
 def _crashes(members: tuple[Any, ...]) -> bool:
-    """Whether a decoder of this union would corrupt memory.
+    """Return whether a decoder of this union would corrupt memory.
 
-    msgspec (seen in 0.22) frees the parts of such a decoder as what they are not: a pattern beside
-    a container, and any constraint beside a tuple of fixed length.
+    msgspec (seen in 0.22) frees parts of such a decoder as the wrong type. Affected are a pattern
+    beside a container, and any constraint beside a tuple of fixed length.
     """
     said = {
         name
@@ -365,7 +365,7 @@ _CONTAINERS = {list, tuple, set, frozenset, dict, *_ABSTRACT}
 
 
 def _check_record(record: type) -> None:
-    """Unions inside of a record are msgspec's to decode; refuse those it must not be given."""
+    """Refuse a record with a union that would crash msgspec, which decodes records itself."""
     for part in inside(record):
         if get_origin(part) in (Union, types.UnionType) and _crashes(get_args(part)):
             raise TypeError(
@@ -375,7 +375,7 @@ def _check_record(record: type) -> None:
 
 
 def union_of(members: tuple[Any, ...]) -> Any:
-    """`Union` of members that are only known at run time."""
+    """Return the `Union` of members that are only known at run time."""
     return Union.__getitem__(members)
 
 

@@ -1,8 +1,8 @@
-"""What a schema given by hand may cost: its depth, its size, and the work it can cause.
+"""Bounds for schemas written by hand: depth, size, and the work they can cause.
 
-The validator remembers what it has checked, so that saying whether a value fits is cheap even for
-schemas that refer to themselves. Two things are not: references that multiply before any value is
-descended into, which are refused here, and listing errors under recursion, which is limited here.
+The validator remembers what it has checked, so deciding whether a value fits is cheap even for
+recursive schemas. Two things are not cheap: references that multiply without descending into the
+value, which are refused here, and listing errors under recursion, which is limited here.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ MAX_PATTERN_SIZE = 256 * 1024
 
 # Keywords whose content is a value, not a schema.
 _VALUES = ("enum", "const", "default", "examples")
-# Keywords that apply schemas to the same value again: these multiply, the others divide.
+# Keywords that apply several schemas to the same value: the work multiplies.
 _REPEATING = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# How often the same place may be visited for a list of errors.
+# Limit on the visits to one place while errors are listed.
 _MOST_REPEATS = 1_000
-# Above this many targets, finding out which references are recursive is work of its own.
+# With more targets than this, looking for recursive references would be expensive itself.
 _MOST_TARGETS = 100
 
 
 def check_bounds(schema: Any, where: str) -> None:
     """Refuse a schema that is too deep or too large.
 
-    Depth first and without recursion, so that no schema can exhaust the stack here.
+    The traversal does not recurse, so no schema can exhaust the stack.
     """
     nodes = 0
     waiting = [(schema, 1)]
@@ -73,14 +73,14 @@ def check_bounds(schema: Any, where: str) -> None:
 
 
 def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object that is or may be a schema; what stands under a value keyword is none."""
+    """Yield every object that may be a schema, skipping the values of value keywords."""
     waiting = [schema]
     while waiting:
         node = waiting.pop()
         if isinstance(node, list | tuple):
             waiting += node
         elif isinstance(node, dict):
-            # A property may be called `$schema`; then what it holds is a schema, not a name.
+            # A property may be named `$schema`; its value is then a schema, not a dialect.
             if not isinstance(node.get("$schema"), dict | bool):
                 yield node
             waiting += [child for keyword, child in node.items() if keyword not in _VALUES]
@@ -98,13 +98,13 @@ def check_patterns(schema: Any, where: str) -> None:
 
 
 def check_work(schema: Any, where: str) -> None:
-    """Bound how many schemas one value can be held against.
+    """Limit how many schemas are applied to one value.
 
-    Twenty definitions that each name the next one twice are a million checks of the same value.
+    Twenty definitions that each refer to the next one twice cause a million checks of one value.
     """
     targets = _targets(schema)
-    # None while a node's own parts are being counted: meeting it again is a cycle, which the
-    # validator breaks off, and adds nothing.
+    # None while a node's parts are being counted. A node met in that state is part of a cycle,
+    # which the validator cuts off, so it adds nothing.
     counted: dict[int, int | None] = {}
     waiting: list[Any] = list(subschemas(schema))
     while waiting:
@@ -126,7 +126,7 @@ def check_work(schema: Any, where: str) -> None:
 
 
 def _applied(node: dict[str, Any], targets: dict[str, Any]) -> list[dict[str, Any]]:
-    """The schemas that the value a schema is held against is held against, too."""
+    """Return the schemas that apply to the same value as `node`."""
     applied: list[Any] = [targets.get(str(node[key])) for key in _REFERENCES if key in node]
     for keyword in _REPEATING:
         found = node.get(keyword)
@@ -140,7 +140,7 @@ def _applied(node: dict[str, Any], targets: dict[str, Any]) -> list[dict[str, An
 
 
 def _targets(schema: Any) -> dict[str, Any]:
-    """Where the references that stay inside lead: pointers, anchors and identifiers."""
+    """Map internal references (pointers, anchors and identifiers) to their targets."""
     targets: dict[str, Any] = {"#": schema}
     waiting: list[tuple[str, Any]] = [("#", schema)] if isinstance(schema, dict) else []
     while waiting:
@@ -161,9 +161,9 @@ def _targets(schema: Any) -> dict[str, Any]:
 
 
 def explained_depth(schema: Any) -> int | None:
-    """How deep a value may be for its errors to be listed; None when that does not matter.
+    """Return how deep a value may be for its errors to be listed, or None for any depth.
 
-    The list grows with the power of the depth to the number of ways a schema leads back to itself.
+    The list of errors grows exponentially with the depth if a schema refers to itself repeatedly.
     """
     ways = _recursive_references(schema)
     if ways < 2:
@@ -175,7 +175,7 @@ def explained_depth(schema: Any) -> int | None:
 
 
 def too_deep(value: Any, deepest: int | None) -> bool:
-    """Whether a value is nested deeper than that."""
+    """Return whether `value` is nested deeper than `deepest`."""
     if deepest is None:
         return False
     waiting = [(value, 0)]
@@ -191,7 +191,7 @@ def too_deep(value: Any, deepest: int | None) -> bool:
 
 
 def _recursive_references(schema: Any) -> int:
-    """How many references are inside of what they refer to."""
+    """Count the references that lead back to themselves."""
     targets = _targets(schema)
     references = [
         (node, targets.get(node[keyword]))

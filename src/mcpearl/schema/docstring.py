@@ -1,8 +1,7 @@
-"""Descriptions out of docstrings, in the three styles people write: Google, NumPy and Sphinx.
+"""Extracts descriptions from docstrings in Google, NumPy and Sphinx style.
 
-Everything before the first section is the description; parameter sections give one description
-per parameter. What is not recognised stays part of the description, so nothing written is lost
-by a typo in a heading.
+The text before the first section is the description; parameter sections hold one description per
+parameter. Unrecognised text stays part of the description, so a typo in a heading loses nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["Docstring", "parse_docstring"]
 
 
 class Docstring(msgspec.Struct):
-    """A docstring taken apart."""
+    """The parts of a docstring."""
 
     summary: str = ""
     parameters: dict[str, str] = {}
@@ -27,7 +26,7 @@ _PARAMETERS = {"args", "arguments", "parameters", "params", "other parameters", 
 _PARAMETERS |= {"keyword arguments"}
 _RETURNS = {"returns", "return", "yields", "yield"}
 _RAISES = {"raises", "raise", "warns"}
-# Sections that tell a caller something: part of the description when they stand before the rest.
+# Sections with information for callers: part of the description if they precede the others.
 _PROSE = {
     "example",
     "examples",
@@ -48,7 +47,10 @@ _SPHINX_PARAMETERS = {"param", "parameter", "arg", "argument", "key", "keyword"}
 
 
 def parse_docstring(text: str | None) -> Docstring:
-    r"""Take a docstring apart.
+    r"""Split a docstring into its parts.
+
+    Args:
+        text: The docstring; None if there is none.
 
     >>> parse_docstring("Add.\n\nArgs:\n    a: The first.").parameters
     {'a': 'The first.'}
@@ -81,7 +83,7 @@ def parse_docstring(text: str | None) -> Docstring:
 
 
 def _heading(lines: list[str], at: int) -> tuple[str | None, int]:
-    """The section that starts at this line, lower case, and where its body starts."""
+    """Return the section heading at this line, in lower case, and where its body starts."""
     line = lines[at]
     following = lines[at + 1] if at + 1 < len(lines) else ""
     underline = following.strip()
@@ -98,7 +100,7 @@ def _heading(lines: list[str], at: int) -> tuple[str | None, int]:
 
 
 def _section_end(lines: list[str], at: int, *, numpy: bool) -> int:
-    """Where a section's body ends: at the next section, or (Google) where the indent ends."""
+    """Return where a section ends: at the next section or (Google) where the indent ends."""
     while at < len(lines):
         line = lines[at]
         outdented = bool(line) and not line[0].isspace()
@@ -119,13 +121,13 @@ def _section(parsed: Docstring, heading: str, body: list[str], *, numpy: bool) -
                 parsed.parameters[name.strip().lstrip("*")] = text
     elif heading in _RETURNS:
         if numpy:
-            # The unindented line is the type; what is said about it stands below, indented.
+            # The unindented line is the type; the description stands below it, indented.
             body = [line for line in body if not line or line[0].isspace()] or body
         parsed.returns = _joined(body) or None
 
 
 def _entries(body: list[str], entry: re.Pattern[str]) -> list[tuple[str, str]]:
-    """Each `name: text` with its continuation lines, which are the indented ones."""
+    """Split a section into `name: text` entries; continuation lines are indented."""
     found: list[tuple[str, list[str]]] = []
     for line in body:
         match = entry.match(line) if line and not line[0].isspace() else None
@@ -137,7 +139,7 @@ def _entries(body: list[str], entry: re.Pattern[str]) -> list[tuple[str, str]]:
 
 
 def _sphinx(parsed: Docstring, match: re.Match[str], lines: list[str], at: int) -> int:
-    """Take in one `:field:` with its continuation lines; say where the next thing starts."""
+    """Read one `:field:` with its continuation lines. Return the line after it."""
     kind, subject, text = match[1], (match[2] or "").split(), [match[3]]
     at += 1
     while at < len(lines) and (not lines[at].strip() or lines[at][0].isspace()):
@@ -151,7 +153,7 @@ def _sphinx(parsed: Docstring, match: re.Match[str], lines: list[str], at: int) 
 
 
 def _joined(lines: list[str]) -> str:
-    """The lines as running text; an empty line stays a paragraph break."""
+    """Join lines to running text. Empty lines remain paragraph breaks."""
     paragraphs: list[list[str]] = [[]]
     for line in lines:
         if line.strip():

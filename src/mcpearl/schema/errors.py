@@ -1,8 +1,8 @@
-"""What can be wrong with a signature, a schema, arguments or a result.
+"""Errors about signatures, schemas, arguments and results.
 
-Two kinds: faults of the author, raised once at registration (`SignatureError`, `SchemaError`), and
-values that do not fit, raised per call (`ArgumentsError`, `SchemaMismatch`, `OutputError`). The
-second kind carries a message written for whoever sent the value, often a model.
+There are two kinds. `SignatureError` and `SchemaError` are mistakes of a handler's author, raised
+once at registration. `ArgumentsError`, `SchemaMismatch` and `OutputError` are about a value that
+does not fit, raised per call; their messages are written for the sender of the value, often a model.
 """
 
 from __future__ import annotations
@@ -17,30 +17,38 @@ __all__ = [
 
 
 class SignatureError(TypeError):
-    """A function's signature has no JSON form; names the function and the parameter."""
+    """A function's signature has no JSON form. The message names function and parameter."""
 
 
 class SchemaError(ValueError):
-    """A schema given by hand is not valid, not allowed, or too large."""
+    """A schema written by hand is invalid, not allowed, or too large."""
 
 
 class ArgumentsError(ValueError):
-    """Arguments that do not fit; the message says how to correct them."""
+    """Arguments do not fit. The message says how to correct them.
+
+    Args:
+        message: Everything that is wrong.
+        argument: The first wrong argument, if a single one can be named.
+    """
 
     def __init__(self, message: str, argument: str | None = None) -> None:
         super().__init__(message)
-        #: The first argument that is wrong, where one can be named.
         self.argument = argument
 
 
 class SchemaMismatch(ArgumentsError):
-    """A value that does not fit a schema given by hand."""
+    """A value does not fit a schema written by hand.
+
+    Args:
+        message: Everything that is wrong.
+        path: Where in the value the first mismatch is; empty for the whole value.
+    """
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message, str(path[0]) if path else None)
-        #: Where in the value the first mismatch is; empty for the value itself.
         self.path = path
 
 
 class OutputError(ValueError):
-    """A handler returned something that does not fit its return annotation."""
+    """The value a handler returned does not fit its return annotation."""

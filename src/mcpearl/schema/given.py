@@ -1,4 +1,4 @@
-"""Validators for schemas given by hand, which may come from anywhere.
+"""Validators for schemas written by hand, which may come from an untrusted source.
 
 A schema is data from someone else: it is bounded in depth, size and in the work its references can
 multiply; its patterns are few and small, and run on an engine that cannot backtrack; a reference
@@ -47,7 +47,7 @@ _DIALECTS = {
 
 
 class Validator:
-    """A compiled schema."""
+    """A compiled schema with its validator; made by `compile_schema`."""
 
     __slots__ = ("_deepest", "_is_valid", "_validator", "dialect", "schema")
 
@@ -61,7 +61,11 @@ class Validator:
         self._deepest = explained_depth(schema)
 
     def check(self, value: Any) -> None:
-        """Raise `SchemaMismatch` unless the value, made of JSON's types, fits."""
+        """Check a value made of JSON types. Raises `SchemaMismatch` if it does not fit.
+
+        Args:
+            value: The value.
+        """
         try:
             if self._is_valid(value):
                 return
@@ -69,7 +73,7 @@ class Validator:
             raise SchemaMismatch(f"not a JSON value: {error}") from None
         if too_deep(value, self._deepest):
             raise SchemaMismatch(
-                "the value does not fit its schema, and is too nested to say where"
+                "the value does not fit its schema; it is nested too deeply to say where"
             )
         errors = list(islice(self._validator.iter_errors(value), _MOST_ERRORS + 1))
         said = [_described(error) for error in errors[:_MOST_ERRORS]]
@@ -79,7 +83,11 @@ class Validator:
         raise SchemaMismatch("; ".join(said), path or _named(errors))
 
     def check_json(self, raw: bytes | msgspec.Raw) -> Any:
-        """Decode and check; raises `msgspec.DecodeError` for what is not JSON."""
+        """Decode and check JSON. Raises `msgspec.DecodeError` if the text is not JSON.
+
+        Args:
+            raw: The JSON text.
+        """
         try:
             value = decode_any(raw)
         except RecursionError:
@@ -89,7 +97,11 @@ class Validator:
 
 
 def compile_schema(schema: dict[str, Any] | bool, *, where: str) -> Validator:
-    """Compile a schema; raises `SchemaError`, which begins with `where`.
+    """Compile a schema. Raises `SchemaError`, whose message begins with `where`.
+
+    Args:
+        schema: The schema, an object or a boolean.
+        where: How error messages refer to the schema's owner.
 
     >>> validator = compile_schema({"type": "integer"}, where="tool `add`")
     >>> validator.check_json(b"3")
@@ -157,7 +169,7 @@ def _described(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _named(errors: list[jsonschema_rs.ValidationError]) -> tuple[str, ...]:
-    """The member that a mismatch of the whole object is about."""
+    """Return the member that a mismatch of the whole object is about."""
     for error in errors[:1]:
         if error.kind.name == "required":
             return (str(error.kind.value),)

@@ -1,4 +1,4 @@
-"""What an annotation is made of, down to the fields of records, without any library's help."""
+"""Walks the parts of an annotation down to the fields of records, without a schema library."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["inside", "uses_pydantic"]
 
 
 def inside(annotation: Any) -> Iterator[Any]:
-    """The annotation and everything it is made of: arguments, metadata, fields of records."""
+    """Yield the annotation and all its parts: arguments, metadata, fields of records."""
     seen: dict[int, Any] = {}
     waiting = [annotation]
     while waiting:
         part = waiting.pop()
         if id(part) in seen:
             continue
-        # Kept, so that no other part can come to have the same identity.
+        # Keep the part alive, so that its id is not reused.
         seen[id(part)] = part
         yield part
         waiting += get_args(part)
@@ -28,8 +28,8 @@ def inside(annotation: Any) -> Iterator[Any]:
 
 
 def uses_pydantic(annotation: Any) -> bool:
-    """Whether a pydantic model, type or `Field` stands anywhere inside."""
-    # Whoever uses it has imported it, so there is no need to.
+    """Return whether the annotation contains a pydantic model, type or `Field`."""
+    # An annotation can use pydantic only if pydantic has been imported.
     return "pydantic" in sys.modules and any(map(_is_pydantic, inside(annotation)))
 
 
@@ -40,7 +40,7 @@ def _is_pydantic(part: Any) -> bool:
 
 
 def _fields(cls: type) -> list[Any]:
-    """Annotations of a dataclass, TypedDict, NamedTuple or struct."""
+    """Return the annotations of a dataclass, TypedDict, NamedTuple or struct."""
     if not getattr(cls, "__annotations__", None) or cls.__module__ in ("builtins", "typing"):
         return []
     try:

@@ -1,8 +1,8 @@
-"""From a return annotation to an output schema and an encoder that checks what it encodes.
+"""Turns a return annotation into an output schema and an encoder that checks what it encodes.
 
-Structured content is always an object: a type that is one stands as it is, any other under the
-member `result`. What is encoded was checked against the annotation, so a result never contradicts
-the schema that was published for it.
+Structured content is always an object. A value of any other type is put under the member `result`.
+The encoder checks every value against the annotation, so a result never contradicts the published
+schema.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _GROUPS = (
 
 
 class Output:
-    """A return type as it is offered: its schema and its encoder."""
+    """A compiled return type, its schema and its encoder; made by `compile_output`."""
 
     __slots__ = ("encode", "schema", "wrapped")
 
     def __init__(
         self, schema: dict[str, Any], wrapped: bool, encode: Callable[[Any], bytes]
     ) -> None:
-        #: The output schema, always of an object.
+        #: The output schema; its type is always `object`.
         self.schema = schema
-        #: Whether the value stands under `result`.
+        #: Whether the value is put under `result`.
         self.wrapped = wrapped
-        #: Makes the JSON of the structured content, wrapped already; raises `OutputError`.
+        #: Encodes a value as structured content, already wrapped. Raises `OutputError`.
         self.encode = encode
 
 
@@ -56,10 +56,14 @@ def compile_output(
     name: str,
     is_content: Callable[[Any], bool] = lambda annotation: False,
 ) -> Output | None:
-    """Compile a resolved return annotation; None when it promises nothing to publish.
+    """Compile a resolved return annotation. Returns None if there is nothing to publish.
 
-    `is_content` recognises the types that are content already (text, images, whole results) and
-    therefore not structured.
+    Args:
+        annotation: The return annotation, already resolved.
+        where: What kind of thing returns the value, for error messages.
+        name: Its name, for error messages.
+        is_content: Recognises types that are content already (text, images, whole results) and
+            therefore not structured.
 
     >>> output = compile_output(int, where="tool", name="add")
     >>> output.encode(3)
@@ -82,7 +86,7 @@ def compile_output(
 
 
 def object_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema with an object at its root, if that is what it describes."""
+    """Return the schema with an object at its root, or None if it describes something else."""
     defs = schema.get("$defs", {})
     if "$ref" not in schema:
         return schema if schema.get("type") == "object" else None
@@ -92,7 +96,7 @@ def object_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
         return None
     said = {key: value for key, value in schema.items() if key not in ("$ref", "$defs")}
     rooted = {**target, **said}
-    # The definition stays only where it is referred to, as a recursive type does.
+    # The definition is kept only if something still refers to it, as in a recursive type.
     others = {key: value for key, value in defs.items() if key != name}
     pointer = f'"{schema["$ref"]}"'.encode()
     kept = defs if pointer in msgspec.json.encode([target, others]) else others
@@ -106,7 +110,7 @@ def _wrapped_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _awaited(annotation: Any) -> Any:
-    """What awaiting gives, for a plain function annotated with what it returns."""
+    """Return the result type of an awaitable annotation."""
     return get_args(annotation)[-1] if get_origin(annotation) in _AWAITABLE else annotation
 
 
@@ -131,7 +135,7 @@ def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[A
     to_json = msgspec.json.Encoder(enc_hook=encode_hook).encode
 
     def encode(value: Any) -> bytes:
-        """Encode, then check by decoding: exactly what the other side will see is checked."""
+        """Encode, then check by decoding, so that exactly the bytes to be sent are checked."""
         try:
             raw = to_json(value)
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
@@ -147,7 +151,7 @@ def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[A
 
 
 def _wrapping(annotation: Any, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Put the value under `result`; a value exactly of a builtin type needs no check."""
+    """Put the value under `result`. Values that are exactly a builtin type need no check."""
 
     def encode_any(value: Any) -> bytes:
         return b'{"result":' + encode(value) + b"}"

@@ -1,4 +1,4 @@
-"""Results checked and encoded by pydantic, for return annotations that use it."""
+"""Checks and encodes results with pydantic, for return annotations that use it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["compile_pydantic"]
 def compile_pydantic(
     annotation: Any, subject: str
 ) -> tuple[dict[str, Any], Callable[[Any], bytes]]:
-    """The output schema and the checked encoder of a return annotation."""
+    """Return the output schema and the checking encoder of a return annotation."""
     try:
         adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(adapt_for_pydantic(annotation))
         schema = cleaned(adapter, "serialization")
@@ -34,7 +34,7 @@ def compile_pydantic(
 
     def encode(value: Any) -> bytes:
         try:
-            # Warnings are errors: a model changed after it was made may no longer fit.
+            # Warnings are errors: a model may have been changed and no longer fit.
             return dump(validate(value), by_alias=True, warnings="error")
         except pydantic.ValidationError as error:
             found = error.errors(include_url=False)[0]

@@ -1,8 +1,8 @@
-"""What a callable's signature says, with every annotation resolved.
+"""Reads a callable's signature and resolves every annotation in it.
 
-Works for functions, bound methods, callable objects, classes, `functools.partial` and decorated
-functions with `__wrapped__`. Annotations given as text are evaluated where the function was
-defined: its module, its closure, and the enclosing function's locals while that is still running.
+Supports functions, bound methods, callable objects, classes, `functools.partial` and decorated
+functions with `__wrapped__`. Annotations written as text are evaluated where the function was
+defined: in its module, its closure, and the enclosing function's locals while that is running.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class _Missing:
         return "MISSING"
 
 
-#: No annotation or no default was given (None is a value of both).
+#: No annotation or no default was written (None would be a value).
 MISSING: Any = _Missing()
 
 
 class Parameter(NamedTuple):
-    """One parameter; `annotation` is resolved, and `Any` where none was written."""
+    """One parameter with its resolved annotation, which is MISSING if none was written."""
 
     name: str
     kind: inspect._ParameterKind
@@ -43,7 +43,7 @@ class Parameter(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """The callable that is being compiled, and how messages call it."""
+    """The callable that is compiled, and how error messages refer to it."""
 
     function: Callable[..., Any]
     name: str
@@ -57,7 +57,7 @@ class Subject(NamedTuple):
 
 
 def inspect_callable(function: Callable[..., Any], *, name: str | None, where: str) -> Subject:
-    """Read a callable's signature."""
+    """Read the signature of a callable. Raises `SignatureError`."""
     inner = opened(function)
     if name is None:
         name = str(getattr(inner, "__name__", type(inner).__name__))
@@ -83,7 +83,7 @@ def inspect_callable(function: Callable[..., Any], *, name: str | None, where: s
 
 
 def opened(function: Any) -> Any:
-    """The plain function inside a partial, method, wrapper or callable object."""
+    """Return the plain function inside a partial, method, wrapper or callable object."""
     while True:
         if isinstance(function, functools.partial):
             function = function.func
@@ -104,7 +104,7 @@ def opened(function: Any) -> Any:
 def _documentation(function: Any, inner: Any) -> str | None:
     if inspect.isroutine(function) or isinstance(function, type):
         return inspect.getdoc(function)
-    # A partial or a callable object inherits its class's docstring, which is not about the call.
+    # The class docstring of a partial or callable object does not describe the call.
     own = getattr(inner, "__doc__", None) or type(function).__doc__
     if isinstance(function, functools.partial):
         own = getattr(inner, "__doc__", None)
@@ -114,7 +114,7 @@ def _documentation(function: Any, inner: Any) -> str | None:
 def _resolved(annotation: Any, function: Any, place: str) -> Any:
     if annotation is inspect.Parameter.empty:
         return MISSING
-    # `get_type_hints` gives up on all annotations when one fails, hence one at a time.
+    # `get_type_hints` fails as a whole if one annotation fails, so resolve one at a time.
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     failed: NameError | None = None
     for names in _namespaces(function):
@@ -135,7 +135,7 @@ def _resolved(annotation: Any, function: Any, place: str) -> Any:
 
 
 def _namespaces(function: Any) -> Iterator[dict[str, Any]]:
-    """Local names an annotation may mean, likeliest first."""
+    """Yield the local names an annotation may refer to, likeliest first."""
     code = getattr(function, "__code__", None)
     own = {each.__name__: each for each in getattr(function, "__type_params__", ())}
     for name, cell in zip(

@@ -1,8 +1,8 @@
-"""From a type to the JSON Schema that is published for it.
+"""Makes the published JSON Schema of a type.
 
-The schema says what the decoder takes, no less: where msgspec is more generous than its own schema
-(repeated items in a set, a number for a `Decimal`), the schema given here is the generous one. For
-results it is the other way round: what is always produced may be promised.
+The schema of arguments accepts everything the decoder accepts: where msgspec accepts more than its
+own schema says (repeated items in a set, a number for a `Decimal`), this schema does too. The schema
+of results promises everything that the encoder guarantees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NoJsonForm(TypeError):
 
 
 class Publisher:
-    """Makes the schemas of one document; named types go to `defs` and are referred to."""
+    """Makes the schemas of one document. Named types are put in `defs` and referred to."""
 
     __slots__ = ("_names", "defs", "output")
 
@@ -39,7 +39,7 @@ class Publisher:
         self._names: dict[Any, str] = {}
 
     def schema(self, annotation: Any) -> dict[str, Any]:
-        """The schema of an annotation that `adapt` has been over."""
+        """Return the schema of an annotation returned by `adapt`."""
         return self._of(mi.type_info(annotation))
 
     def _of(self, node: mi.Type) -> dict[str, Any]:
@@ -95,8 +95,8 @@ class Publisher:
                 raise NoJsonForm(node)
 
     def _moment(self, name: str, tz: bool | None) -> dict[str, Any]:
-        # Without `tz=True` a naive value may be produced, which is not what the format promises;
-        # as an argument the format is the best word for what is wanted, and an annotation only.
+        # Without `tz=True` a result may be a naive time, which the format does not allow. For an
+        # argument the format is only an annotation, and the best description of what is expected.
         exact = tz is True or (tz is None and not self.output)
         return {"type": "string", "format": name} if exact else {"type": "string"}
 
@@ -133,7 +133,7 @@ class Publisher:
         if values := self._of(node.value_type):
             schema["additionalProperties"] = values
         keys = self._of(node.key_type)
-        # Keys are strings on the wire; a schema of numbers would refuse all of them.
+        # JSON keys are strings; a schema of numbers would refuse all of them.
         if keys.get("type") == "string" and len(keys) > 1:
             schema["propertyNames"] = keys
         return schema | _lengths(node, "Properties")
@@ -190,7 +190,7 @@ class Publisher:
 
 
 def default_of(default: Any) -> dict[str, Any]:
-    """`{"default": …}` when the default has a JSON form, else nothing."""
+    """Return `{"default": …}` if the default has a JSON form, otherwise an empty dict."""
     try:
         return {"default": json_value(default)}
     except (TypeError, ValueError, RecursionError):
@@ -198,7 +198,7 @@ def default_of(default: Any) -> dict[str, Any]:
 
 
 def json_value(value: Any) -> Any:
-    """A Python value as JSON has it; raises `TypeError` or `ValueError` where JSON has none."""
+    """Convert a Python value to JSON types. Raises `TypeError` or `ValueError` if impossible."""
     seen = msgspec.json.decode(msgspec.json.encode(value, enc_hook=encode_hook))
     if seen is None and value is not None:
         raise ValueError(f"{value!r} has no JSON form")
@@ -222,7 +222,7 @@ def _lengths(node: Any, what: str) -> dict[str, int]:
 
 
 def _base64_lengths(node: Any) -> dict[str, int]:
-    """Lengths of bytes, counted in the base64 characters that carry them."""
+    """Return the length bounds of bytes, counted in base64 characters."""
     return {keyword: 4 * ((n + 2) // 3) for keyword, n in _lengths(node, "Length").items()}
 
 
@@ -250,7 +250,7 @@ def _generic_name(alias: Any) -> str:
 def _class_description(cls: Any) -> dict[str, str]:
     cls = getattr(cls, "__origin__", cls)
     doc = cls.__dict__.get("__doc__") or ""
-    # `dataclass` and `NamedTuple` write a docstring of their own: the signature.
+    # `dataclass` and `NamedTuple` generate a docstring, which is only the signature.
     if not doc or doc.startswith(f"{cls.__name__}("):
         return {}
     return {"description": inspect.cleandoc(doc)}

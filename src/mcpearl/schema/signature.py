@@ -1,8 +1,8 @@
-"""From a function's signature to its input schema and a compiled decoder.
+"""Turns a function's signature into an input schema and a compiled decoder.
 
-The decode is the validation: raw JSON goes straight into typed values, and the call takes them
-from there. Which library decodes is decided here, once, at registration: pydantic when the
-signature uses it, else msgspec.
+Decoding is the validation: raw JSON is decoded directly into typed values, which are passed to the
+function. Pydantic decodes signatures that use it, msgspec all others; this is decided once, at
+registration.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Arguments", "Signature", "compile_signature"]
 
 
 class Signature:
-    """A function as it is offered: its schema, its decoder and how to call it."""
+    """A compiled function signature: the schema, the decoder, and the call."""
 
     __slots__ = (
         "_compiled",
@@ -40,8 +40,8 @@ class Signature:
         "returns",
     )
 
-    #: `call(arguments, injected)` calls the function with decoded arguments and the values for
-    #: `injected`, a mapping by name, or None when nothing is injected.
+    #: `call(arguments, injected)` calls the function with decoded arguments. `injected` maps the
+    #: names in `self.injected` to values; it is None when nothing is injected.
     call: Callable[[Any, dict[str, Any] | None], Any]
 
     def __init__(self, subject: Subject, injected: tuple[str, ...]) -> None:
@@ -52,7 +52,7 @@ class Signature:
         self.name = subject.name
         self.injected = injected
         self.description: str | None = documented.summary or None
-        #: The resolved return annotation, for `compile_output`; MISSING when there is none.
+        #: The resolved return annotation, for `compile_output`; MISSING if there is none.
         self.returns = subject.returns
         self._compiled = _arguments(named, extra, str(subject))
         self._decode = self._compiled.decode
@@ -63,7 +63,10 @@ class Signature:
     def decode(self, arguments: bytes | msgspec.Raw | None) -> Any:
         """Decode raw JSON into arguments for `call`.
 
-        Raises `ArgumentsError` when they do not fit, `msgspec.DecodeError` when they are not JSON.
+        Args:
+            arguments: A JSON object; None for no arguments.
+
+        Raises `ArgumentsError` if they do not fit, `msgspec.DecodeError` if they are not JSON.
         """
         if arguments is None:
             arguments = b"{}"
@@ -75,13 +78,20 @@ class Signature:
             raise ArgumentsError("the arguments are nested too deeply") from None
 
     def bind(self, values: dict[str, Any]) -> Any:
-        """Decode values that are parsed already."""
+        """Decode values that are already parsed.
+
+        Args:
+            values: The arguments by name, as JSON types.
+        """
         return self.decode(msgspec.json.encode(values))
 
     def decode_strings(self, values: dict[str, str]) -> Any:
-        """Decode arguments that can only be text, as a prompt's and a URI template's are.
+        """Decode arguments that are always text, such as those of prompts and URI templates.
 
-        `"3"` fits an `int`; arrays and objects are taken as JSON text.
+        `"3"` fits an `int`; arrays and objects are written as JSON.
+
+        Args:
+            values: The arguments by name.
         """
         raw = msgspec.json.encode(
             {name: self._as_json(name, text) for name, text in values.items()}
@@ -109,10 +119,14 @@ def compile_signature(
     name: str | None = None,
     where: str = "tool",
 ) -> Signature:
-    """Compile a function's signature; raises `SignatureError` for what JSON cannot carry.
+    """Compile a function's signature. Raises `SignatureError` if it has no JSON form.
 
-    `skip(parameter, annotation)` says which parameters are injected at the call and not part of
-    the schema; `where` and `name` are how messages call the function.
+    Args:
+        function: The function, or any other callable.
+        skip: `skip(parameter, annotation)` is true for parameters that are injected at the call and
+            not part of the schema.
+        name: How error messages name the function; by default its own name.
+        where: What kind of thing the function is, for error messages.
 
     >>> def add(a: int, b: int = 1) -> int:
     ...     return a + b
@@ -124,7 +138,7 @@ def compile_signature(
     for each in subject.parameters:
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             raise SignatureError(
-                f"{subject}: parameter `*{each.name}` has no JSON form, since arguments are given "
+                f"{subject}: parameter `*{each.name}` has no JSON form, since arguments are passed "
                 f"by name; use `{each.name}: list[...]`"
             )
     injected = tuple(each.name for each in subject.parameters if skip(each.name, each.annotation))
@@ -161,7 +175,7 @@ def _input_schema(
 def _caller(
     subject: Subject, injected: tuple[str, ...], attributes: dict[str, str]
 ) -> Callable[[Any, dict[str, Any] | None], Any]:
-    """Write the call out as source, so that it costs what the same call written by hand costs."""
+    """Compile the call from source, so that it costs no more than a call written by hand."""
     passed = []
     for each in subject.parameters:
         value = f"i[{each.name!r}]" if each.name in injected else f"a.{attributes[each.name]}"
@@ -171,7 +185,7 @@ def _caller(
             passed.append(f"{each.name}={value}")
         else:
             passed.append(value)
-    # Names come from `inspect`, which takes identifiers only.
+    # Safe to evaluate: the names come from `inspect`, which accepts identifiers only.
     source = f"lambda a, i: function({', '.join(passed)})"
     call: Callable[[Any, dict[str, Any] | None], Any] = eval(source, {"function": subject.function})
     return call

@@ -1,4 +1,4 @@
-"""Arguments decoded by msgspec: raw JSON straight into a struct made for the signature."""
+"""Decodes arguments with msgspec, from raw JSON directly into a struct made for the signature."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Arguments", "MsgspecArguments", "no_json_form"]
 
 
 class Arguments(msgspec.Struct):
-    """What a call was given, decoded: one attribute for each parameter."""
+    """The decoded arguments of a call: one attribute per parameter."""
 
 
 class MsgspecArguments:
-    """Decoder, schema and explanations for one signature."""
+    """Decoder, schema and error messages for the arguments of one signature."""
 
     mismatch: type[Exception] = msgspec.ValidationError
 
@@ -32,7 +32,7 @@ class MsgspecArguments:
     ) -> None:
         publisher = Publisher()
         self.properties: dict[str, dict[str, Any]] = {}
-        #: Where the decoded arguments hold each parameter.
+        #: The attribute of the decoded arguments that holds each parameter.
         self.attributes = {each.name: each.name for each in parameters}
         self._types: dict[str, Any] = {}
         for each in parameters:
@@ -58,7 +58,7 @@ class MsgspecArguments:
             self.decode_lax = self._with_extra(lax.decode, extra.name, strict=False)
 
     def explain(self, raw: Any, error: Exception, *, strict: bool) -> ArgumentsError:
-        """What is wrong with all the arguments; msgspec itself stops at the first."""
+        """Describe every wrong argument. msgspec itself stops at the first."""
         try:
             given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError:
@@ -84,7 +84,7 @@ class MsgspecArguments:
     def _with_extra(
         self, decode: Callable[[Any], Any], attribute: str, *, strict: bool
     ) -> Callable[[Any], Any]:
-        """Decode what the signature names into the struct, the rest into its `**kwargs`."""
+        """Decode named parameters into the struct and all others into its `**kwargs`."""
 
         def decode_all(raw: Any) -> Any:
             arguments = decode(raw)
@@ -109,7 +109,7 @@ def _compiled(
     try:
         kind = adapt(annotation)
         if parameter.default is None:
-            kind = adapt(union_of((kind, None)))  # `x: int = None` means it
+            kind = adapt(union_of((kind, None)))  # `x: int = None` means `int | None`
         msgspec.json.Decoder(kind, dec_hook=decode_hook)
         return kind, publisher.schema(kind)
     except (TypeError, ValueError, NameError) as error:
@@ -117,7 +117,7 @@ def _compiled(
 
 
 def no_json_form(place: str, annotation: Any, error: Exception) -> SignatureError:
-    """Say which annotation cannot be used, and what can."""
+    """Return the error that names the annotation and lists what can be used instead."""
     if isinstance(error, NoJsonForm):
         inside = "" if error.kind is annotation else f" (because of `{_written(error.kind)}`)"
         reason = f"has no JSON form{inside}"
@@ -148,7 +148,7 @@ def _struct(
             fields.append((each.name, types[each.name], _default(each.default)))
     rename = {}
     if extra is not None:
-        # Filled in after the decode; the wire name is one no argument has.
+        # Filled in after decoding; no argument can have this name in JSON.
         fields.append((extra.name, dict[str, Any], msgspec.field(default_factory=dict)))
         rename[extra.name] = f"**{extra.name}"
     return msgspec.defstruct(
@@ -162,7 +162,7 @@ def _struct(
 
 
 def _default(default: Any) -> Any:
-    """A default no call can change for the next: what is mutable is copied for each call."""
+    """Return a field default that calls do not share: mutable values are copied for each call."""
     mutable = isinstance(default, list | dict | set | bytearray | msgspec.Struct)
     if mutable or hasattr(default, "__dataclass_fields__"):
         return msgspec.field(default_factory=lambda: copy.deepcopy(default))

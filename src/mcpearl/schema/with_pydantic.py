@@ -1,7 +1,7 @@
-"""Arguments decoded by pydantic, for signatures that use it.
+"""Decodes arguments with pydantic, for signatures that use it.
 
-Same promises as the msgspec way: the decode is the validation, in strict mode so that the published
-schema is the truth, with the same words for what is wrong. Imported only by such a signature.
+It behaves as the msgspec decoder does: decoding is the validation, in strict mode so that the
+published schema is accurate, and error messages have the same form. Imported only when needed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = ["UNSUPPORTED", "PydanticArguments", "adapt_for_pydantic", "cleaned", 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-# What pydantic raises at class creation for a type it has no schema for.
+# Raised by pydantic when a class contains a type that it has no schema for.
 UNSUPPORTED = (pydantic.errors.PydanticUserError, TypeError, ValueError, NameError)
 
 
 class PydanticArguments:
-    """Decoder, schema and explanations for one signature."""
+    """Decoder, schema and error messages for the arguments of one signature."""
 
     mismatch: type[Exception] = pydantic.ValidationError
 
     def __init__(
         self, parameters: Sequence[Parameter], extra: Parameter | None, subject: str
     ) -> None:
-        #: Where the decoded arguments hold each parameter. Not its own name: a model's attributes
-        #: (`copy`, `json`, `schema`, `model_…`) are names people give to parameters.
+        #: The attribute of the decoded arguments that holds each parameter. Not the parameter's own
+        #: name, which may clash with attributes of a model (`copy`, `json`, `schema`, `model_…`).
         self.attributes = {each.name: f"argument_{at}" for at, each in enumerate(parameters)}
         fields: dict[str, Any] = {
             self.attributes[each.name]: _field(each, subject) for each in parameters
@@ -57,11 +57,11 @@ class PydanticArguments:
         )
 
     def decode(self, raw: Any) -> Any:
-        """Decode raw JSON strictly."""
+        """Decode raw JSON in strict mode."""
         return self._decode(raw, strict=True)
 
     def decode_lax(self, raw: Any) -> Any:
-        """Decode raw JSON whose strings may stand for other types."""
+        """Decode raw JSON, converting strings to other types where the annotation asks for it."""
         return self._decode(raw, strict=False)
 
     def _decode(self, raw: Any, *, strict: bool) -> Any:
@@ -71,16 +71,16 @@ class PydanticArguments:
         return decoded
 
     def _unknown(self, raw: Any) -> list[str]:
-        """Arguments the signature does not have.
+        """Return the arguments that the signature does not have.
 
-        Found here and not by `extra="forbid"`, which would reach into the types of the parameters.
+        `extra="forbid"` is not used for this, since it would also apply to the parameters' types.
         """
         if self._open:
             return []
         return [name for name in _members(raw) if name not in self.properties]
 
     def explain(self, raw: Any, error: Exception, *, strict: bool) -> ArgumentsError:
-        """What is wrong with all the arguments."""
+        """Describe every wrong argument."""
         assert isinstance(error, pydantic.ValidationError)
         missing, problems = [], []
         for found in error.errors(include_url=False):
@@ -99,7 +99,7 @@ class PydanticArguments:
 
 
 def describe_pydantic(found: Any) -> str:
-    """One of pydantic's findings in the words this layer uses."""
+    """Describe one of pydantic's errors in the wording of this package."""
     what = found["msg"].removeprefix("Value error, ")
     what = what.replace("Input should be ", "expected ", 1)
     place = f"`{path_text(found['loc'])}`"
@@ -123,7 +123,7 @@ def adapt_for_pydantic(annotation: Any) -> Any:
 
 
 def cleaned(model: Any, mode: JsonSchemaMode) -> dict[str, Any]:
-    """The schema of a model or adapter, without titles nobody wrote."""
+    """Return the schema of a model or adapter without generated titles."""
     make = model.json_schema if isinstance(model, pydantic.TypeAdapter) else model.model_json_schema
     schema: dict[str, Any] = make(mode=mode, schema_generator=_Untitled)
     for name, definition in schema.get("$defs", {}).items():
@@ -134,7 +134,7 @@ def cleaned(model: Any, mode: JsonSchemaMode) -> dict[str, Any]:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Published as the msgspec way publishes: what the decoder takes, without generated titles."""
+    """Publishes the same schemas as the msgspec side: what the decoder accepts, without titles."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -153,7 +153,7 @@ class _Untitled(GenerateJsonSchema):
         return made
 
     def _set(self, made: dict[str, Any]) -> dict[str, Any]:
-        # Repeated items are taken, and become one.
+        # Repeated items are accepted, and become one.
         if self.mode == "validation":
             made.pop("uniqueItems", None)
         return made
@@ -176,11 +176,11 @@ def _field(parameter: Parameter, subject: str) -> tuple[Any, Any]:
     default = ... if parameter.default is MISSING else parameter.default
     kind = adapt_for_pydantic(annotation)
     if default is None:
-        kind = union_of((kind, None))  # `x: int = None` means it
+        kind = union_of((kind, None))  # `x: int = None` means `int | None`
     _check(kind, parameter, subject)
     own = default if isinstance(default, FieldInfo) else None
     if own is None or (own.alias is None and own.validation_alias is None):
-        # First, so that an alias the author wrote inside `Annotated` wins.
+        # First, so that an alias in the author's `Annotated` takes precedence.
         base, *metadata = get_args(kind) if get_origin(kind) is Annotated else (kind,)
         kind = Annotated[(base, pydantic.Field(alias=parameter.name), *metadata)]
     return kind, default

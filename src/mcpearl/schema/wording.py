@@ -1,7 +1,7 @@
-"""What is wrong with a value, in words a model can correct itself by.
+"""Words error messages about values so that a model can correct itself.
 
-msgspec stops at the first mismatch and speaks of Python types; this module turns what it said into
-JSON's words, with the path and the value that came, and puts the findings of one call together.
+msgspec stops at the first mismatch and names Python types. This module translates its errors into
+JSON terms, with the path and the received value, and combines all errors of one call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORDS = {
 
 
 class Problem(NamedTuple):
-    """One argument that does not fit, and why."""
+    """An argument that does not fit, and why."""
 
     argument: str
     text: str
@@ -46,7 +46,7 @@ def arguments_error(
     problems: Sequence[Problem],
     allowed: Iterable[str],
 ) -> ArgumentsError:
-    """All that is wrong with one call's arguments, in one error."""
+    """Combine everything that is wrong with a call's arguments in one error."""
     said = []
     if missing:
         said.append(f"missing required {_plural(missing)} {_quoted(missing)}")
@@ -60,7 +60,7 @@ def arguments_error(
 
 
 def describe(error: msgspec.ValidationError, name: str, value: Any, schema: Any) -> str:
-    """Say in JSON's words what msgspec found at `name`, whose value and schema are given."""
+    """Describe msgspec's error about the argument `name` in JSON terms."""
     what, _, where = str(error).rpartition(" - at ")
     if not what:
         what, where = where, "`$`"
@@ -86,7 +86,7 @@ def describe(error: msgspec.ValidationError, name: str, value: Any, schema: Any)
 
 
 def shown(value: Any, *, bare: bool = False) -> str:
-    """A value as a message shows it: its JSON type and its JSON, cut short."""
+    """Return a value as messages show it: its JSON type and its JSON, shortened."""
     try:
         text = msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
@@ -98,7 +98,7 @@ def shown(value: Any, *, bare: bool = False) -> str:
 
 
 def json_type(value: Any) -> str:
-    """JSON's word for a value's type."""
+    """Return the name of a value's JSON type."""
     match value:
         case None:
             return "null"
@@ -119,7 +119,7 @@ def json_type(value: Any) -> str:
 
 
 def path_text(path: Iterable[str | int]) -> str:
-    """A path as it is written: `points[0].x`."""
+    """Format a path, for example `points[0].x`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return text.removeprefix(".")
 
@@ -137,10 +137,10 @@ def _shown_at(value: Any, steps: list[str]) -> str | None:
 
 
 def _found_at(root: Any, steps: list[str], keyword: str) -> list[Any]:
-    """What a schema says with a keyword at a place, if the place can be found."""
+    """Return the values of a keyword at a place in a schema, if the place can be found."""
 
     def followed(schema: Any) -> list[dict[str, Any]]:
-        """The schema itself, with references and alternatives opened."""
+        """Return the schema with references and alternatives resolved."""
         if not isinstance(schema, dict):
             return []
         if "$ref" in schema:

@@ -1,1 +1,1 @@
-"""The server role: registries, dispatch, context, subscriptions."""
+"""The server: registry, dispatch, context and subscriptions."""

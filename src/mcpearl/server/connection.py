@@ -1,30 +1,23 @@
 """One client of a server: what its transport reads goes in, its calls run, its answers go out.
 
-It owns everything that lives as long as the client does: the protocol end, the calls in flight, the
-subscriptions, the requests to the client. When the transport is lost, all of it ends.
+`ServerConnection` is the receiver of one client's messages, and owns what lives as long as the client:
+the protocol end, the calls in flight, the subscriptions, the requests to the client. When the transport
+is lost, all of it ends. `SoloConnection` serves requests that stand for themselves.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
-from mcpearl.protocol.errors import (
-    ConnectionLost,
-    InvalidResult,
-    LimitReached,
-    McpError,
-    RequestTimeout,
-)
+from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.events import (
     Answer,
     Call,
-    Caller,
     Cancel,
     Event,
     Ignored,
@@ -35,135 +28,169 @@ from mcpearl.protocol.events import (
     Ready,
     Reply,
 )
-from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
-from mcpearl.protocol.modern import LISTEN, subscription_meta
+from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
-from mcpearl.runtime.eager import spawn
+from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.liveness import Watch
-from mcpearl.runtime.timers import DeadlineTimer
-from mcpearl.schema.errors import OutputError
-from mcpearl.server.context import LEVELS, Context
-from mcpearl.server.failures import answer_to
+from mcpearl.server.calls import make_calls, take
+from mcpearl.server.core import ServerCore
+from mcpearl.server.intake import Intake
 from mcpearl.server.listen_streams import ListenStreams
+from mcpearl.server.peer import send_notification
+from mcpearl.server.questions import Questions
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import RequestParams, Result, decode
-from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.subscriptions import SubscriptionsListenResult
-
-if TYPE_CHECKING:
-    from mcpearl.server.server import Server
+from mcpearl.types.base import Result
 
 logger = logging.getLogger("mcpearl.server")
-TURN = 0.001  # seconds a handler may go on saying things; what it says meanwhile leaves together
-STALL = 5.0  # seconds without any call ending after which a full connection reads on
-UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
+TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile leaves together
 
 
 class _Whole:
     """The outlet of a connection that carries everything: an answer is a message like others."""
 
     __slots__ = ("finish", "send")
+    send: Callable[..., None]
+    finish: Callable[..., None]
 
     def __init__(self, transport: Transport) -> None:
         self.send = self.finish = transport.send
 
+    async def drained(self) -> None:
+        """Wait for nothing: the connection knows whether its client reads."""
+
+    def send_away(self, retry_ms: int) -> None:
+        """Do nothing: there is no response to hang up on."""
+
 
 class ServerConnection:
-    """A `Receiver` for the messages of one client."""
+    """The receiver of one client's messages, and the peer of its calls.
 
-    def __init__(self, server: "Server", transport: Transport, principal: Any = None) -> None:
-        self.server = server
-        self.transport = transport
-        self.loop = asyncio.get_running_loop()
+    Args:
+        core: What the server's connections share.
+        transport: Carries the client's messages.
+        principal: The client, as far as the transport could verify it.
+    """
+
+    def __init__(self, core: ServerCore, transport: Transport, principal: Any = None) -> None:
+        self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        self.end = self._make_end(principal)
+        # A client the wire trusts, such as the one on stdio, may use everything.
+        self.share: Hashable = None if principal is None else id(self)
+        self.transport = transport
         self.closed = asyncio.Event()
-        self._outlet = cast("Outlet", _Whole(transport))
-        self._timer = DeadlineTimer(self.loop, self._expire)
+        self.heard_at = 0.0  # when something was last read
+        self.end = end = ServerEnd(core.offer, core.stamp, core.limits, principal)
+        self._core = core
+        self._outlet: Outlet = _Whole(transport)
+        self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
+        self._questions = Questions(loop, end, transport, core.ask_timeout)
+        self._listening = ListenStreams(core, self, self._followed, self._calls.answer)
+        limit = core.limits.max_in_flight
+        self._intake = Intake(loop, transport, end, limit, self._listening.__len__, self.received)
         self._subscriber: Subscriber | None = None  # the legacy session's
-        self._listeners = ListenStreams(server)
-        self._last_turn = 0.0  # when a handler that says a lot last gave others a turn
-        self._flowing: asyncio.Event | None = None  # there while the client does not read
-        self._largest = server.limits.max_outgoing
-        self._soft_limit = server.limits.max_in_flight
-        self._ceiling = self._soft_limit  # calls in hand at which it is full
-        self._full: asyncio.TimerHandle | None = None  # there while full; runs when it stalls
-        self._held: list[Frame] = []  # read, but not looked at, because it is full
-        self._reading = True
-        self._receiving = False
+        self._last_turn = 0.0  # when a handler that sends a lot last let others run
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
-        self.heard_at = 0.0  # when something was last read
-        self._now = self.loop.time
-        self._watch: Watch | None = None  # of a legacy session, where the wire has none
-
-    def _make_end(self, principal: Any) -> ServerEnd:
-        server = self.server
-        return ServerEnd(server.offer, server.stamp, server.limits, principal)
+        self._watch: Watch | None = None  # of a legacy session, unless the wire notices itself
+        self._now = loop.time
+        core.roster.enter(self)
 
     # Receiving
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages as they come; each is dealt with, or started, before the next."""
         self.heard_at = self._now()
-        if self._full is not None:
-            self._held += frames
+        intake = self._intake
+        if intake.full is not None:
+            intake.hold(frames)
             return
         receive, refuse, in_flight = self.end.receive, self.end.refuse_frame, self.end.in_flight
-        self._receiving = True  # what is answered meanwhile leaves together
+        start = self._calls.start
+        self._calls.corked = True  # answers made meanwhile leave together
         try:
             for taken, frame in enumerate(frames, 1):
                 event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
                 if isinstance(event, Call):
-                    self._start(event, self._outlet)
-                    if len(in_flight) >= self._ceiling and self._is_full():
-                        self._held = frames[taken:]
-                        self._hold()
-                        break
+                    event.outlet = self._outlet
+                    if event.method == LISTEN:
+                        self._start_listening(event)
+                    else:
+                        start(event)
                 else:
                     self._handle(event)
+                if len(in_flight) >= intake.ceiling and intake.is_reached():
+                    self._hold(frames[taken:])
+                    break
         finally:
-            self._receiving = False
+            self._calls.corked = False
             self.transport.flush()
 
-    def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
-        """Take one message whose answer has an outlet of its own; give the calls to be `run`."""
-        return self._take(self.end.receive(message), outlet)
+    def _hold(self, rest: list[Frame]) -> None:
+        if self.closed.is_set():  # while the messages were taken: the answers were too many
+            self._calls.stop_all()
+            return
+        self._calls.watched = True
+        self._intake.hold(rest)
 
-    def _take(self, event: Event, outlet: Outlet) -> list[Call]:
-        match event:
-            case Call():
-                event.outlet = outlet
-                return [event]
-            case Reply(message, refused):
-                outlet.finish(message, refused)
-            case Opened(message):
-                outlet.finish(message)
-            case Many(events):
-                return [call for each in events for call in self._take(each, outlet)]
-            case _:
-                self._handle(event)
-        return []
+    def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
+        """Take one message whose answer has an outlet of its own; return the calls to `run`."""
+        return take(self.end.receive(message), outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
-        """Go on with the same client, who brought a new token."""
+        """Continue with the same client under a new token; drop subscriptions it no longer allows."""
         self.end.recognize(principal)
+        dispatcher = self._core.dispatcher
+        if self._subscriber is not None and dispatcher.scoped and principal is not None:
+            for uri in list(self._subscriber.uris):
+                if not dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes:
+                    self.unsubscribe(uri)
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
-        self.end.assume(version)
+        self.end.restore(Snapshot(version))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client has sent `notifications/initialized`."""
+        return self.end.lifecycle.phase is Phase.READY
+
+    def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
+        """Return the lasting state of the session, and the resources it is subscribed to."""
+        uris = () if self._subscriber is None else tuple(sorted(self._subscriber.uris))
+        return self.end.snapshot(), uris
+
+    def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
+        """Continue a session that began at another process."""
+        self.end.restore(state)
+        if state.ready:
+            self._ready()
+        self.adopt(state, uris)
+
+    def adopt(self, state: Snapshot, uris: Iterable[str]) -> None:
+        """Take over what another process changed in the session: log level and subscriptions."""
+        assert self.end.caller is not None
+        self.end.caller.log_level = state.log_level
+        held, wanted = set(self._own_subscriber().uris), set(uris)
+        for uri in held - wanted:
+            self.unsubscribe(uri)
+        for uri in wanted - held:
+            self.subscribe(uri)
 
     def _handle(self, event: Event) -> None:
         match event:
             case Call():
-                self._start(event, self._outlet)
+                event.outlet = self._outlet
+                if event.method == LISTEN:
+                    self._start_listening(event)
+                else:
+                    self._calls.start(event)
             case Reply(message) | Opened(message):
                 self.transport.send(message)
             case Answer():
-                _settle(event)
+                self._questions.settle(event)
             case Cancel(call, reason, message):
                 self._cancel(call, reason)
                 if message is not None:
@@ -182,326 +209,121 @@ class ServerConnection:
         self._subscriber = subscriber = Subscriber(self._outlet)
         for kind in ("tools", "prompts", "resources"):
             if self.end.offer.has(f"{kind}.list_changed"):
-                self.server.subscriptions.follow(subscriber, kind)
-        times = self.server.keepalive
-        if times is not None and not getattr(self.transport, "keeps_alive", False):
+                self._core.subscriptions.follow(subscriber, kind)
+        times = self._core.keepalive
+        if times is not None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
 
     def _notice(self, notice: Notice) -> None:
         if notice.method == "notifications/progress":
             self.end.pending.progress(notice.params.progress_token, self.loop.time())
-        self.server.noticed(notice, self)
-
-    # How much is taken on
-
-    def _busy(self) -> int:
-        """How many calls are being worked on. Listening is no work."""
-        return len(self.end.in_flight) - len(self._listeners)
-
-    def _is_full(self) -> bool:
-        if self._flowing is not None or self.closed.is_set():
-            return True
-        # While a handler waits for this client's answer, not reading would be waiting for ever.
-        return not self.end.pending and self._busy() >= self._ceiling
-
-    def _hold(self) -> None:
-        """Read no further until enough calls have ended, or none does for too long."""
-        if self.closed.is_set():  # in the middle of what was read: the answers were too many
-            self._end_calls()
-            return
-        self._full = self.loop.call_later(STALL, self._stalled, self._busy())
-        self._regulate()
-
-    def _stalled(self, busy: int) -> None:
-        """Take some more on: what the calls in hand wait for may be a cancellation to be read."""
-        if self._flowing is not None or self._busy() < busy:
-            self._hold()
-        else:
-            self._ceiling = busy + self._soft_limit
-            self.loop.call_later(STALL, self._lower)
-            self._go_on()
-
-    def _lower(self) -> None:
-        if self._flowing is None:
-            self._ceiling = self._soft_limit
-
-    def _make_room(self) -> None:
-        if self._full is None or self._flowing is not None:
-            return
-        if self.end.pending or self._busy() <= self._soft_limit // 2:
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Look at what was held, then read again unless that was enough already."""
-        if self._full is not None:
-            self._full.cancel()
-            self._full = None
-        held, self._held = self._held, []
-        self.received(held)
-        self._regulate()
-
-    def _regulate(self) -> None:
-        """Read while there is room for calls and the client takes what it is sent."""
-        reading = self._full is None and self._flowing is None
-        if reading is not self._reading:
-            self._reading = reading
-            if reading:
-                self.heard_at = self._now()  # the time it was not read is not its silence
-                self.transport.resume()
-            else:
-                self.transport.pause()
+        self._core.dispatcher.notified(notice, self.end.caller)
 
     # Running calls
 
-    def _start(self, call: Call, outlet: Outlet) -> None:
-        call.outlet = outlet
-        if self._drained is not None:
-            self._answer(call, _shutting_down())
-        elif call.method == LISTEN:
-            call.work = spawn(self.loop, self._listen(call))
-        else:
-            call.work = spawn(self.loop, self._run(call))
+    def _start_listening(self, call: Call) -> None:
+        self._calls.start(call, self._listen)
 
     async def run(self, calls: list[Call]) -> None:
-        """Run calls that have their outlets to their end: one in this task, several in their own."""
-        if len(calls) > 1:
-            for call in calls:
-                self._start(call, call.outlet)
-            await asyncio.wait([call.work for call in calls if call.work is not None])
-            return
-        call = calls[0]
-        if self._drained is not None:
-            self._answer(call, _shutting_down())
-            return
-        task = call.work = asyncio.current_task(self.loop)
-        assert task is not None
-        before = task.cancelling()
-        try:
-            await (self._listen(call) if call.method == LISTEN else self._run(call))
-        except asyncio.CancelledError:
-            if self.end.is_open(call):
-                raise
-        finally:
-            call.work = None
-            while task.cancelling() > before:
-                task.uncancel()  # it was the call that was to end, and it has
+        """Run calls that have their outlets to their end."""
+        await self._calls.run_all(calls, self._run)
+
+    def _run(self, call: Call) -> Coroutine[Any, Any, None]:
+        return self._listen(call) if call.method == LISTEN else self._calls.run(call)
+
+    async def _listen(self, call: Call) -> None:
+        await self._listening.open(call)
+        self._call_ended()
 
     def give_up(self, calls: Sequence[Call]) -> None:
-        """End calls nobody waits for any more."""
-        for call in calls:
-            if self.end.is_open(call):
-                self.end.drop(call)
-                self._cancel(call, "the client left")
-
-    async def _run(self, call: Call) -> None:
-        ctx = Context(call, self, self.server)
-        answer: Result | McpError
-        raised: BaseException | None = None
-        try:
-            answer = await self.server.perform(call, ctx)
-        except asyncio.CancelledError as error:
-            if not self.end.is_open(call):
-                self._done()
-                raise
-            raised = error
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:
-            raised = error
-        if ctx.rounds is not None and ctx.rounds.suspended:
-            # Whatever the handler made of being stopped: it asked, and has not been answered yet.
-            answer = self._asking(call, ctx)
-        elif raised is not None:
-            answer = self._failed(call, raised)
-        self._answer(call, answer)
-
-    def _failed(self, call: Call, error: BaseException) -> Result | McpError:
-        if self._drained is not None and isinstance(error, asyncio.CancelledError):
-            return _shutting_down()
-        return answer_to(call, error, mask=self.server.mask_errors)
-
-    def _asking(self, call: Call, ctx: Context) -> Result | McpError:
-        try:
-            return ctx.input_required()
-        except Exception as error:
-            return answer_to(call, error, mask=self.server.mask_errors)
-
-    def _answer(self, call: Call, answer: Result | McpError) -> None:
-        try:
-            message = self._encode(call, answer)
-        except Exception as error:
-            # The result cannot be encoded: that, too, costs only this call.
-            no_form = OutputError(f"The result has no JSON form: {error}")
-            message = self._encode(call, answer_to(call, no_form, mask=False))
-        if message is not None:
-            call.outlet.finish(message)
-            if not self._receiving and not self.end.in_flight:
-                self.transport.flush()
-        if self._full is not None or self._drained is not None:
-            self._done()
-
-    def _encode(self, call: Call, answer: Result | McpError) -> bytes | None:
-        if isinstance(answer, Result):
-            message = self.end.result(call, answer)
-            if message is not None and len(message) > self._largest and call.batch is None:
-                return codec.encode_error(call.id, self._too_large(len(message)))
-            return message
-        if isinstance(answer, McpError):
-            return self.end.fail(call, answer)
-        raise TypeError(f"the handler returned a {type(answer).__name__}, not a `Result`")
-
-    def _too_large(self, size: int) -> McpError:
-        reason = f"The answer has {size} bytes, over the {self._largest} of `Limits.max_outgoing`"
-        return McpError(INTERNAL_ERROR, reason)
-
-    def _done(self) -> None:
-        """Look after a call ended: there may be room again, or nothing left to wait for."""
-        self._make_room()
-        if self._drained is not None and not self._busy():
-            self._drained.set()
+        """End calls whose client no longer waits for them."""
+        for call in self._calls.give_up(calls):
+            self._listening.leave(call)
+        self._call_ended()
 
     def _cancel(self, call: Call, reason: str | None) -> None:
         logger.debug("%s cancelled by the client: %s", call.method, reason)
-        self._listeners.leave(call)
-        self._abort(call)
-        self._done()
+        self._listening.leave(call)
+        self._calls.stop(call)
+        self._call_ended()
 
-    def _abort(self, call: Call) -> None:
-        """Stop a handler; the server stays up until it has ended."""
-        # A cancelled task keeps its frames, and so the call: they must not hold each other for long.
-        work, call.work = call.work, None
-        if work is not None and not work.done():
-            work.cancel()
-            self.server.unwinding.add(work)
-            work.add_done_callback(self.server.unwinding.discard)
+    def _call_ended(self) -> None:
+        """Take more on if there is room again, or note that the last call is done."""
+        self._intake.make_room()
+        if self._drained is None:
+            self._calls.watched = self._intake.full is not None
+        elif not self._intake.busy():
+            self._drained.set()
 
-    # Subscriptions
+    # The peer of the calls
 
-    def subscriber(self) -> Subscriber:
-        """The legacy session as a subscriber."""
-        if self._subscriber is None:
-            self._subscriber = Subscriber(self._outlet)
-        return self._subscriber
+    def waits_for(self, call: Call) -> bool:
+        """Whether the client still waits for this call."""
+        return self.end.is_open(call)
 
-    async def _listen(self, call: Call) -> None:
-        """Open a modern subscription; from then on nothing runs, but it hears."""
-        try:
-            await self._listeners.open(call, Context(call, self, self.server))
-        except LimitReached as error:
-            self._answer(call, McpError(INTERNAL_ERROR, str(error)))
-        principal = call.caller.principal
-        left = None if principal is None else principal.time_left
-        if left is not None:
-            self._listeners.end_in(left, call, self._end_listener)
-        self._done()
-
-    def _end_listener(self, call: Call) -> None:
-        self._listeners.leave(call)
-        self._answer(call, _heard(call))
-
-    def reserve(self, count: int) -> None:
-        """Refuse more subscriptions than one client may have."""
-        held = 0 if self._subscriber is None else len(self._subscriber.uris)
-        self._listeners.reserve(count, held + self._listeners.uris)
-
-    def end_listeners(self) -> None:
-        """End every modern subscription in order, with its result."""
-        for call in self._listeners.end_all():
-            self._answer(call, _heard(call))
-
-    # Asking and telling
-
-    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
-        """Send a request to a legacy client on behalf of a call, and wait for its answer."""
-        future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
-        timeout = self.server.ask_timeout
-        entry, message = self.end.ask(method, params, future, self.loop.time(), timeout)
-        self._timer.at_latest(entry.deadline)
-        call.outlet.send(message)
-        if self._full is not None:
-            self.loop.call_soon(self._make_room)
-        try:
-            raw = await future
-        except asyncio.CancelledError:
-            if entry.id in self.end.pending:
-                call.outlet.send(self.end.abandon(entry, "the call it belongs to has ended"))
-            raise
-        try:
-            return decode(kind, raw)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidResult(
-                f"the client's answer to `{method}` is not valid: {error}"
-            ) from None
-
-    def _expire(self, now: float) -> float | None:
-        for entry in self.end.pending.expire(now):
-            message = self.end.abandon(entry, f"no answer within {entry.timeout:g} s")
-            self.transport.send(message)
-            if not entry.waiter.done():
-                entry.waiter.set_exception(RequestTimeout(entry.method, entry.timeout))
-        return self.end.pending.next_deadline()
-
-    def wants_log(self, caller: Caller, level: str) -> bool:
-        """Whether a message of this level may be sent: modern callers opt in, legacy ones out."""
-        wanted = caller.log_level
-        if wanted is None:
-            return not caller.version.modern
-        return LEVELS[level] >= LEVELS[wanted]
-
-    def narrow(self, params: msgspec.Struct, caller: Caller) -> msgspec.Struct:
-        """Fit a notification's params to the caller's version."""
-        return narrow(params, caller.version.name)
-
-    async def drained(self, outlet: Outlet) -> None:
-        """Give others a turn once in a while, and wait while the client does not read."""
-        if self._flowing is None:
+    async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
+        """Send a notification of a call; let others run now and then, and wait for the reader."""
+        send_notification(call, method, params)
+        intake = self._intake
+        if intake.is_flowing:
             now = self.loop.time()
             if now - self._last_turn >= TURN:
                 self._last_turn = now
                 await asyncio.sleep(0)
-        while self._flowing is not None:
-            await self._flowing.wait()
-        if outlet is not self._outlet:
-            await outlet.drained()  # of HTTP: every response has its own reader
+        await intake.until_flowing()
+        await call.outlet.drained()
+
+    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
+        """Send a request to a legacy client on behalf of a call, and wait for its answer."""
+        if self._intake.full is not None:
+            self.loop.call_soon(self._call_ended)  # the answer has to be read
+        return await self._questions.ask(call, method, params, kind)
+
+    def stop(self, call: Call) -> None:
+        """End the handler of a call whose round is over."""
+        if call.work is not None:
+            call.work.cancel()
+
+    def _followed(self) -> int:
+        held = 0 if self._subscriber is None else len(self._subscriber.uris)
+        return held + self._listening.uris
+
+    def _own_subscriber(self) -> Subscriber:
+        if self._subscriber is None:
+            self._subscriber = Subscriber(self._outlet)
+        return self._subscriber
+
+    def reserve(self, uri: str) -> None:
+        """Make sure that there is room for a subscription; raises `LimitReached`."""
+        if uri not in self._own_subscriber().uris:
+            self._listening.reserve(1)
+
+    def subscribe(self, uri: str) -> None:
+        """Send updates of a resource to this client from now on."""
+        self._core.subscriptions.subscribe(self._own_subscriber(), uri)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Send no more updates of a resource."""
+        self._core.subscriptions.unsubscribe(self._own_subscriber(), uri)
+
+    # Whether the client reads, and is there
 
     def writable(self, flowing: bool) -> None:
-        """Note whether the client reads.
-
-        While it does not, nothing new is begun for it. What the calls in hand have to say is the
-        transport's to hold, which counts it, and drops the client at the bound.
-        """
-        if not flowing:
-            self._flowing = self._flowing or asyncio.Event()
-            self._ceiling = 0
-        elif self._flowing is not None:
-            self._flowing.set()
-            self._flowing = None
-            self._ceiling = self._soft_limit
-            if self._full is not None and not self._is_full():
-                self._go_on()
-        self._regulate()
-
-    # Whether the client is there
+        """Note whether the client reads what it is sent."""
+        self._intake.writable(flowing)
+        self.heard_at = self._now()  # time in which nothing was read is not the client's silence
 
     @property
     def attentive(self) -> bool:
         """Whether the connection is being read."""
-        return self._reading
+        return self._intake.reading
 
     def ping(self, patience: float) -> bool:
-        """Ask whether the client is there, unless a question waits: that has its own timeout."""
-        if self.end.pending or self.closed.is_set():
-            return False
-        answered = self.loop.create_future()
-        answered.set_result(None)  # nobody waits: being heard is enough
-        now = self.loop.time()
-        entry, message = self.end.ask("ping", RequestParams(), answered, now, patience)
-        self._timer.at_latest(entry.deadline)
-        self.transport.send(message)
-        return True
+        """Ask whether the client is there."""
+        return not self.closed.is_set() and self._questions.ping(patience)
 
     def silent(self, patience: float) -> None:
-        """Give the client up, with everything it held: it did not even answer a ping."""
+        """Drop a client that did not answer a ping, with everything it held."""
         logger.warning("a client was dropped: it did not answer a ping within %g s", patience)
         self.lost(ConnectionLost("the client did not answer a ping"))
         self._ending = self.loop.create_task(self.transport.close())
@@ -509,106 +331,138 @@ class ServerConnection:
     # Ending
 
     def ended(self) -> None:
-        """Finish what is in hand: the client asks nothing more, but may wait for answers."""
+        """Finish what is in hand: the client sends nothing more, but may wait for answers."""
         if self._ending is None:
-            self._ending = self.loop.create_task(self.drain(self.server.grace))
+            self._ending = self.loop.create_task(self.drain(self._core.grace))
 
     def lost(self, reason: Exception | None) -> None:
-        """Release everything the client held: nobody is there to answer."""
+        """Release everything the client held."""
         if self.closed.is_set():
             return
         if isinstance(reason, LimitReached):
             logger.warning("a client was dropped: %s", reason)
+            self._core.bounded("Limits.max_outgoing", str(reason))
         self.closed.set()
         if self.end.lifecycle.can(Step.CLOSED):
             self.end.lifecycle.take(Step.CLOSED)
-        self._timer.cancel()
         if self._watch is not None:
             self._watch.stop()
-        for entry in self.end.pending.clear():
-            if not entry.waiter.done():
-                entry.waiter.set_exception(
-                    ConnectionLost("the client is gone", maybe_executed=True)
-                )
-        self._release()
-        self._end_calls()
-        if self._full is not None:
-            self._full.cancel()
-            self._full = None
-        if self._flowing is not None:
-            self._flowing.set()
-            self._flowing = None
-        self._done()
-        self.server.connections.discard(self)
-
-    def _end_calls(self) -> None:
-        """Begin nothing more, and stop what runs: nobody waits for it."""
-        self._ceiling = 0
-        self._held.clear()
-        for call in list(self.end.in_flight.values()):
-            self.end.drop(call)
-            self._abort(call)
-
-    def _release(self) -> None:
-        self._listeners.clear()
+        self._questions.close()
+        self._listening.clear()
         if self._subscriber is not None:
-            self.server.subscriptions.leave(self._subscriber)
+            self._core.subscriptions.leave(self._subscriber)
+        self._calls.stop_all()
+        self._intake.close()
+        self._call_ended()
+        self._core.roster.leave(self, reason)
+
+    def end_listeners(self) -> None:
+        """End every modern subscription in order, with its result."""
+        self._listening.end_all()
 
     async def drain(self, grace: float) -> None:
         """Let calls finish within `grace` seconds, cancel the rest, then close."""
         if self.closed.is_set():
             return
         self._drained = self._drained or asyncio.Event()
+        self._calls.close()
         if self.end.lifecycle.phase is Phase.READY:
             self.end.lifecycle.take(Step.CLOSE)
-        self.end_listeners()
-        if self._busy():
+        self._listening.end_all()
+        if self._intake.busy():
             try:
                 async with asyncio.timeout(grace):
                     await self._drained.wait()
             except TimeoutError:
-                await self._cancel_rest()
+                await self._calls.cancel_rest()
         await self.transport.close()
 
-    async def _cancel_rest(self) -> None:
-        tasks = [call.work for call in self.end.in_flight.values() if call.work is not None]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=UNWINDING)
 
+class SoloConnection:
+    """Requests without a session, of many clients: each stands for itself.
 
-class SoloConnection(ServerConnection):
-    """Clients without a session, all of them: each message stands for itself, wherever it is from."""
+    Args:
+        core: What the server's connections share.
+    """
 
-    end: SoloEnd
-
-    def _make_end(self, principal: Any) -> SoloEnd:
-        server = self.server
-        return SoloEnd(server.offer, server.stamp, server.limits, principal)
+    def __init__(self, core: ServerCore) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        self.share: Hashable = (
+            None  # clients without a session are told apart by their principal only
+        )
+        self.end = end = SoloEnd(core.offer, core.stamp, core.limits)
+        self._core = core
+        self._calls = make_calls(core, end, self)
+        # Each request has its own share: the subscriptions of others belong to other clients.
+        self._listening = ListenStreams(core, self, lambda: 0, self._calls.answer)
+        self._last_turn = 0.0
+        core.roster.enter(self)
 
     def receive_from(self, principal: Any, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
-        """Take one message of whoever this is; as `receive`."""
-        return self._take(self.end.receive_from(principal, message), outlet)
+        """Take one message of this principal; return the calls to `run`."""
+        return take(self.end.receive_from(principal, message), outlet, self._handle)
 
-    def reserve(self, count: int) -> None:
-        """Refuse more subscriptions than one request may ask for: others are somebody else's."""
-        self._listeners.reserve(count, held=0)
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self._core.dispatcher.notified(event, None)
+        elif isinstance(event, Ignored):
+            logger.debug("ignored: %s", event.reason)
 
+    async def run(self, calls: list[Call]) -> None:
+        """Run calls that have their outlets to their end."""
+        await self._calls.run_all(calls, self._run)
 
-def _heard(call: Call) -> SubscriptionsListenResult:
-    return SubscriptionsListenResult(meta=dict(subscription_meta(call.id)))
+    def _run(self, call: Call) -> Coroutine[Any, Any, None]:
+        return self._listening.open(call) if call.method == LISTEN else self._calls.run(call)
 
+    def give_up(self, calls: Sequence[Call]) -> None:
+        """End calls whose client no longer waits for them."""
+        for call in self._calls.give_up(calls):
+            self._listening.leave(call)
 
-def _shutting_down() -> McpError:
-    return McpError(INTERNAL_ERROR, "The server is shutting down")
+    # The peer of the calls
 
+    def waits_for(self, call: Call) -> bool:
+        """Whether the client still waits for this call."""
+        return self.end.is_open(call)
 
-def _settle(answer: Answer) -> None:
-    waiter = answer.entry.waiter
-    if waiter.done():
-        return
-    if answer.error is not None:
-        waiter.set_exception(McpError.of(answer.error))
-    else:
-        waiter.set_result(answer.result)
+    async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
+        """Send a notification of a call; let others run now and then, and wait for the reader."""
+        send_notification(call, method, params)
+        now = self.loop.time()
+        if now - self._last_turn >= TURN:
+            self._last_turn = now
+            await asyncio.sleep(0)
+        await call.outlet.drained()
+
+    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
+        """Refuse: a client without a session is asked by `input_required`."""
+        raise ConnectionLost(f"`{method}` cannot be sent: this client has no session")
+
+    def stop(self, call: Call) -> None:
+        """End the handler of a call whose round is over."""
+        if call.work is not None:
+            call.work.cancel()
+
+    def reserve(self, uri: str) -> None:
+        """Refuse: without a session there is nothing to subscribe with but `subscriptions/listen`."""
+        raise LimitReached(f"{uri!r} cannot be subscribed to: this client has no session")
+
+    def subscribe(self, uri: str) -> None:
+        """Do nothing: `reserve` has refused."""
+
+    def unsubscribe(self, uri: str) -> None:
+        """Do nothing: there is no subscription."""
+
+    # Ending
+
+    def lost(self, reason: Exception | None) -> None:
+        """Release everything the clients held."""
+        self._listening.clear()
+        self._calls.stop_all()
+        self._core.roster.leave(self, reason)
+
+    def end_listeners(self) -> None:
+        """End every subscription in order, with its result."""
+        self._listening.end_all()

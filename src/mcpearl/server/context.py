@@ -7,18 +7,18 @@ request, asking a modern one ends this round of the call (see `rounds`).
 import asyncio
 import inspect
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from mcpearl.protocol import codec
 from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call, Caller
+from mcpearl.runtime import clock
+from mcpearl.server.peer import Peer, wants_log
 from mcpearl.server.registry.forms import Elicited, Form
-from mcpearl.types.base import RequestId, Result, encode
+from mcpearl.types.base import RequestId, Result
 from mcpearl.types.elicitation import ElicitRequest, ElicitRequestParams, ElicitResult
 from mcpearl.types.input_required import InputRequest
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
@@ -37,18 +37,10 @@ from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
-    from mcpearl.server.connection import ServerConnection
+    from mcpearl.server.core import ServerCore
     from mcpearl.server.input_rounds import InputRounds
-    from mcpearl.server.server import Server
 
 T = TypeVar("T")
-
-LEVELS: dict[str, int] = {
-    level: rank
-    for rank, level in enumerate(
-        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-    )
-}
 
 
 class Context:
@@ -61,14 +53,13 @@ class Context:
     ...     return "done"
     """
 
-    __slots__ = ("_call", "_progress", "_state", "connection", "rounds", "server")
+    __slots__ = ("_call", "_core", "_peer", "_progress", "_state")
 
-    def __init__(self, call: Call, connection: "ServerConnection", server: "Server") -> None:
+    def __init__(self, call: Call, peer: Peer, core: "ServerCore") -> None:
         self._call = call
-        self.connection = connection
-        self.server = server
+        self._peer = peer
+        self._core = core
         self._progress: float | None = None  # the last value reported; it only grows
-        self.rounds: InputRounds | None = None  # of asking a modern client, once there are any
         self._state: dict[str, Any] | None = None
 
     # Who and what
@@ -112,7 +103,7 @@ class Context:
     @property
     def lifespan(self) -> Any:
         """What the server's lifespan yielded."""
-        return self.server.lifespan_value
+        return self._core.lifespan_value
 
     @property
     def state(self) -> dict[str, Any]:
@@ -124,7 +115,7 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether nobody waits for this call any more. Plain functions in a thread can look here."""
-        return not self.connection.end.is_open(self._call)
+        return not self._peer.waits_for(self._call)
 
     # Telling
 
@@ -158,7 +149,7 @@ class Context:
         return self._deliver(self._send_log(level, data, logger))
 
     async def _send_log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
-        if not self.connection.wants_log(self._call.caller, level):
+        if not wants_log(self._call.caller, level):
             await asyncio.sleep(0)
             return
         try:
@@ -189,18 +180,14 @@ class Context:
 
         Long work need not hold a connection open. Where there is nothing to hang up, it does nothing.
         """
-        send_away = getattr(self._call.outlet, "send_away", None)
-        if send_away is not None:
-            send_away(retry_ms)
+        self._call.outlet.send_away(retry_ms)
 
     async def _notify(self, method: str, params: msgspec.Struct) -> None:
         """Say something that belongs to this call; never after its end, never faster than it is read."""
         if self.cancelled:
             await asyncio.sleep(0)
             return
-        body = encode(self.connection.narrow(params, self._call.caller))
-        self._call.outlet.send(codec.encode_notification(method, body))
-        await self.connection.drained(self._call.outlet)
+        await self._peer.notify(self._call, method, params)
 
     # Asking
 
@@ -240,7 +227,7 @@ class Context:
             message=message,
             mode="url",
             url=url,
-            elicitation_id=elicitation_id or f"{self._call.id}-{time.time_ns():x}",
+            elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
         )
         request = ElicitRequest(params=ElicitRequestParams(message=message, mode="url", url=url))
         result: ElicitResult = await self._ask(
@@ -302,14 +289,16 @@ class Context:
         if self._call.caller.version.modern:
             rounds = self._open_rounds()
             return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
-        return await self.connection.ask(self._call, method, params, kind)
+        return await self._peer.ask(self._call, method, params, kind)
 
     def _open_rounds(self) -> "InputRounds":
-        if self.rounds is None:
+        call = self._call
+        if call.rounds is None:
             from mcpearl.server.input_rounds import InputRounds
 
-            self.rounds = InputRounds(self._call, self.server.sealer, time.time())
-        return self.rounds
+            call.rounds = InputRounds(call, self._core.sealer, clock.now(), self._peer.stop)
+        rounds: InputRounds = call.rounds
+        return rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do something once per call, however many rounds the call takes; give what it returned.
@@ -331,14 +320,14 @@ class Context:
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources."""
-        result = await self.server.read_resource(uri, self)
+        result = await self._core.dispatcher.read_resource(uri, self)
         return result.contents
 
     # From a thread
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait for an ask from a plain function: `answer = ctx.wait(ctx.elicit(…))`."""
-        if threading.get_ident() == self.connection.thread:
+        if threading.get_ident() == self._peer.thread:
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise RuntimeError("`ctx.wait` is for plain functions; `await` it in an async one")
@@ -357,24 +346,30 @@ class Context:
         return self._on_loop(awaited())
 
     def _deliver(self, work: Coroutine[Any, Any, None]) -> Awaitable[None]:
-        if threading.get_ident() == self.connection.thread:
+        if threading.get_ident() == self._peer.thread:
             return work
         self._on_loop(work)
         return _Done()
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.connection.loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._peer.loop).result()
 
-    def begin(self) -> None:
-        """Take up an earlier round, if this is not the first; refuses a state that is not its own."""
-        state = getattr(self._call.params, "request_state", None)
-        if state is not None and self._call.caller.version.modern:
-            self._open_rounds()
 
-    def input_required(self) -> Result:
-        """The result that asks the client for what the handler wanted to know."""
-        assert self.rounds is not None
-        return self.rounds.required(time.time())
+def peer_of(ctx: Context) -> Peer:
+    """Return the other end of a context's call."""
+    return ctx._peer
+
+
+def share_of(ctx: Context) -> Hashable:
+    """Return the key under which this call's peer has its share of threads; None for no share."""
+    principal = ctx.principal
+    return ctx._peer.share if principal is None else principal.identity
+
+
+def take_up_round(ctx: Context) -> None:
+    """Continue the rounds a request's state is of; raises `McpError` for a state of another call."""
+    if ctx._call.caller.version.modern:
+        ctx._open_rounds()
 
 
 def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:

@@ -1,7 +1,7 @@
-"""From whatever a handler raised to the answer the caller's version has for it.
+"""Converts the exceptions of handlers to answers, as the caller's version defines them.
 
-The one place where an exception becomes an answer. Tracebacks go to the log of this process, never
-to the peer.
+This is the only place where an exception becomes an answer. Tracebacks are logged in this process and
+never sent to the peer.
 """
 
 import logging
@@ -22,13 +22,13 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
-_LONGEST = 4096  # characters of an exception's text that are told
+_LONGEST = 4096  # characters of an exception's text that are sent
 
 
 def answer_to(call: Call, error: BaseException, *, mask: bool) -> CallToolResult | McpError:
-    """Give the answer to a call whose handler raised `error`."""
+    """Return the answer to a call whose handler raised `error`."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # a task group has no more to say than the task that failed
+        error = error.exceptions[0]  # a task group with a single failed task
     version = call.caller.version
     is_tool = call.method == "tools/call"
     if isinstance(error, ResourceNotFound):
@@ -60,7 +60,7 @@ def _said(error: BaseException, mask: bool) -> str:
     kind = type(error).__name__
     try:
         text = brief(str(error), _LONGEST)
-    except Exception:  # of the exception's own `__str__`
+    except Exception:  # raised by the exception's own `__str__`
         return f": {kind}"
     return f": {kind}: {text}" if text else f": {kind}"
 

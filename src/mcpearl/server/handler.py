@@ -1,13 +1,15 @@
-"""What answers requests: a class with one method for each.
+"""The handler of a server: a class with one method per request.
 
-Override what you serve; the server announces exactly the capabilities whose methods are overridden.
-The decorators of `Server` fill a handler of this shape too (see `registry`).
+Override the methods you serve; the server announces exactly the capabilities whose methods are
+overridden. The registry behind the decorators of `Server` is such a handler too.
 """
 
-from typing import Any
+from collections.abc import Mapping
 
 from mcpearl.protocol.errors import McpError, ResourceNotFound
+from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -22,11 +24,11 @@ from mcpearl.types.resources import (
     ListResourceTemplatesResult,
     ReadResourceResult,
 )
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult
+from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
 
 class Handler:
-    """Subclass it and override what the server shall do.
+    """Answers requests. Subclass it and override the methods that the server should have.
 
     >>> class Echo(Handler):
     ...     async def list_tools(self, cursor, ctx):
@@ -37,52 +39,139 @@ class Handler:
     >>> Server("echo", handler=Echo()).run()
     """
 
+    mirrored: Mapping[str, Mapping[Path, str]] | None = None
+    """The parameters that tools mirror into HTTP headers, by tool; None to find them with `tool`."""
+    scoped = False
+    """Whether anything here needs scopes; `scopes_of` is asked only then. Overriding it sets this."""
+
+    def __init_subclass__(cls) -> None:
+        """Note whether the subclass says which scopes are needed."""
+        super().__init_subclass__()
+        if "scopes_of" in cls.__dict__:
+            cls.scoped = True
+
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
-        """Give a page of the tools."""
+        """Return a page of the tools.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListToolsResult(tools=[])
 
     async def call_tool(
         self, params: CallToolRequestParams, ctx: Context
     ) -> CallToolResult | Result:
-        """Run a tool."""
+        """Run a tool.
+
+        Args:
+            params: The tool's name, and its arguments as raw JSON.
+            ctx: The context of the request.
+        """
         raise _not_here("tools/call")
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
-        """Give a page of the resources."""
+        """Return a page of the resources.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListResourcesResult(resources=[])
 
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
     ) -> ListResourceTemplatesResult:
-        """Give a page of the resource templates."""
+        """Return a page of the resource templates.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListResourceTemplatesResult(resource_templates=[])
 
     async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult | Result:
-        """Read a resource."""
+        """Read a resource.
+
+        Args:
+            uri: The URI of the resource.
+            ctx: The context of the request.
+        """
         raise ResourceNotFound(uri)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
-        """Agree that the caller follows a resource; raise to refuse."""
+        """Accept a subscription of the caller to a resource. Raise to refuse it.
+
+        Args:
+            uri: The URI of the resource.
+            ctx: The context of the request.
+        """
 
     async def unsubscribe(self, uri: str, ctx: Context) -> None:
-        """Note that the caller no longer follows a resource."""
+        """Note that the caller has ended its subscription to a resource.
+
+        Args:
+            uri: The URI of the resource.
+            ctx: The context of the request.
+        """
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
-        """Give a page of the prompts."""
+        """Return a page of the prompts.
+
+        Args:
+            cursor: The `next_cursor` of the page before; None for the first page.
+            ctx: The context of the request.
+        """
         return ListPromptsResult(prompts=[])
 
     async def get_prompt(
         self, name: str, arguments: dict[str, str], ctx: Context
     ) -> GetPromptResult | Result:
-        """Fill in a prompt."""
+        """Return the messages of a prompt.
+
+        Args:
+            name: The name of the prompt.
+            arguments: Its arguments.
+            ctx: The context of the request.
+        """
         raise _not_here("prompts/get")
 
     async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
-        """Suggest how an argument could go on."""
+        """Return suggestions for an argument of a prompt or resource template.
+
+        Args:
+            params: The argument, and what it belongs to.
+            ctx: The context of the request.
+        """
         raise _not_here("completion/complete")
 
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Take a notification of a client, such as `notifications/roots/list_changed`.
+
+        Args:
+            notice: Its method and params.
+            caller: The client that sent it; None before a session has begun.
+        """
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Return the scopes a caller needs for what a request names.
+
+        Args:
+            method: `tools/call`, `prompts/get`, `resources/read` or `resources/subscribe`.
+            name: The tool's or prompt's name, or the resource's URI.
+        """
+        return frozenset()
+
+    def all_scopes(self) -> frozenset[str]:
+        """Return every scope that something here needs, for the server's metadata."""
+        return frozenset()
+
+    def tool(self, name: str) -> Tool | None:
+        """Return a tool's definition where it is at hand: HTTP headers are checked against it."""
+        return None
+
     def capabilities(self) -> ServerCapabilities:
-        """Say what this handler can do: what its class overrides."""
+        """Return the capabilities whose methods the class overrides."""
         tools = _overrides(self, "list_tools", "call_tool")
         prompts = _overrides(self, "list_prompts", "get_prompt")
         resources = _overrides(self, "list_resources", "list_resource_templates", "read_resource")
@@ -105,31 +194,3 @@ def _overrides(handler: Handler, *names: str) -> bool:
 
 def _not_here(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
-
-
-async def perform(handler: Handler, method: str, params: Any, ctx: Context) -> Result:
-    """Route an admitted request to the method of the handler that answers it."""
-    match method:
-        case "tools/call":
-            return await handler.call_tool(params, ctx)
-        case "resources/read":
-            return await handler.read_resource(params.uri, ctx)
-        case "prompts/get":
-            return await handler.get_prompt(params.name, params.arguments or {}, ctx)
-        case "tools/list":
-            return await handler.list_tools(params.cursor, ctx)
-        case "resources/list":
-            return await handler.list_resources(params.cursor, ctx)
-        case "resources/templates/list":
-            return await handler.list_resource_templates(params.cursor, ctx)
-        case "prompts/list":
-            return await handler.list_prompts(params.cursor, ctx)
-        case "completion/complete":
-            return await handler.complete(params, ctx)
-        case "resources/subscribe":
-            await handler.subscribe(params.uri, ctx)
-            return Result()
-        case "resources/unsubscribe":
-            await handler.unsubscribe(params.uri, ctx)
-            return Result()
-    raise _not_here(method)

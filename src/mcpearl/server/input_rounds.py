@@ -1,9 +1,9 @@
-"""Asking a modern client: a call that needs answers ends, and runs again when they are there.
+"""Questions to a modern client: a call that needs answers ends, and runs again once they arrive.
 
-The asks a handler makes in one turn of the loop leave together as one `input_required` result. What
-was answered so far, and what `once` has done, travels sealed in `requestState`, so any worker with
-the keys can take the next round. An answer is found again by its key: the kind and number of the
-ask within the handler, or the key the handler gave it.
+The questions a handler asks in one iteration of the event loop are sent together as one
+`input_required` result. The answers so far, and the values of `once`, travel sealed in `requestState`,
+so any worker with the keys can continue. An answer is found by its key: the kind and number of the
+question within the handler, or the key that the handler chose.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
-from mcpearl.protocol.modern import INPUT_REQUIRED
+from mcpearl.protocol.modern import INPUT_REQUIRED, ROUND_METHODS
 from mcpearl.protocol.seal import Binding, Sealer, binding
 from mcpearl.types.base import Result, convert
 from mcpearl.types.input_required import InputRequest, InputRequiredResult
@@ -25,24 +25,30 @@ if TYPE_CHECKING:
 
 
 class _Carried(Struct, omit_defaults=True):
-    """What goes from round to round."""
+    """What is carried from round to round."""
 
     answers: dict[str, dict[str, Any]] = {}
-    done: dict[str, Raw] = {}  # what `once` did, by key
-    asked: list[str] = []  # in the round before; only these may be answered now
+    done: dict[str, Raw] = {}  # the values of `once`, by key
+    asked: list[str] = []  # in the previous round; only these may be answered now
 
 
 _carried_decoder = msgspec.json.Decoder(_Carried)
-ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 
 
 class InputRounds:
-    """The rounds of one call, as this round sees them."""
+    """The rounds of one call: earlier answers, and the questions of this round."""
 
-    def __init__(self, call: Call, sealer: "Callable[[], Sealer]", now: float) -> None:
+    def __init__(
+        self,
+        call: Call,
+        sealer: "Callable[[], Sealer]",
+        now: float,
+        stop: "Callable[[Call], None]",
+    ) -> None:
         self._call = call
+        self._stop = stop  # ends the handler
         self._sealer = sealer
-        self._asks: dict[str, InputRequest] = {}  # open after this round
+        self._asks: dict[str, InputRequest] = {}  # unanswered questions of this round
         self._waiting: list[asyncio.Future[None]] = []
         self._counts: dict[str, int] = {}
         self._bound: Binding | None = None
@@ -54,7 +60,7 @@ class InputRounds:
         if self._call.method not in ROUND_METHODS:
             return _Carried()
         if params.request_state is None:
-            # Nothing was asked yet; a client may answer what it knows will be.
+            # The first round: a client may send answers to questions it expects.
             return _Carried(answers=dict(params.input_responses or {}))
         opened = self._sealer().open(params.request_state, self._binding(), now)
         carried = _carried_decoder.decode(opened)
@@ -78,21 +84,21 @@ class InputRounds:
         return self._bound
 
     def key(self, kind: str, given: str | None) -> str:
-        """Name the next ask of this kind, the same in every round."""
+        """Return the key of the next question of this kind, which is the same in every round."""
         if given is not None:
             return given
         self._counts[kind] = count = self._counts.get(kind, 0) + 1
         return f"{kind}-{count}"
 
     async def ask(self, key: str, request: InputRequest, kind: type[Result]) -> Any:
-        """Give the client's answer, now or in the round that has it."""
+        """Return the client's answer. If it has not arrived, the handler is suspended."""
         answer = self._carried.answers.get(key)
         if answer is not None:
             return _read(key, answer, kind)
         if self._call.method not in ROUND_METHODS:
             raise McpError(INVALID_PARAMS, f"`{self._call.method}` cannot ask the client for input")
         if self.suspended:
-            raise asyncio.CancelledError  # a handler that goes on although its round is over
+            raise asyncio.CancelledError  # the handler continued although its round is over
         self._asks[key] = request
         loop = asyncio.get_running_loop()
         never: asyncio.Future[None] = loop.create_future()
@@ -103,23 +109,22 @@ class InputRounds:
         raise AssertionError("a suspended ask never returns")
 
     def _suspend(self) -> None:
-        """End the handler: everything it can ask in this turn has been asked."""
+        """Cancel the handler: all questions it can ask in this iteration have been asked."""
         self.suspended = True
         for future in self._waiting:
             future.cancel()
-        if self._call.work is not None:
-            self._call.work.cancel()
+        self._stop(self._call)
 
     def done(self, key: str) -> Raw | None:
-        """What `once` did under this key in an earlier round."""
+        """Return the value of `once` under this key in an earlier round, or None."""
         return self._carried.done.get(key)
 
     def record(self, key: str, value: bytes) -> None:
-        """Keep what `once` did."""
+        """Keep a value of `once`."""
         self._carried.done[key] = Raw(value)
 
     def required(self, now: float) -> InputRequiredResult:
-        """Give the result that asks for what is missing."""
+        """Return the result that asks the open questions."""
         carried = self._carried
         carried.asked = list(self._asks)
         state = self._sealer().seal(msgspec.json.encode(carried), self._binding(), now)

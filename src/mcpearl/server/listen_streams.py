@@ -1,43 +1,78 @@
-"""The modern subscriptions of one connection: each is a `subscriptions/listen` that stays open."""
+"""The modern subscriptions of one connection: each is a `subscriptions/listen` that stays open.
+
+Its call runs only until it is acknowledged. From then on nothing runs for it; it is answered when the
+connection, its token or the server ends.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import subscription_meta
 from mcpearl.server.context import Context
+from mcpearl.server.core import ServerCore
+from mcpearl.server.peer import Peer
 from mcpearl.server.subscriptions import Subscriber, followed, granted
-from mcpearl.types.base import encode
-from mcpearl.types.subscriptions import SubscriptionsAcknowledgedNotificationParams
-
-if TYPE_CHECKING:
-    from mcpearl.server.server import Server
+from mcpearl.types.base import Result, encode
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+from mcpearl.types.subscriptions import (
+    SubscriptionsAcknowledgedNotificationParams,
+    SubscriptionsListenResult,
+)
 
 logger = logging.getLogger("mcpearl.server")
 
 
 class ListenStreams:
-    """Who listens, by the key of their call. The index of what they listen to is the server's."""
+    """The listening calls of one connection, by their key. The server owns the index of URIs.
 
-    __slots__ = ("_ends", "_open", "_server")
+    Args:
+        core: What the server's connections share.
+        peer: The other end of the calls.
+        held: Returns how many resources the client follows besides these streams.
+        answer: Answers a call that ends.
+    """
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    __slots__ = ("_answer", "_core", "_ends", "_held", "_open", "_peer")
+
+    def __init__(
+        self,
+        core: ServerCore,
+        peer: Peer,
+        held: Callable[[], int],
+        answer: Callable[[Call, Result | McpError], object],
+    ) -> None:
+        self._core = core
+        self._peer = peer
+        self._held = held
+        self._answer = answer
         self._open: dict[object, Subscriber] = {}
-        self._ends: dict[object, asyncio.TimerHandle] = {}  # of those whose token ends
+        self._ends: dict[object, asyncio.TimerHandle] = {}  # of calls whose token expires
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def open(self, call: Call, ctx: Context) -> None:
-        """Acknowledge a subscription first, then let it hear."""
-        honoured = granted(call.params.notifications, self._server.offer.has)
+    async def open(self, call: Call) -> None:
+        """Acknowledge a subscription, then let it hear, until its token expires."""
+        try:
+            await self._acknowledge(call)
+        except LimitReached as error:
+            self._core.bounded("Limits.max_subscriptions", str(error))
+            self._answer(call, McpError(INTERNAL_ERROR, str(error)))
+            return
+        principal = call.caller.principal
+        left = None if principal is None else principal.time_left
+        if left is not None and call.key in self._open:
+            self._ends[call.key] = self._peer.loop.call_later(left, self._end, call)
+
+    async def _acknowledge(self, call: Call) -> None:
+        core = self._core
+        honoured = granted(call.params.notifications, core.offer.has)
         if honoured.resource_subscriptions is not None:
-            uris = await self._agreed(honoured.resource_subscriptions, ctx)
+            uris = await self._agreed(honoured.resource_subscriptions, call)
             honoured.resource_subscriptions = uris
         acknowledged = SubscriptionsAcknowledgedNotificationParams(
             notifications=honoured, meta=subscription_meta(call.id)
@@ -49,67 +84,71 @@ class ListenStreams:
         )
         subscriber = Subscriber(call.outlet, call)
         for uri in honoured.resource_subscriptions or ():
-            self._server.subscriptions.subscribe(subscriber, uri)
+            core.subscriptions.subscribe(subscriber, uri)
         for kind in followed(honoured):
-            self._server.subscriptions.follow(subscriber, kind)
+            core.subscriptions.follow(subscriber, kind)
         self._open[call.key] = subscriber
 
-    async def _agreed(self, uris: list[str], ctx: Context) -> list[str]:
-        """The resources the handler lets this caller follow."""
-        ctx.connection.reserve(len(uris))
+    async def _agreed(self, uris: list[str], call: Call) -> list[str]:
+        """Return the resources the dispatcher lets this caller follow."""
+        self.reserve(len(uris))
+        ctx = Context(call, self._peer, self._core)
         agreed = []
         for uri in dict.fromkeys(uris):
             try:
-                await self._server.handler.subscribe(uri, ctx)
+                await self._core.dispatcher.follow(uri, ctx)
             except McpError as error:
                 logger.debug("no subscription to %s: %s", uri, error)
             except Exception as error:
                 logger.error("subscribing to %s raised", uri, exc_info=error)
             else:
                 agreed.append(uri)
-        ctx.connection.reserve(len(agreed))  # others may have come in between
+        self.reserve(len(agreed))  # other subscriptions may have been made meanwhile
         return agreed
 
     @property
     def uris(self) -> int:
-        """To how many resources they listen."""
+        """How many resources these streams follow."""
         return sum(len(listener.uris) for listener in self._open.values())
 
-    def reserve(self, count: int, held: int) -> None:
-        """Refuse more than one client may have."""
-        limit = self._server.limits.max_subscriptions
+    def reserve(self, count: int) -> None:
+        """Refuse more subscriptions than one client may have; raises `LimitReached`."""
+        limit, held = self._core.limits.max_subscriptions, self._held()
         if held + count > limit:
             raise LimitReached(
                 f"{held} resources are subscribed to already, and the limit is {limit}: "
                 "see `Limits.max_subscriptions`"
             )
 
-    def end_in(self, seconds: float, call: Call, end: Callable[[Call], None]) -> None:
-        """Have `end` called after a time, if the listener of a call is still there then."""
-        if call.key in self._open:
-            loop = asyncio.get_running_loop()
-            self._ends[call.key] = loop.call_later(seconds, end, call)
+    def _end(self, call: Call) -> None:
+        self.leave(call)
+        self._answer(call, _heard(call))
 
     def leave(self, call: Call) -> None:
-        """Forget the listener of a call, if it is one."""
+        """Forget the stream of a call, if the call has one."""
         listener = self._open.pop(call.key, None)
         if listener is not None:
-            self._server.subscriptions.leave(listener)
+            self._core.subscriptions.leave(listener)
         end = self._ends.pop(call.key, None)
         if end is not None:
             end.cancel()
 
-    def end_all(self) -> list[Call]:
-        """Stop all from hearing; give their calls, which are still to be answered."""
+    def end_all(self) -> None:
+        """End every subscription in order, with its result."""
         calls = [listener.call for listener in self._open.values() if listener.call is not None]
         self.clear()
-        return calls
+        for call in calls:
+            self._answer(call, _heard(call))
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all streams without answering: the client is gone."""
         for listener in self._open.values():
-            self._server.subscriptions.leave(listener)
+            self._core.subscriptions.leave(listener)
         self._open.clear()
         for end in self._ends.values():
             end.cancel()
         self._ends.clear()
+
+
+def _heard(call: Call) -> SubscriptionsListenResult:
+    return SubscriptionsListenResult(meta=dict(subscription_meta(call.id)))

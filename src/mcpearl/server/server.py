@@ -1,46 +1,46 @@
-"""The server people write: identity, registration, and everything its connections share."""
+"""The server people write: identity, registration, notifications, and how it is served."""
 
-import asyncio
-import logging
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 
 from mcpearl.net.fairness import Fairness
-from mcpearl.protocol.events import Call, Notice
+from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.modern import Stamp
-from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.threads import ThreadPool
-from mcpearl.server.connection import UNWINDING, ServerConnection
-from mcpearl.server.context import Context
-from mcpearl.server.handler import Handler, perform
+from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.server.core import ServerCore
+from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
+from mcpearl.server.handler import Handler
+from mcpearl.server.lifespan import Uptime
+from mcpearl.server.registry.options import (
+    PromptOptions,
+    ResourceOptions,
+    TemplateOptions,
+    ToolOptions,
+)
 from mcpearl.server.registry.prompts import Completer, PromptEntry
-from mcpearl.server.registry.registry import Registry
+from mcpearl.server.registry.registry import NoticeListener, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
-from mcpearl.server.subscriptions import LIST_CHANGED, Subscriptions
+from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.stores.bus import Bus
+from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation, Result
-from mcpearl.types.resources import ReadResourceResult
-from mcpearl.types.tools import Tool, ToolAnnotations
+from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
+from mcpearl.types.tools import ToolAnnotations
 
-logger = logging.getLogger("mcpearl.server")
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
-    from mcpearl.protocol.seal import Sealer
     from mcpearl.server.serving.wires import Wire
     from mcpearl.transports.http_server.endpoint import Endpoint
 
 F = TypeVar("F", bound=Callable[..., Any])
-_NO_SCOPES: frozenset[str] = frozenset()
-Next = Callable[[], Awaitable[Result]]
-Middleware = Callable[[Context, Next], Awaitable[Result]]
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
@@ -53,6 +53,36 @@ class Server:
     ...     "What the weather will be."
     ...     return ["sun"] * days
     >>> app.run()
+
+    Args:
+        name: The server's name, which clients show and log.
+        version: The server's own version.
+        title: A name for people, where `name` is not one.
+        description: What the server is for.
+        website_url: Where to read about it.
+        icons: Images that stand for it.
+        instructions: How a model should use it; clients may put it into their prompt.
+        handler: Answers requests instead of the functions that decorators register: a `Handler` with
+            a method for each request, or a `Dispatcher` that is given every call.
+        lifespan: Returns an async context manager, entered before the first client is served and left
+            after the last; what it yields is `Context.lifespan`.
+        middleware: Functions around every call, the first outermost; see `Server.middleware`.
+        limits: Bounds of each connection; see `Limits`.
+        page_size: Entries of one page of a list.
+        list_ttl_ms: For how long clients may cache lists, in milliseconds; None says nothing.
+        threads: Threads for handlers that are plain functions.
+        tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for ever.
+        ask_timeout: Seconds a client has to answer a request of a handler.
+        grace: Seconds calls have to finish when the server stops.
+        keepalive: When a silent session is pinged; None turns pings off.
+        mask_errors: Keep the text of unexpected exceptions from clients.
+        state_keys: Keys of at least 32 bytes that seal the state of calls that ask the client. The
+            first one seals, all of them open. Give the same to every process that serves the same
+            clients; without any, one is made up.
+        state_ttl: Seconds a client may take to answer before the call has to start again.
+        versions: Protocol versions to speak, newest first.
+        auth: Who may connect over HTTP and WebSocket; see `mcpearl.auth`.
+        observer: Notified of calls, connections and bounds; see `Observer`.
     """
 
     def __init__(
@@ -65,7 +95,7 @@ class Server:
         website_url: str | None = None,
         icons: list[Icon] | None = None,
         instructions: str | None = None,
-        handler: Handler | None = None,
+        handler: Handler | Dispatcher | None = None,
         lifespan: Lifespan | None = None,
         middleware: list[Middleware] | None = None,
         limits: Limits | None = None,
@@ -81,37 +111,16 @@ class Server:
         state_ttl: float = 600.0,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
+        observer: Observer | None = None,
     ) -> None:
         self.auth = auth
-        self.limits = limits or Limits()
-        self.ask_timeout = ask_timeout
-        self.grace = grace
-        self.keepalive = keepalive
-        self.mask_errors = mask_errors
-        self.lifespan_value: Any = None
-        self.connections: set[ServerConnection] = set()
-        self.unwinding: set[asyncio.Task[None]] = set()  # cancelled calls that have not ended yet
-        self.subscriptions = Subscriptions()
-        self.turns = Fairness()  # of clients on sockets
-        self.relay: Callable[[str], None] | None = None  # tells other workers what was updated
-        self._pool = ThreadPool(threads)
+        self.turns = Fairness()  # between clients on sockets
+        self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
+        self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
-        self._lifespan = lifespan
-        self._running = 0  # how many serve at the moment; the lifespan is theirs
-        self._starting: asyncio.Lock | None = None
-        self._stack: AsyncExitStack | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: int | None = None
-        self._sealer: Sealer | None = None
-        self._state_keys = state_keys
-        self._state_ttl = state_ttl
-        self._coalescers = {
-            kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
-            for kind in LIST_CHANGED
-        }
         self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)
-        self.handler: Handler = handler or self._registry
+        self.handler = handler or self._registry
         info = Implementation(
             name=name,
             version=version,
@@ -120,16 +129,45 @@ class Server:
             website_url=website_url,
             icons=icons,
         )
-        self.stamp = Stamp(info)
-        self.offer = Offer(info, self.handler.capabilities(), instructions, versions)
+        self.core = ServerCore(
+            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler,
+            info,
+            instructions=instructions,
+            versions=versions,
+            limits=limits or Limits(),
+            keepalive=keepalive,
+            ask_timeout=ask_timeout,
+            grace=grace,
+            mask_errors=mask_errors,
+            state_keys=state_keys,
+            state_ttl=state_ttl,
+            observer=observer,
+        )
+        self.core.wrap(self._middleware)
+        self._lifespan = lifespan
+        self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
+        self._coalescers = {
+            kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
+            for kind in LIST_CHANGED
+        }
 
     @property
     def name(self) -> str:
         """The server's name."""
-        return self.offer.info.name
+        return self.core.offer.info.name
+
+    @property
+    def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
+        """The clients and sessions that are connected now."""
+        return tuple(self.core.roster)
+
+    @property
+    def lifespan_value(self) -> Any:
+        """What the lifespan yielded, while the server runs."""
+        return self.core.lifespan_value
 
     def __repr__(self) -> str:
-        return f"Server({self.name!r}, {self.offer.info.version!r})"
+        return f"Server({self.name!r}, {self.core.offer.info.version!r})"
 
     # Registering
 
@@ -153,8 +191,22 @@ class Server:
         scopes: Iterable[str] = (),
     ) -> Callable[[F], F]: ...
 
-    def tool(self, function: Any = None, /, **options: Any) -> Any:
-        """Serve a function as a tool: its signature is the schema, its docstring the description."""
+    def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+        """Serve a function as a tool: its signature is the schema, its docstring the description.
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: The tool's name; the function's by default.
+            title: A name for people.
+            description: What a model reads to decide; the docstring by default.
+            annotations: Hints for clients, such as `{"readOnlyHint": True}`.
+            icons: Images that stand for the tool.
+            meta: The `_meta` of its definition.
+            input_schema: A JSON Schema for the arguments, checked before the function's own types.
+            output_schema: A JSON Schema for what it returns, instead of the return annotation's.
+            timeout: Seconds the tool may take.
+            scopes: Scopes a caller's token needs.
+        """
 
         def register(function: F) -> F:
             self.add_tool(function, **options)
@@ -162,13 +214,18 @@ class Server:
 
         return register if function is None else register(function)
 
-    def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
-        """Add a tool, now or at run time; takes what `tool` takes."""
+    def add_tool(self, function: Callable[..., Any], **options: Unpack[ToolOptions]) -> None:
+        """Add a tool, now or at run time.
+
+        Args:
+            function: The function to serve.
+            **options: The options of `tool`.
+        """
         options.setdefault("timeout", self._tool_timeout)
         self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
 
     def remove_tool(self, name: str) -> bool:
-        """Remove a tool; False when there was none of that name."""
+        """Remove a tool; return False when there was none of that name."""
         return self._own_registry("remove_tool").remove_tool(name)
 
     def resource(
@@ -187,10 +244,25 @@ class Server:
         cache_scope: CacheScope | None = None,
         scopes: Iterable[str] = (),
     ) -> Callable[[F], F]:
-        """Serve a function as a resource, or as a template when the URI has `{variables}`."""
+        """Serve a function as a resource, or as a template when the URI has `{variables}`.
+
+        Args:
+            uri: The URI, such as `config://app`, or a template, such as `users://{name}`.
+            name: The resource's name; the function's by default.
+            title: A name for people.
+            description: What the resource is; the docstring by default.
+            mime_type: The type of its contents; by what the function returns, if not given.
+            annotations: Hints for clients: audience, priority, last modification.
+            size: Its size in bytes, where that is known; only for a resource, not a template.
+            icons: Images that stand for it.
+            meta: The `_meta` of its definition.
+            ttl_ms: For how long a client may cache its contents, in milliseconds.
+            cache_scope: `public` when a cache may share them between users.
+            scopes: Scopes a caller's token needs.
+        """
         if callable(uri):
             raise TypeError("`@app.resource` needs the URI: write `@app.resource('config://app')`")
-        options: dict[str, Any] = {
+        options: ResourceOptions = {
             "name": name,
             "title": title,
             "description": description,
@@ -201,9 +273,8 @@ class Server:
             "ttl_ms": ttl_ms,
             "cache_scope": cache_scope,
             "scopes": scopes,
+            "size": size,
         }
-        if size is not None:
-            options["size"] = size
 
         def register(function: F) -> F:
             self.add_resource(uri, function, **options)
@@ -211,16 +282,29 @@ class Server:
 
         return register
 
-    def add_resource(self, uri: str, function: Callable[..., Any], **options: Any) -> None:
-        """Add a resource or template, now or at run time; takes what `resource` takes."""
+    def add_resource(
+        self, uri: str, function: Callable[..., Any], **options: Unpack[ResourceOptions]
+    ) -> None:
+        """Add a resource or template, now or at run time.
+
+        Args:
+            uri: The URI, or a template with `{variables}`.
+            function: Reads it.
+            **options: The options of `resource`.
+        """
         registry = self._own_registry("add_resource")
-        if "{" in uri:
-            registry.add_template(TemplateEntry(uri, function, self._pool, **options))
+        size = options.pop("size", None)
+        rest = cast("TemplateOptions", options)
+        if "{" not in uri:
+            entry = ResourceEntry(uri, function, self._pool, size=size, **rest)
+            registry.add_resource(entry)
+        elif size is None:
+            registry.add_template(TemplateEntry(uri, function, self._pool, **rest))
         else:
-            registry.add_resource(ResourceEntry(uri, function, self._pool, **options))
+            raise ValueError(f"`{uri}` is a template, and only a resource has a `size`")
 
     def remove_resource(self, uri: str) -> bool:
-        """Remove a resource or template; False when there was none."""
+        """Remove a resource or template; return False when there was none."""
         return self._own_registry("remove_resource").remove_resource(uri)
 
     @overload
@@ -239,8 +323,18 @@ class Server:
         scopes: Iterable[str] = (),
     ) -> Callable[[F], F]: ...
 
-    def prompt(self, function: Any = None, /, **options: Any) -> Any:
-        """Serve a function as a prompt: its parameters are the arguments."""
+    def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
+        """Serve a function as a prompt: its parameters are the arguments.
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: The prompt's name; the function's by default.
+            title: A name for people.
+            description: What the prompt is for; the docstring by default.
+            icons: Images that stand for it.
+            meta: The `_meta` of its definition.
+            scopes: Scopes a caller's token needs.
+        """
 
         def register(function: F) -> F:
             self.add_prompt(function, **options)
@@ -248,12 +342,17 @@ class Server:
 
         return register if function is None else register(function)
 
-    def add_prompt(self, function: Callable[..., Any], **options: Any) -> None:
-        """Add a prompt, now or at run time; takes what `prompt` takes."""
+    def add_prompt(self, function: Callable[..., Any], **options: Unpack[PromptOptions]) -> None:
+        """Add a prompt, now or at run time.
+
+        Args:
+            function: The function to serve.
+            **options: The options of `prompt`.
+        """
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 
     def remove_prompt(self, name: str) -> bool:
-        """Remove a prompt; False when there was none of that name."""
+        """Remove a prompt; return False when there was none of that name."""
         return self._own_registry("remove_prompt").remove_prompt(name)
 
     def complete(self, reference: str, argument: str) -> Callable[[Completer], Completer]:
@@ -262,6 +361,10 @@ class Server:
         >>> @app.complete("brief", "city")
         ... def cities(typed: str) -> list[str]:
         ...     return [city for city in CITIES if city.startswith(typed)]
+
+        Args:
+            reference: The prompt's name or the template's URI.
+            argument: The argument's name.
         """
 
         def register(completer: Completer) -> Completer:
@@ -271,206 +374,138 @@ class Server:
         return register
 
     def middleware(self, function: Middleware) -> Middleware:
-        """Run a function around every call: `async def timed(ctx, call_next)`."""
+        """Run a function around every call.
+
+        >>> @app.middleware
+        ... async def timed(ctx, call_next):
+        ...     began = time.monotonic()
+        ...     try:
+        ...         return await call_next()
+        ...     finally:
+        ...         print(ctx.method, time.monotonic() - began)
+
+        Args:
+            function: Gets the call's `Context` and a function that runs the rest; returns the result.
+        """
         self._middleware.append(function)
+        self.core.wrap(self._middleware)
+        return function
+
+    def on_notification(self, function: NoticeListener) -> NoticeListener:
+        """Call a function with what clients notify, such as `notifications/roots/list_changed`.
+
+        Args:
+            function: Gets the notice (`method`, `params`) and the caller. It runs on the event loop.
+        """
+        self._own_registry("on_notification").listeners.append(function)
         return function
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
             raise TypeError(
                 f"`{what}` fills the server's own registry, but this server was given a handler; "
-                "serve it from there"
+                "add it there"
             )
         return self._registry
 
     # Telling
 
     def notify_resource_updated(self, uri: str) -> None:
-        """Tell everyone who subscribed to this resource that it changed. Safe from any thread."""
-        self._on_loop(lambda: self._resource_updated(uri))
+        """Notify every client that subscribed to this resource that it changed.
+
+        Safe from any thread.
+
+        Args:
+            uri: The resource's URI.
+        """
+        self._uptime.on_loop(lambda: self._resource_updated(uri))
 
     def _resource_updated(self, uri: str) -> None:
-        self.subscriptions.resource_updated(uri)
-        if self.relay is not None:
-            self.relay(uri)
+        self.core.subscriptions.resource_updated(uri)
+        self.bus.publish(RESOURCE_UPDATED, uri.encode())
+
+    def _updated_elsewhere(self, uri: bytes) -> None:
+        self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
 
     def notify_list_changed(self, kind: str) -> None:
-        """Tell that a list changed (`tools`, `resources`, `prompts`); for handlers of one's own."""
+        """Notify clients that a list changed. The decorators do so themselves; a handler has to.
+
+        Args:
+            kind: `tools`, `resources` or `prompts`.
+        """
         self._changed(kind)
 
     def _changed(self, kind: str) -> None:
-        if hasattr(self, "offer"):
-            self.offer.renew(self.handler.capabilities())
+        self.core.renew()
         coalescer = self._coalescers.get(kind)
-        if coalescer is not None and self._loop is not None:
-            loop = self._loop
-            self._on_loop(lambda: coalescer.poke(loop))
+        loop = self._uptime.loop
+        if coalescer is not None and loop is not None:
+            self._uptime.on_loop(lambda: coalescer.poke(loop))
 
     def _announce(self, kind: str) -> None:
-        self.subscriptions.list_changed(kind)
-
-    def _on_loop(self, action: Callable[[], Any]) -> None:
-        if self._loop is None or self._loop.is_closed():
-            return
-        if threading.get_ident() == self._thread:
-            action()
-        else:
-            self._loop.call_soon_threadsafe(action)
-
-    # Running calls
-
-    def perform(self, call: Call, ctx: Context) -> Awaitable[Result]:
-        """Run one admitted call through the middleware to the handler."""
-        # The path most calls take, without a frame in between.
-        if (
-            call.method == "tools/call"
-            and not self._middleware
-            and call.params.request_state is None
-        ):
-            return self.handler.call_tool(call.params, ctx)
-        return self._perform(call, ctx)
-
-    async def _perform(self, call: Call, ctx: Context) -> Result:
-        ctx.begin()
-
-        def layer(index: int) -> Awaitable[Result]:
-            if index == len(self._middleware):
-                return self._handle(call, ctx)
-            return self._middleware[index](ctx, lambda: layer(index + 1))
-
-        return await layer(0)
-
-    async def _handle(self, call: Call, ctx: Context) -> Result:
-        connection = ctx.connection
-        if (
-            call.method == "resources/subscribe"
-            and call.params.uri not in connection.subscriber().uris
-        ):
-            connection.reserve(1)
-        result = await perform(self.handler, call.method, call.params, ctx)
-        if not connection.end.is_open(call):
-            return result  # cancelled, or the client is gone: nobody is there to be told
-        if call.method == "resources/subscribe":
-            self.subscriptions.subscribe(connection.subscriber(), call.params.uri)
-        elif call.method == "resources/unsubscribe":
-            self.subscriptions.unsubscribe(connection.subscriber(), call.params.uri)
-        return result
-
-    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
-        """Read one of this server's resources from inside a call."""
-        result = await self.handler.read_resource(uri, ctx)
-        if not isinstance(result, ReadResourceResult):
-            raise TypeError(f"resource `{uri}` needs input from the client and cannot be read here")
-        return result
-
-    def noticed(self, notice: Notice, connection: ServerConnection) -> None:
-        """Take a notification of a client that is for the application."""
-
-    def sealer(self) -> "Sealer":
-        """The sealer of `requestState`, made when first needed."""
-        if self._sealer is None:
-            from mcpearl.protocol.seal import Sealer
-
-            self._sealer = Sealer(
-                self._state_keys, ttl=self._state_ttl, max_size=self.limits.max_request_state
-            )
-        return self._sealer
+        self.core.subscriptions.list_changed(kind)
 
     # Serving
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Server"]:
         """Hold the server up: its lifespan is entered by the first holder and left by the last."""
-        await self._enter()
+        await self._uptime.hold()
         try:
             yield self
         finally:
-            await self._leave()
+            await self._uptime.release()
 
-    async def _enter(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._running and self._loop is not loop:
-            raise RuntimeError(f"{self!r} is running on another event loop already")
-        if not self._running:
-            self._starting = asyncio.Lock()
-            self._loop = loop
-            self._thread = threading.get_ident()
-        self._running += 1
-        assert self._starting is not None
-        async with self._starting:
-            if self._stack is None:
-                stack = AsyncExitStack()
-                try:
-                    if self._lifespan is not None:
-                        self.lifespan_value = await stack.enter_async_context(self._lifespan(self))
-                except BaseException:
-                    self._running -= 1
-                    raise
-                self._stack = stack
+    @asynccontextmanager
+    async def _up(self) -> AsyncIterator[Any]:
+        """Hear what other processes publish, and hold the lifespan."""
+        async with AsyncExitStack() as stack:
+            subscriptions = self.core.subscriptions
+            stack.callback(
+                self.bus.subscribe(
+                    RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
+                )
+            )
+            await self.bus.start()
+            stack.push_async_callback(self.bus.close)
+            if self._lifespan is None:
+                yield None
+            else:
+                yield await stack.enter_async_context(self._lifespan(self))
 
-    async def _leave(self) -> None:
-        self._running -= 1
-        if self._running == 0 and self._stack is not None:
-            await self._unwind()
-        if self._running == 0 and self._stack is not None:
-            stack, self._stack = self._stack, None
-            for coalescer in self._coalescers.values():
-                coalescer.flush()
-            self._loop = None
-            self._thread = None
-            self.lifespan_value = None
-            await stack.aclose()
+    def _entered(self, value: Any) -> None:
+        self.core.lifespan_value = value
 
-    async def _unwind(self) -> None:
-        """Let cancelled handlers end while what the lifespan gave them is still there."""
-        ending = self.unwinding - {asyncio.current_task()}
-        if ending:
-            _, stuck = await asyncio.wait(ending, timeout=UNWINDING)
-            if stuck:
-                logger.warning("%d handlers go on although they were cancelled", len(stuck))
+    async def _leaving(self) -> None:
+        await self.core.roster.settle()
+        for coalescer in self._coalescers.values():
+            coalescer.flush()
 
     async def connect(
         self, transport: Transport, principal: "Principal | None" = None
     ) -> ServerConnection:
-        """Serve one client on an open transport. The server must be `running`.
+        """Serve one client on a transport. The server must be `running`.
 
-        `principal` is who the client is, where the transport knows; without one it may use all.
+        Args:
+            transport: Carries the client's messages; it is opened here.
+            principal: The client, where the transport knows it; without one it may use everything.
         """
-        connection = ServerConnection(self, transport, principal)
-        self.connections.add(connection)
+        connection = ServerConnection(self.core, transport, principal)
         try:
             await transport.open(connection)
         except BaseException:
-            self.connections.discard(connection)
+            connection.lost(None)
             raise
         return connection
 
     def asgi(self, **options: Any) -> "Endpoint":
-        """Give the ASGI application that serves this server, at `/mcp` unless `path` says else.
+        """Return the ASGI application that serves this server, at `/mcp` unless `path` says else.
 
         Serve it with any ASGI server, or mount it in Starlette or FastAPI; see `Endpoint`.
         """
         from mcpearl.server.serving.http import make_endpoint
 
         return make_endpoint(self, **options)
-
-    @property
-    def is_scoped(self) -> bool:
-        """Whether anything in the registry needs scopes."""
-        return self._registry.scoped
-
-    def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Give the scopes it takes to use what a request names, as far as the registry knows."""
-        return self._registry.scopes_of(method, name) if self._registry.scoped else _NO_SCOPES
-
-    def all_scopes(self) -> frozenset[str]:
-        """Give every scope that some tool, resource or prompt needs."""
-        return self._registry.all_scopes()
-
-    def tool_definition(self, name: str) -> Tool | None:
-        """How a registered tool is announced; None when it is not in the server's own registry."""
-        entry = self._registry.tools.get(name)
-        return None if entry is None else entry.definition
 
     def run(self, *wires: "str | Wire", **options: Any) -> None:
         """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code.

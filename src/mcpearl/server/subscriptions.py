@@ -23,6 +23,7 @@ LIST_CHANGED = {
     "prompts": "notifications/prompts/list_changed",
     "resources": "notifications/resources/list_changed",
 }
+RESOURCE_UPDATED = "notifications/resources/updated"
 
 
 class Announcement:
@@ -115,6 +116,11 @@ class Subscriptions:
                 )
             subscriber.deliver(announcement)
         return len(listeners)
+
+    def all_updated(self) -> None:
+        """Announce every resource that has subscribers, when updates of other processes were missed."""
+        for uri in list(self._by_uri):
+            self.resource_updated(uri)
 
     def list_changed(self, kind: str) -> int:
         """Tell those who follow a list; how many that were."""

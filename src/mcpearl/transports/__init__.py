@@ -1,1 +1,1 @@
-"""Moving messages. A transport knows bytes and framing, and nothing of what a message means."""
+"""Transports: they move messages as bytes and do not know what a message means."""

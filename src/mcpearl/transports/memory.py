@@ -1,36 +1,35 @@
-"""Two ends in one process: what one sends the other receives, by a function call.
+"""Two transports in one process: what one sends, the other receives by a function call.
 
-The same bytes travel as on any other wire, so everything above is exercised alike.
+The same bytes travel as on any other wire, so the layers above cannot tell the difference.
 """
 
+from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.framing import Frame
-from mcpearl.transports.transport import Receiver
-
-_HIGH = 1024 * 1024  # bytes left unread at which the sender is told to wait
+from mcpearl.transports.transport import Outgoing, Receiver
 
 
 class MemoryTransport:
     """One side of a pair made with `memory_pair`."""
 
-    keeps_alive = True  # there is nothing in between that could break
+    keeps_alive = True  # there is no network between the two
 
     def __init__(self) -> None:
         self._peer: MemoryTransport | None = None
         self._receiver: Receiver | None = None
-        self._unread: list[Frame] = []  # sent by the peer, not taken yet
+        self._unread: list[Frame] = []  # sent by the peer, not delivered yet
         self._unread_bytes = 0
-        self._told_to_wait = False  # this side, because the peer leaves too much unread
+        self._blocked = False  # the peer leaves too much unread
         self._delivering = False
         self._paused = False
         self._closed = False
 
     async def open(self, receiver: Receiver) -> None:
-        """Begin to hand over messages."""
+        """Begin to deliver messages."""
         self._receiver = receiver
         self._deliver()
 
-    def send(self, message: bytes) -> None:
-        """Give one message to the other side."""
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
+        """Deliver one message to the other side."""
         peer = self._peer
         if peer is None or self._closed:
             return
@@ -38,15 +37,15 @@ class MemoryTransport:
         peer._unread_bytes += len(message)
         if not peer._delivering:
             peer._deliver()
-        if peer._unread_bytes > _HIGH and not self._told_to_wait and self._receiver is not None:
-            self._told_to_wait = True
+        if peer._unread_bytes > HIGH_WATER and not self._blocked and self._receiver is not None:
+            self._blocked = True
             self._receiver.writable(False)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: messages are delivered at once."""
 
     def _deliver(self) -> None:
-        # A receiver that sends while it receives finds `_delivering` set: no recursion.
+        # `_delivering` keeps a receiver that sends while it receives from recursing.
         if self._receiver is None:
             return
         self._delivering = True
@@ -58,8 +57,8 @@ class MemoryTransport:
         finally:
             self._delivering = False
         peer = self._peer
-        if peer is not None and peer._told_to_wait and self._unread_bytes <= _HIGH // 2:
-            peer._told_to_wait = False
+        if peer is not None and peer._blocked and self._unread_bytes <= HIGH_WATER // 2:
+            peer._blocked = False
             if peer._receiver is not None:
                 peer._receiver.writable(True)
 
@@ -68,7 +67,7 @@ class MemoryTransport:
         self._paused = True
 
     def resume(self) -> None:
-        """Take messages again."""
+        """Deliver messages again."""
         self._paused = False
         if not self._delivering:
             self._deliver()

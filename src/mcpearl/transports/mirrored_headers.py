@@ -1,17 +1,18 @@
-"""What Streamable HTTP mirrors from a message into headers, so that intermediaries need no JSON.
+"""The headers of Streamable HTTP that repeat parts of a message, so that proxies need not parse it.
 
-`Mcp-Method` and `Mcp-Name` stand on every message that has them; `Mcp-Param-*` come from the
-parameters a tool's schema marks with `x-mcp-header`. Values no header can carry are wrapped in
-Base64. Both ends use this module: one writes the headers, the other compares them.
+`Mcp-Method` and `Mcp-Name` are sent with every message that has them; `Mcp-Param-*` repeat parameters
+that a tool's schema marks with `x-mcp-header`. Values that a header cannot carry are encoded in Base64.
+The client writes the headers with this module, the server compares them with the message.
 """
 
 import binascii
 import logging
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from mcpearl.runtime.bounded import BoundedDict
 from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.http")
@@ -32,7 +33,7 @@ NAMED_BY = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""Which member of the params `Mcp-Name` repeats, by method."""
+"""The member of the params that `Mcp-Name` repeats, by method."""
 
 Path = tuple[str, ...]
 
@@ -41,7 +42,7 @@ _PLAIN = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PRIMITIVES = ("string", "integer", "boolean")
 
-# Where a schema holds further schemas: as a value, in a list, or by name.
+# Keywords whose values are further schemas: one, a list, or by name.
 _HOLDS_ONE = frozenset(
     {
         "additionalItems",
@@ -65,7 +66,7 @@ _HOLDS_NAMED = frozenset(
 
 
 def encode_value(text: str) -> str:
-    """Give `text` as a header value, wrapped when it could not travel as it is.
+    """Return `text` as a header value, Base64-encoded if it could not be sent unchanged.
 
     >>> encode_value("us-west1"), encode_value(" padded ")
     ('us-west1', '=?base64?IHBhZGRlZCA=?=')
@@ -76,7 +77,7 @@ def encode_value(text: str) -> str:
 
 
 def decode_value(value: str) -> str:
-    """Give what a header value stands for; `ValueError` when it is wrapped badly."""
+    """Return the text of a header value. Raises `ValueError` if it is badly encoded."""
     if not value.startswith(_PREFIX) or not value.endswith(_SUFFIX):
         return value
     try:
@@ -86,41 +87,81 @@ def decode_value(value: str) -> str:
 
 
 class ToolHeaders:
-    """The headers of the tools of one server, as their schemas last said."""
+    """The headers of the tools of one server, as their schemas last said.
 
-    def __init__(self) -> None:
-        self._paths: dict[str, dict[Path, str]] = {}  # by tool, only of those that have any
+    Bounded: the tools learned longest ago are forgotten first. A call of such a tool lacks its
+    headers, which a server that checks them answers with an error that has the tools listed again.
+    """
+
+    def __init__(self, max_bytes: int = 8 << 20) -> None:
+        # By tool, only of those that have any.
+        self._paths: BoundedDict[dict[Path, str]] = BoundedDict(max_bytes)
 
     def learn(self, tools: list[Tool]) -> list[Tool]:
-        """Remember what these tools want mirrored; give those whose annotations are valid."""
+        """Remember the mirrored parameters of tools. Return the tools with valid annotations."""
         return [tool for tool in tools if self._learn(tool)]
 
     def _learn(self, tool: Tool) -> bool:
-        self._paths.pop(tool.name, None)
+        self._paths.pop(tool.name)
         try:
             paths = annotated(tool.input_schema)
         except ValueError as error:
-            logger.warning("tool %r is left out: %s", tool.name[:128], error)
+            logger.warning("ignored tool %r: %s", tool.name[:128], error)
             return False
         if paths:
-            self._paths[tool.name] = paths
+            names = (len(name) for path, header in paths.items() for name in (*path, header))
+            self._paths.put(tool.name, paths, sum(names))
         return True
 
     def mirrors(self, tool: str) -> bool:
-        """Whether calls of this tool carry headers of their own."""
+        """Return whether calls of this tool have `Mcp-Param-*` headers."""
         return tool in self._paths
 
     def of(self, tool: str, arguments: Any) -> list[tuple[str, str]]:
-        """Give the headers of one call. A value that is absent or null has none."""
+        """Return the headers of one call. An absent or null value has none."""
         found = (
-            (PARAM + header, _text(_value_at(arguments, path)))
-            for path, header in self._paths.get(tool, {}).items()
+            (PARAM + header, text_at(arguments, path))
+            for path, header in (self._paths.get(tool) or {}).items()
         )
         return [(name, encode_value(text)) for name, text in found if text is not None]
 
 
+class MirroredByDefinition(Mapping[str, dict[Path, str]]):
+    """The parameters to mirror, by tool, found in definitions that are looked up when asked for.
+
+    Args:
+        find: Returns the definition of a tool, or None if it is not known.
+    """
+
+    def __init__(self, find: Callable[[str], Tool | None]) -> None:
+        self._find = find
+        self._seen: dict[str, tuple[Tool, dict[Path, str]]] = {}
+
+    def __getitem__(self, name: str) -> dict[Path, str]:
+        tool = self._find(name)
+        if tool is None:
+            raise KeyError(name)
+        seen, paths = self._seen.get(name, (None, {}))
+        if seen is not tool:
+            try:
+                paths = annotated(tool.input_schema)
+            except ValueError as error:
+                logger.warning("tool %r: no headers are mirrored: %s", name[:128], error)
+                paths = {}
+            self._seen[name] = tool, paths
+        if not paths:
+            raise KeyError(name)
+        return paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())  # not all tools are known
+
+    def __len__(self) -> int:
+        return 0
+
+
 def annotated(schema: Any) -> dict[Path, str]:
-    """Find the parameters to mirror: header by path. `ValueError` says which annotation is wrong."""
+    """Return the header of each mirrored parameter, by path. Raises `ValueError`."""
     found: dict[Path, str] = {}
     taken: set[str] = set()
     for path, inner in _schemas(schema):
@@ -128,23 +169,23 @@ def annotated(schema: Any) -> dict[Path, str]:
             continue
         header, kind = inner[ANNOTATION], inner.get("type")
         if not path:
-            raise ValueError(f"`{ANNOTATION}` is where no chain of `properties` leads")
+            raise ValueError(f"`{ANNOTATION}` is only allowed where `properties` alone lead")
         where = ".".join(path)[:128]
         if not isinstance(header, str) or not _TOKEN.fullmatch(header):
-            raise ValueError(f"`{ANNOTATION}` of `{where}` is no header name: {header!r:.64}")
+            raise ValueError(f"`{ANNOTATION}` of `{where}` is not a header name: {header!r:.64}")
         if kind not in _PRIMITIVES:
             raise ValueError(
                 f"`{ANNOTATION}` of `{where}` needs type string, integer or boolean, not {kind!r:.64}"
             )
         if header.lower() in taken:
-            raise ValueError(f"`{ANNOTATION}` of `{where}` is taken already: {header!r:.64}")
+            raise ValueError(f"`{ANNOTATION}` of `{where}` is used twice: {header!r:.64}")
         taken.add(header.lower())
         found[path] = header
     return found
 
 
 def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
-    """Walk over every schema inside `root`; the path is None where `properties` alone do not lead."""
+    """Yield every schema inside `root`; the path is None if it is not only `properties`."""
     waiting: list[tuple[Path | None, Any]] = [((), root)]
     while waiting:
         path, schema = waiting.pop()
@@ -162,6 +203,11 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
                     waiting.extend((None, inner) for inner in value.values())
             elif keyword in _HOLDS_LIST and isinstance(value, list):
                 waiting.extend((None, inner) for inner in value)
+
+
+def text_at(arguments: Any, path: Path) -> str | None:
+    """Return the argument at a path as its header has it; None if it is absent or null."""
+    return _text(_value_at(arguments, path))
 
 
 def _value_at(arguments: Any, path: Path) -> Any:

@@ -1,15 +1,17 @@
-"""The transport of requests that stand for themselves: there is nothing beside their answers."""
+"""The transport of requests without a session: they have no channel beside their responses."""
 
-from typing import Any
+from mcpearl.transports.transport import Outgoing, Receiver
 
 
 class NullTransport:
-    """The transport of a request that stands for itself: there is nothing beside its answer."""
+    """A transport that drops what it is sent and never receives anything."""
 
-    async def open(self, receiver: Any) -> None:
+    keeps_alive = True
+
+    async def open(self, receiver: Receiver) -> None:
         pass
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
         pass
 
     def flush(self) -> None:

@@ -1,8 +1,8 @@
 """The client's end of stdio: a server started as a child process.
 
-The child gets a clean environment, its own process group and a guard: a tiny shell that waits on a
-pipe and ends the group when this process dies without having said goodbye. Closing goes from closed
-input over SIGTERM to SIGKILL. When the child dies, the error says how, with its last words.
+The child gets a clean environment, its own process group and a guard: a small shell that waits on a
+pipe and kills the group when this process dies without closing the transport. Closing escalates from
+closed input over SIGTERM to SIGKILL. When the child dies, the error has its exit code and last output.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
@@ -45,9 +45,9 @@ SAFE_VARIABLES = (
 )
 _LAST_LINES = 20
 _LONGEST_LINE = 4096
-_LAST_WORDS = 0.1  # seconds to wait for output a dying process has already written
+_LAST_WORDS = 0.1  # seconds to read output that a dying process has already written
 
-# Cut off, it ends the group: politely, then not. Its standard input never says anything.
+# When its standard input closes, it ends the group: SIGTERM first, then SIGKILL.
 _GUARD = (
     "trap '' TERM INT HUP; read nothing; "
     'kill -TERM -"$1" 2>/dev/null; sleep 2; kill -KILL -"$1" 2>/dev/null'
@@ -55,9 +55,9 @@ _GUARD = (
 
 
 def safe_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give the variables a child may see: the harmless ones of this process, and `more`."""
+    """Return the variables a child may see: the harmless ones of this process, and `more`."""
     kept = {name: os.environ[name] for name in SAFE_VARIABLES if name in os.environ}
-    # Exported shell functions are code; nobody asked for them.
+    # Exported shell functions are code, which a child must not inherit unasked.
     clean = {name: value for name, value in kept.items() if not value.startswith("()")}
     return {**clean, **(more or {})}
 
@@ -81,8 +81,19 @@ def command_name(command: Sequence[str]) -> str:
 class ProcessTransport:
     """A server process.
 
-    >>> transport = ProcessTransport(["python", "server.py"], env={"API_KEY": "…"})
+    >>> transport = ProcessTransport(["python", "server.py"], Limits(), env={"API_KEY": "…"})
+
+    Args:
+        command: The program and its arguments.
+        limits: Bounds of the connection.
+        env: Variables for the process, beside the harmless ones of this process.
+        inherit_env: Whether the process sees all variables of this process.
+        cwd: The directory the process starts in.
+        on_stderr: Called with each line the process writes to stderr; without it they are logged.
+        grace: Seconds between the steps of closing: closed input, SIGTERM, SIGKILL.
     """
+
+    keeps_alive = False
 
     def __init__(
         self,
@@ -102,6 +113,14 @@ class ProcessTransport:
         self._on_stderr = on_stderr or (lambda line: logger.info("%s: %s", self.name, line))
         self._grace = grace
         self._child: _Child | None = None
+        unopened = StreamProtocol(limits)
+        unopened.finish(None)
+        self._use(unopened)
+
+    def _use(self, stream: StreamProtocol) -> None:
+        """Send on this stream; each process has its own, which nothing of an earlier one reaches."""
+        self.send = stream.send
+        self.flush = stream.flush
 
     @property
     def name(self) -> str:
@@ -115,8 +134,10 @@ class ProcessTransport:
 
     async def open(self, receiver: Receiver) -> None:
         """Start the process."""
-        stream = StreamProtocol(receiver, self._limits)
+        stream = StreamProtocol(self._limits)
+        stream.receiver = receiver
         self._child = _Child(self.name, self._start(), stream, self._on_stderr)
+        self._use(stream)
         await self._child.open()
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -138,16 +159,6 @@ class ProcessTransport:
         except OSError as error:
             raise ConnectionLost(f"cannot start `{self.name}`: {error}") from error
 
-    def send(self, message: bytes) -> None:
-        """Take one message for the server."""
-        if self._child is not None:
-            self._child.stream.send(message)
-
-    def flush(self) -> None:
-        """Write what was taken."""
-        if self._child is not None:
-            self._child.stream.outbox.flush()
-
     def pause(self) -> None:
         """Stop reading."""
         if self._child is not None:
@@ -164,11 +175,11 @@ class ProcessTransport:
         if child is None:
             return
         self._child = None
-        child.stream.outbox.flush()
+        self.flush()
         try:
             await self._end(child)
         finally:
-            child.close()  # also reached when this is cancelled half-way: then without waiting
+            child.close()  # also when cancelled half-way: then without waiting
 
     async def _end(self, child: "_Child") -> None:
         child.close_input()
@@ -185,7 +196,7 @@ class _Child:
     """A running process: its three pipes, its guard and its end.
 
     The loop's own subprocesses are not used: on uvloop a child holds a second copy of each pipe and
-    of whatever else is inheritable, so that closing its output could not be seen.
+    of everything else that is inheritable, so that closing its output would go unnoticed.
     """
 
     def __init__(
@@ -204,10 +215,10 @@ class _Child:
         self._partial = b""
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, asyncio.BaseTransport] = {}
-        self._talking = {1, 2}  # the pipes that may still bring something
+        self._talking = {1, 2}  # the pipes that may still bring output
         self._exit = asyncio.Event()
         self._closing = False
-        self._watch: int | None = None  # a descriptor that is readable when the process has ended
+        self._watch: int | None = None  # a descriptor that becomes readable when the process ends
         self._guard: _Guard | None = None
 
     async def open(self) -> None:
@@ -217,21 +228,25 @@ class _Child:
         try:
             await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            await connecting  # a turn of the loop or two; a pipe is the loop's wholly or not at all
+            await connecting  # takes an iteration or two; no pipe may be left half-connected
             raise
 
     async def _connect(self) -> None:
         process, loop = self._process, self._loop
-        writer, _ = await loop.connect_write_pipe(lambda: _Pipe(self, 0), process.stdin)
+        writer, _ = await loop.connect_write_pipe(lambda: _Pipe(self, 0, _unread), process.stdin)
         self._pipes[0] = writer
         self.stream.outbox.attach(writer)
-        self._pipes[2], _ = await loop.connect_read_pipe(lambda: _Pipe(self, 2), process.stderr)
-        self._pipes[1], _ = await loop.connect_read_pipe(lambda: _Pipe(self, 1), process.stdout)
+        self._pipes[2], _ = await loop.connect_read_pipe(
+            lambda: _Pipe(self, 2, self._stderr), process.stderr
+        )
+        self._pipes[1], _ = await loop.connect_read_pipe(
+            lambda: _Pipe(self, 1, self.stream.take_bytes), process.stdout
+        )
 
     def _watch_exit(self) -> None:
         try:
             self._watch = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):  # not this system
+        except (AttributeError, OSError):  # not on this system
             threading.Thread(target=self._wait, name="mcpearl-process", daemon=True).start()
         else:
             self._loop.add_reader(self._watch, self._exited)
@@ -243,13 +258,7 @@ class _Child:
         except RuntimeError:
             pass  # the loop is gone
 
-    # What the pipes say
-
-    def data_received(self, fd: int, data: bytes) -> None:
-        if fd == 1:
-            self.stream.data_received(data)
-        else:
-            self._stderr(data)
+    # The pipes
 
     def _stderr(self, data: bytes) -> None:
         *lines, partial = (self._partial + data).split(b"\n")
@@ -274,7 +283,7 @@ class _Child:
         if self._exit.is_set() and not self._talking:
             self._gone()
         elif fd == 1 or (fd == 0 and not self._closing):
-            # It cannot answer any more. Most likely it is ending: its exit code says more.
+            # It cannot answer any more. Most likely it is exiting, and its exit code says why.
             self._loop.call_later(_LAST_WORDS, self._gone)
 
     def read(self, on: bool) -> None:
@@ -296,7 +305,7 @@ class _Child:
             self._loop.remove_reader(self._watch)
             os.close(self._watch)
             self._watch = None
-        # What is left of the group goes too, as long as its number cannot belong to others.
+        # Kill the rest of the group while its number cannot have been reused.
         self.signal(signal.SIGKILL)
         self.pid = 0
         self._process.wait()
@@ -309,7 +318,7 @@ class _Child:
             self._gone()
 
     def _gone(self) -> None:
-        """Report the end to whoever waits for answers."""
+        """Report the end of the process."""
         if self.stream.finished:
             return
         code = self._process.returncode
@@ -332,7 +341,7 @@ class _Child:
             pipe.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process and what it started in its group; nobody, once it has ended."""
+        """Signal the process group, unless the process has ended."""
         if self.pid:
             try:
                 os.killpg(self.pid, number)
@@ -340,7 +349,7 @@ class _Child:
                 pass
 
     async def exited(self, seconds: float) -> bool:
-        """Wait for the end of the process; False when it takes longer."""
+        """Wait for the process to exit; return False when it takes longer than `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._exit.wait()
@@ -349,14 +358,14 @@ class _Child:
         return True
 
     def close(self) -> None:
-        """Let go of the process, whatever state it is in."""
+        """Release the process, whatever state it is in."""
         self._closing = True
         if not self._exit.is_set():
             self.signal(signal.SIGKILL)
             try:
                 self._process.wait(_LAST_WORDS)
             except subprocess.TimeoutExpired:
-                pass  # stuck in the system; it is reaped when it gets out
+                pass  # stuck in the kernel; it is reaped later
             else:
                 self._exited()
         files = (self._process.stdin, self._process.stdout, self._process.stderr)
@@ -369,15 +378,16 @@ class _Child:
         self.stream.finish(None)
 
 
-class _Pipe(asyncio.Protocol):
+class _Pipe(asyncio.BaseProtocol):
     """One pipe of a child, as the loop sees it."""
 
-    def __init__(self, child: _Child, fd: int) -> None:
+    def __init__(self, child: _Child, fd: int, data_received: Callable[[bytes], Any]) -> None:
+        self.data_received = data_received  # bound here, so that no call stands in between
         self._child = child
         self._fd = fd
 
-    def data_received(self, data: bytes) -> None:
-        self._child.data_received(self._fd, data)
+    def eof_received(self) -> None:
+        """Let the loop close the pipe."""
 
     def pause_writing(self) -> None:
         self._child.stream.pause_writing()
@@ -389,8 +399,12 @@ class _Pipe(asyncio.Protocol):
         self._child.pipe_lost(self._fd)
 
 
+def _unread(data: bytes) -> None:
+    """Ignore what cannot arrive: the pipe is written to."""
+
+
 class _Guard:
-    """A shell that outlives this process for a moment, only to end what this process started."""
+    """A shell that outlives this process just long enough to kill its child."""
 
     def __init__(self, group: int) -> None:
         self._shell = subprocess.Popen(
@@ -402,7 +416,7 @@ class _Guard:
         )
 
     def release(self) -> None:
-        """End it: there is nothing left to guard."""
+        """End the guard: there is nothing left to kill."""
         assert self._shell.stdin is not None
         self._shell.kill()
         self._shell.wait()

@@ -1,8 +1,8 @@
 """One stream socket as a transport: TCP, TLS and Unix, the client's side and the server's.
 
-The object is the loop's protocol and the transport at once, so that nothing stands between what is
-read and who receives it. Where the socket comes from is an address's affair, who its client is a
-reception's.
+The object is the loop's protocol and the transport at once, so that nothing stands between a read and
+the receiver. An `Address` decides where a client's socket comes from; an `Acceptor` decides whether
+the client of a server's socket is served.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from mcpearl.net.fairness import AT_ONCE, Backlog, Fairness
 from mcpearl.net.tls import subject_of
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
-from mcpearl.protocol.framing import Frame, Framer, framer_named
+from mcpearl.protocol.framing import Framer, framer_named
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.stream import StreamProtocol, connect
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
-_LINGER = 1.0  # seconds a peer has to read the last of what it was sent, and close its side
+_LINGER = 1.0  # seconds a peer has to read the rest and close its side
 
 
 class Acceptor(Protocol):
@@ -29,11 +29,11 @@ class Acceptor(Protocol):
     turns: Fairness
 
     def enter(self, transport: "SocketServer") -> bool:
-        """Count a client that has just connected; False for one that is one too many."""
+        """Count a client that has just connected; return False when there are too many."""
         ...
 
     def receive(self, transport: "SocketServer", principal: Any) -> Receiver:
-        """Give the side that takes this client's messages."""
+        """Return the receiver of this client's messages."""
         ...
 
     def leave(self, transport: "SocketServer") -> None:
@@ -41,33 +41,21 @@ class Acceptor(Protocol):
         ...
 
 
-class _Nobody:
-    """The receiver of a socket before anybody listens."""
-
-    def received(self, frames: list[Frame]) -> None: ...
-
-    def ended(self) -> None: ...
-
-    def lost(self, reason: Exception | None) -> None: ...
-
-    def writable(self, flowing: bool) -> None: ...
-
-
 class SocketTransport(StreamProtocol):
-    """What both sides share."""
+    """The part that both sides share."""
 
     wire: asyncio.Transport
 
     def __init__(self, limits: Limits, framing: str | Framer) -> None:
         if isinstance(framing, str):
             framing = framer_named(framing, limits.max_message)
-        super().__init__(_Nobody(), limits, framing)
+        super().__init__(limits, framing)
         self.opened_at = 0.0  # by the loop's clock
-        self.spoke_at = 0.0  # when something of a message was last read
-        self.has_spoken = False  # whether a whole message has come
-        self.is_gone = True  # there is no socket yet, or no more
+        self.spoke_at = 0.0  # when part of a message was last read
+        self.has_spoken = False  # whether a whole message has arrived
+        self.is_gone = True  # the socket is not open yet, or closed
         self._now: Any = None  # the loop's clock
-        self._gone: asyncio.Future[None] | None = None  # there while somebody waits for the end
+        self._gone: asyncio.Future[None] | None = None  # set while `until_gone` waits
 
     # The loop's side
 
@@ -79,20 +67,13 @@ class SocketTransport(StreamProtocol):
         self.is_gone = False
         self.outbox.attach(self.wire)
 
-    def data_received(self, data: bytes) -> None:
-        """Take what was read."""
-        self.take_bytes(data)
-
     def take_bytes(self, data: bytes) -> int:
-        """Cut bytes into messages and pass them on; how many that were."""
-        if self.finished:
-            return 0
+        """Cut bytes into messages and pass them on; return how many there were."""
         self.spoke_at = self._now()
-        frames = self.framer.feed(data)
-        if frames:
+        count = super().take_bytes(data)
+        if count:
             self.has_spoken = True
-        self.receiver.received(frames)
-        return len(frames)
+        return count
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the socket is closed."""
@@ -102,16 +83,12 @@ class SocketTransport(StreamProtocol):
             self._gone.set_result(None)
 
     def finish(self, reason: Exception | None) -> None:
-        """Report the end, once. A peer that is dropped is given no further time."""
+        """Report the end, once. A peer that is dropped gets no time to read the rest."""
         super().finish(reason)
         if isinstance(reason, LimitReached):
             self.wire.abort()
 
     # The transport's side
-
-    def flush(self) -> None:
-        """Write what was taken."""
-        self.outbox.flush()
 
     def pause(self) -> None:
         """Stop reading."""
@@ -124,7 +101,7 @@ class SocketTransport(StreamProtocol):
             self.wire.resume_reading()
 
     async def until_gone(self, patience: float) -> None:
-        """Wait until the socket is closed; close it when the peer takes too long over it."""
+        """Wait until the socket is closed; abort it when the peer takes too long."""
         if self.is_gone:
             return
         self._gone = self._gone or asyncio.get_running_loop().create_future()
@@ -138,6 +115,11 @@ class SocketClient(SocketTransport):
     """The client's side.
 
     >>> transport = SocketClient(TcpAddress("127.0.0.1", 9000), Limits())
+
+    Args:
+        address: Where the server is.
+        limits: Bounds of the connection.
+        framing: `newline`, `content-length`, `detect`, or a framer.
     """
 
     def __init__(self, address: Address, limits: Limits, framing: str | Framer = "newline") -> None:
@@ -150,7 +132,7 @@ class SocketClient(SocketTransport):
         await connect(self.address, self)
 
     def eof_received(self) -> bool:
-        """Close: a server that says nothing more is none."""
+        """Close: a server that sends nothing more cannot answer."""
         if not self.finished:
             self.receiver.ended()
         return False
@@ -169,9 +151,9 @@ class SocketServer(SocketTransport):
     def __init__(self, reception: Acceptor, framing: str | Framer = "detect") -> None:
         super().__init__(reception.limits, framing)
         self.reception = reception
-        self._has_ended = False  # whether the client said that it will send nothing more
+        self._has_ended = False  # whether the client will send nothing more
         self._unread = Backlog()
-        self._is_wanted = True  # whether the receiver takes messages
+        self._is_wanted = True  # whether the receiver wants messages
         self._call_soon: Any = None  # the loop's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -182,13 +164,13 @@ class SocketServer(SocketTransport):
             self.take_in()
 
     def take_in(self) -> None:
-        """Let the client talk."""
+        """Begin to pass on what the client sends."""
         self.receiver = self.reception.receive(self, subject_of(self.wire))
 
     # Reading, in turns
 
     def data_received(self, data: bytes) -> None:
-        """Take what was read: little at once, much in pieces, so that others have their turn."""
+        """Take what was read: a little at once, much in pieces, so that other clients get their turn."""
         if len(data) <= AT_ONCE and not self._unread:
             turns = self.reception.turns
             turns.speaker = self
@@ -206,7 +188,7 @@ class SocketServer(SocketTransport):
         if not unread.begin(self.reception.turns, self):
             self._call_soon(self._take_turn)
             return
-        # Parts of a message are no work; a turn is over when something was to be done.
+        # Read until at least one whole message was handled; parts of one cost no work.
         while not self.take_bytes(unread.take()) and unread:
             pass
         if unread:
@@ -230,12 +212,12 @@ class SocketServer(SocketTransport):
     # Coming and going
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let the client go."""
+        """Release the client."""
         super().connection_lost(exc)
         self.reception.leave(self)
 
     def eof_received(self) -> bool:
-        """Keep writing where that is possible: the client may still read."""
+        """Keep writing where the wire allows it: the client may still read."""
         self._has_ended = True
         if self.finished:
             return False
@@ -243,18 +225,18 @@ class SocketServer(SocketTransport):
         return self.wire.can_write_eof()
 
     async def open(self, receiver: Receiver) -> None:
-        """Begin to hand messages over; the socket is open since this exists."""
+        """Begin to pass messages on; the socket has been open from the start."""
         self.receiver = receiver
 
     def refuse(self, reason: str) -> None:
-        """Tell the client why it is not served, and have it go."""
+        """Send the client the reason why it is not served, then end the connection."""
         self.send(codec.encode_error(None, McpError(INTERNAL_ERROR, reason)))
         self.say_no_more(None)
 
     def say_no_more(self, reason: Exception | None) -> None:
-        """End the conversation, but let the client read what was said before the socket goes.
+        """End the connection, but let the client read the rest before the socket is closed.
 
-        Closing at once with something unread would have the system throw away what it has not sent.
+        Closing at once, with input unread, would make the system discard unsent output.
         """
         if self.finished:
             return
@@ -268,7 +250,7 @@ class SocketServer(SocketTransport):
         asyncio.get_running_loop().call_later(_LINGER, self.wire.abort)
 
     def end_writing(self) -> None:
-        """Show the client that nothing more will come."""
+        """Signal the end of the output to the client."""
         if self.wire.can_write_eof():
             self.wire.write_eof()
         else:

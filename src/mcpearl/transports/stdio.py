@@ -1,8 +1,8 @@
 """The server's end of stdio: messages on the process's own standard input and output.
 
-The real descriptors are taken away from everyone else first: whatever user code prints, or a library
-or child process writes to descriptor 1, goes to stderr, and nobody else can read the protocol's
-input. Input that is no pipe or socket (a file, a terminal) is read by a thread.
+Descriptors 0 and 1 are moved away first: whatever user code prints, or a library or child process
+writes to descriptor 1, goes to stderr, and no other code can read the protocol's input. Input that is
+neither a pipe nor a socket (a file, a terminal) is read by a thread.
 """
 
 import asyncio
@@ -20,12 +20,11 @@ from mcpearl.transports.transport import Receiver
 _READ_SIZE = 256 * 1024
 
 
-class StdioTransport:
+class StdioTransport(StreamProtocol):
     """This process's standard streams, as a transport. There is one per process."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._protocol: StreamProtocol | None = None
+        super().__init__(limits)
         self._reader: asyncio.ReadTransport | None = None
         self._writer: asyncio.WriteTransport | None = None
         self._saved: tuple[_Saved, _Saved] | None = None  # what descriptors 0 and 1 were
@@ -33,46 +32,34 @@ class StdioTransport:
     async def open(self, receiver: Receiver) -> None:
         """Take the standard streams over and begin to read."""
         loop = asyncio.get_running_loop()
+        self.receiver = receiver
         self._saved = _take_over()
         source, sink = (saved.descriptor for saved in self._saved)
-        protocol = self._protocol = StreamProtocol(receiver, self._limits)
         if _is_one_socket(source, sink):
-            await self._open_socket(sink, protocol, loop)
+            await self._open_socket(sink, loop)
             return
         output = os.fdopen(os.dup(sink), "wb")
         if _is_selectable(sink):
-            writer, _ = await loop.connect_write_pipe(lambda: _OutputProtocol(protocol), output)
+            writer, _ = await loop.connect_write_pipe(lambda: _OutputProtocol(self), output)
             self._writer = writer
         else:
-            self._writer = writer = _FileWriter(output, protocol)
-        protocol.outbox.attach(writer)
+            self._writer = writer = _FileWriter(output, self)
+        self.outbox.attach(writer)
         if _is_selectable(source):
             self._reader, _ = await loop.connect_read_pipe(
-                lambda: _InputProtocol(protocol), os.fdopen(os.dup(source), "rb", 0)
+                lambda: _InputProtocol(self), os.fdopen(os.dup(source), "rb", 0)
             )
         else:
-            self._reader = _FileReader(os.dup(source), protocol, loop)
+            self._reader = _FileReader(os.dup(source), self, loop)
 
-    async def _open_socket(
-        self, descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    async def _open_socket(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
         """Read and write one socket, as inetd and socat hand it over."""
         stream = socket.socket(fileno=os.dup(descriptor))
         is_unix = stream.family == socket.AF_UNIX
         connect = loop.create_unix_connection if is_unix else loop.create_connection
-        transport, _ = await connect(lambda: protocol, sock=stream)
+        transport, _ = await connect(lambda: self, sock=stream)
         self._reader = self._writer = transport
-        protocol.outbox.attach(transport)
-
-    def send(self, message: bytes) -> None:
-        """Take one message for the client."""
-        if self._protocol is not None:
-            self._protocol.send(message)
-
-    def flush(self) -> None:
-        """Write what was taken."""
-        if self._protocol is not None:
-            self._protocol.outbox.flush()
+        self.outbox.attach(transport)
 
     def pause(self) -> None:
         """Stop reading."""
@@ -85,69 +72,62 @@ class StdioTransport:
             self._reader.resume_reading()
 
     async def close(self) -> None:
-        """Write what is left, then give the descriptors back."""
-        protocol = self._protocol
-        if protocol is None:
+        """Write what is left, then restore the descriptors."""
+        saved, self._saved = self._saved, None
+        if saved is None:
             return
-        self._protocol = None
-        await protocol.settle()
+        await self.settle()
         if self._reader is not None:
             self._reader.close()
         if self._writer is not None:
             self._writer.close()
-        if self._saved is not None:
-            _give_back(*self._saved)
-        protocol.finish(None)
+        _restore(*saved)
+        self.finish(None)
 
 
-class _InputProtocol(asyncio.Protocol):
+class _InputProtocol(asyncio.BaseProtocol):
     """The read pipe. Its end is not the end of the connection: there may be answers to write."""
 
-    def __init__(self, protocol: StreamProtocol) -> None:
-        self._protocol = protocol
-
-    def data_received(self, data: bytes) -> None:
-        self._protocol.data_received(data)
-
-    def eof_received(self) -> bool:
-        return self._protocol.eof_received()
+    def __init__(self, stream: StreamProtocol) -> None:
+        self.data_received = stream.take_bytes  # bound here, so that no call stands in between
+        self.eof_received = stream.eof_received
+        self._stream = stream
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
-            self._protocol.finish(exc)
+            self._stream.finish(exc)
 
 
 class _OutputProtocol(asyncio.BaseProtocol):
     """Flow control of the write pipe, which has a protocol object of its own."""
 
-    def __init__(self, protocol: StreamProtocol) -> None:
-        self._protocol = protocol
+    def __init__(self, stream: StreamProtocol) -> None:
+        self._stream = stream
 
     def pause_writing(self) -> None:
-        self._protocol.pause_writing()
+        self._stream.pause_writing()
 
     def resume_writing(self) -> None:
-        self._protocol.resume_writing()
+        self._stream.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Nobody reads: there is nobody left to serve.
-        self._protocol.finish(exc)
+        self._stream.finish(exc)  # without a reader there is no client left
 
 
 class _FileWriter(asyncio.WriteTransport):
     """Standard output redirected to a file: writing never waits."""
 
-    def __init__(self, output: BinaryIO, protocol: StreamProtocol) -> None:
+    def __init__(self, output: BinaryIO, stream: StreamProtocol) -> None:
         super().__init__()
         self._output = output
-        self._protocol = protocol
+        self._stream = stream
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         try:
             self._output.write(data)
             self._output.flush()
-        except OSError as error:  # the disk is full, say
-            self._protocol.finish(error)
+        except OSError as error:  # for example, the disk is full
+            self._stream.finish(error)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -162,18 +142,18 @@ class _FileWriter(asyncio.WriteTransport):
         try:
             self._output.close()
         except OSError as error:
-            self._protocol.finish(error)
+            self._stream.finish(error)
 
 
 class _FileReader(asyncio.ReadTransport):
-    """Standard input the loop cannot wait for, read by a thread, one piece at a time."""
+    """Standard input that the loop cannot poll, read by a thread, one piece at a time."""
 
     def __init__(
-        self, descriptor: int, protocol: StreamProtocol, loop: asyncio.AbstractEventLoop
+        self, descriptor: int, stream: StreamProtocol, loop: asyncio.AbstractEventLoop
     ) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._protocol = protocol
+        self._stream = stream
         self._loop = loop
         self._closing = False
         self._paused = False
@@ -198,9 +178,9 @@ class _FileReader(asyncio.ReadTransport):
         if self._closing:
             return
         if not data:
-            self._protocol.eof_received()
+            self._stream.eof_received()
             return
-        self._protocol.data_received(data)
+        self._stream.take_bytes(data)
         if not self._paused:
             self._turn.set()
 
@@ -220,7 +200,7 @@ class _FileReader(asyncio.ReadTransport):
 
 
 class _Saved:
-    """A standard descriptor put aside, to be given back as it was."""
+    """A standard descriptor moved aside, to be restored as it was."""
 
     __slots__ = ("_blocking", "_number", "descriptor")
 
@@ -229,10 +209,10 @@ class _Saved:
         self._blocking = os.get_blocking(number)
         self.descriptor = os.dup(number)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         os.dup2(self.descriptor, self._number)
         os.close(self.descriptor)
-        # The loop's setting is that of the open file, which others may share.
+        # The flag belongs to the open file, which other processes may share.
         os.set_blocking(self._number, self._blocking)
 
 
@@ -243,21 +223,21 @@ def _take_over() -> tuple[_Saved, _Saved]:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    _flush_printed()  # what was printed before and is still in Python's buffer, too
+    _flush_printed()  # including what is still in Python's buffer
     return saved
 
 
-def _give_back(source: _Saved, sink: _Saved) -> None:
+def _restore(source: _Saved, sink: _Saved) -> None:
     _flush_printed()
-    source.give_back()
-    sink.give_back()
+    source.restore()
+    sink.restore()
 
 
 def _flush_printed() -> None:
     try:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):
-        pass  # user code closed it, or there is none
+        pass  # closed by user code, or missing
 
 
 def _is_one_socket(source: int, sink: int) -> bool:
@@ -266,6 +246,6 @@ def _is_one_socket(source: int, sink: int) -> bool:
 
 
 def _is_selectable(descriptor: int) -> bool:
-    # Not a terminal: it is one file for both directions, and watching the output would read it.
+    # A terminal is not: it is one file for both directions, and polling the output would read it.
     mode = os.fstat(descriptor).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -1,34 +1,44 @@
-"""Messages on a byte stream: framing, gathered writes, and the bound on what a slow reader costs.
+"""Messages on a byte stream: framing, gathered writes, and a bound on what a slow reader costs.
 
-Pipes and sockets differ only in how they are opened. What is sent in one turn of the loop leaves in
-one write; what a peer does not read is held up to a bound, then the peer is dropped.
+Pipes and sockets differ only in how they are opened. Messages sent in one loop iteration leave in one
+write. Output the peer does not read is held up to a bound; beyond it the peer is dropped.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from mcpearl.net.addresses import Address, Unreachable
+from mcpearl.net.watermark import high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
-from mcpearl.protocol.framing import Framer, NewlineFramer
+from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
-from mcpearl.transports.transport import Receiver
+from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 
-_MUCH = 1024 * 1024  # bytes worth a write of their own, and left unread, worth waiting for
-_PATIENCE = 2.0  # seconds a peer may take nothing of what is left, at the end
+_PATIENCE = 2.0  # seconds a closing stream waits for a peer that takes nothing of the rest
 
 
 class Outbox:
-    """What waits to be written to one write transport of the loop."""
+    """The writing half of a byte stream."""
 
-    def __init__(self, framer: Framer, limit: int) -> None:
+    def __init__(self, framer: Framer, limit: int, overfull: Callable[[], None]) -> None:
         self._framer = framer
         self._limit = limit
-        self._much = min(_MUCH, limit // 4)  # a peer is waited for well before it is dropped
-        self._messages: list[bytes] = []
+        self._overfull = overfull  # called when the peer left more than `limit` unread
+        self._much = high_water(
+            limit
+        )  # bytes worth a write of their own; unread, worth waiting for
+        self.messages: list[bytes] = []
+        """Taken, and not handed to the loop yet."""
         self._size = 0  # of these messages
         self._writer: asyncio.WriteTransport | None = None
-        self._call_soon: Any = None  # the loop's, once there is something to write to
-        self._scheduled = False
+        self._call_soon: Any = None  # the loop's, once there is a writer
+        self._scheduled: asyncio.Handle | None = None  # the flush at the end of this iteration
+        self._closed = False
+        self.corked = False
+        """Set while a read is handled: what it leads to leaves in one write, after it."""
+        self.blocked = False
+        """Set while the system takes no more, because the peer does not read."""
 
     def attach(self, writer: asyncio.WriteTransport) -> None:
         """Begin to write."""
@@ -37,117 +47,152 @@ class Outbox:
         writer.set_write_buffer_limits(high=self._much)
         self.flush()
 
-    def put(self, message: bytes) -> None:
-        """Take one message."""
-        self._messages.append(message)
+    def put(self, message: bytes, about: Outgoing | None = None) -> None:
+        """Take one message; a peer that leaves too much unread is dropped."""
+        if self._closed:
+            return
+        self.messages.append(message)
         self._size += len(message)
         if self._size > self._much:
-            self.flush()  # so that what follows in this turn knows whether the peer keeps up
-        elif not self._scheduled and self._call_soon is not None:
-            self._scheduled = True
-            self._call_soon(self._turn_ends)
+            self.flush()  # so that later senders in this iteration learn whether the peer keeps up
+        elif self._scheduled is None and not self.corked and self._call_soon is not None:
+            self._scheduled = self._call_soon(self.flush)
+        if self.blocked:
+            self.check_bound()
 
-    def _turn_ends(self) -> None:
-        self._scheduled = False
-        self.flush()
+    def check_bound(self) -> None:
+        """Report a peer that leaves too much unread."""
+        if self.waiting > self._limit:
+            self._overfull()
 
     def flush(self) -> None:
         """Hand everything taken so far to the loop, in one write."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
         writer = self._writer
-        if not self._messages or writer is None or writer.is_closing():
+        if not self.messages or writer is None or writer.is_closing():
             return
-        data = b"".join(map(self._framer.frame, self._messages))
-        self._messages.clear()
+        data = b"".join(map(self._framer.frame, self.messages))
+        self.messages.clear()
         self._size = 0
         writer.write(data)
-
-    @property
-    def overfull(self) -> bool:
-        """Whether the peer has left more unread than it may."""
-        return self._writer is not None and self._writer.get_write_buffer_size() > self._limit
 
     @property
     def waiting(self) -> int:
         """How many bytes the system has not taken yet."""
         return 0 if self._writer is None else self._writer.get_write_buffer_size()
 
-    def unsent(self) -> list[bytes]:
-        """Give up what was taken but never handed to the loop: it certainly did not leave."""
-        messages, self._messages = self._messages, []
+    @property
+    def empty(self) -> bool:
+        """Whether everything was handed to the system."""
+        return self._writer is None or not (self.messages or self.waiting)
+
+    def close(self) -> list[bytes]:
+        """Take nothing more; return what was never handed to the loop, so certainly did not leave."""
+        self._closed = True
+        messages, self.messages = self.messages, []
         self._size = 0
         return messages
 
-    def empty(self) -> bool:
-        """Whether everything was handed to the system."""
-        return self._writer is None or not (self._messages or self.waiting)
+
+class _Unattended:
+    """The receiver of a stream that has none yet."""
+
+    def received(self, frames: list[Frame]) -> None: ...
+
+    def ended(self) -> None: ...
+
+    def lost(self, reason: Exception | None) -> None: ...
+
+    def writable(self, flowing: bool) -> None: ...
 
 
 class StreamProtocol(asyncio.Protocol):
-    """The loop's side of a byte stream, turned into a `Receiver`'s."""
+    """A byte stream as the loop's protocol and as the channel of a connection, at once."""
 
-    def __init__(self, receiver: Receiver, limits: Limits, framer: Framer | None = None) -> None:
-        self.receiver = receiver
+    keeps_alive = False
+
+    def __init__(self, limits: Limits, framer: Framer | None = None) -> None:
+        self.receiver: Receiver = _Unattended()
         self.framer: Framer = framer or NewlineFramer(limits.max_message)
-        self.outbox = Outbox(self.framer, limits.max_outgoing)
-        self.reader: asyncio.ReadTransport | None = None
-        self.paused = False
+        self.outbox = Outbox(self.framer, limits.max_outgoing, self._drop)
+        self.send = self.outbox.put
+        self.flush = self.outbox.flush
         self.finished = False
 
+    @property
+    def paused(self) -> bool:
+        """Whether the peer does not keep up with what it is sent."""
+        return self.outbox.blocked
+
+    # Reading
+
     def data_received(self, data: bytes) -> None:
-        """Cut what was read into messages and pass them on."""
-        self.receiver.received(self.framer.feed(data))
+        """Take what was read."""
+        self.take_bytes(data)
+
+    def take_bytes(self, data: bytes) -> int:
+        """Cut bytes into messages and pass them on; return how many there were."""
+        if self.finished:
+            return 0
+        outbox = self.outbox
+        outbox.corked = True
+        try:
+            frames = self.framer.feed(data)
+            self.receiver.received(frames)
+        finally:
+            outbox.corked = False
+        if outbox.messages:
+            outbox.flush()
+        return len(frames)
 
     def eof_received(self) -> bool:
         """Keep writing: the peer may still read."""
         self.receiver.ended()
         return True
 
-    def send(self, message: bytes) -> None:
-        """Take one message for the peer; a peer that leaves too much unread is dropped."""
-        if self.finished:
-            return
-        self.outbox.put(message)
-        if self.paused:
-            self.check_bound()
-
-    def check_bound(self) -> None:
-        """Drop a peer that leaves too much unread."""
-        if self.outbox.overfull:
-            self.finish(LimitReached("the peer does not read what it is sent"))
+    # Writing
 
     def pause_writing(self) -> None:
         """Note that the peer does not keep up."""
-        self.paused = True
+        self.outbox.blocked = True
         self.receiver.writable(False)
 
     def resume_writing(self) -> None:
         """Note that the peer caught up."""
-        self.paused = False
+        self.outbox.blocked = False
         self.receiver.writable(True)
+
+    async def settle(self) -> None:
+        """Write what is left, and wait as long as the peer keeps taking some of it."""
+        clock = asyncio.get_running_loop().time
+        outbox = self.outbox
+        outbox.flush()
+        left, since = outbox.waiting, clock()
+        while not (self.finished or outbox.empty) and clock() < since + _PATIENCE:
+            await asyncio.sleep(0.01)
+            if outbox.waiting < left:
+                left, since = outbox.waiting, clock()
+
+    # Ending
+
+    def _drop(self) -> None:
+        self.finish(LimitReached("the peer does not read what it is sent"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note the end of the stream."""
         self.finish(exc)
 
-    async def settle(self) -> None:
-        """Write what is left, and wait while the peer takes it; one that is gone ends it itself."""
-        clock = asyncio.get_running_loop().time
-        outbox = self.outbox
-        outbox.flush()
-        left, since = outbox.waiting, clock()
-        while not (self.finished or outbox.empty()) and clock() < since + _PATIENCE:
-            await asyncio.sleep(0.01)
-            if outbox.waiting < left:
-                left, since = outbox.waiting, clock()
-
     def finish(self, reason: Exception | None) -> None:
         """Report the end, once."""
-        if not self.finished:
-            self.finished = True
-            unsent = getattr(self.receiver, "unsent", None)
-            if unsent is not None:
-                unsent(self.outbox.unsent())
-            self.receiver.lost(reason)
+        if self.finished:
+            return
+        self.finished = True
+        unsent = self.outbox.close()
+        if isinstance(self.receiver, ClientReceiver):
+            self.receiver.unsent(unsent)
+        self.receiver.lost(reason)
 
 
 async def connect(address: Address, protocol: asyncio.Protocol) -> None:

@@ -1,26 +1,45 @@
-"""What a transport is: one duplex stream of messages, and what it tells whoever receives them.
+"""The seam between a wire and a connection: what a transport is, and what it reports to.
 
-Adding a wire means writing one class with this shape. Messages are handed over by function call,
-a list per read, in order; nothing is queued in between.
+Adding a wire means writing one class with the shape of `Transport`. Messages are handed over by
+function call, a list per read, in order; nothing is queued in between.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
+from msgspec import Struct
+
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.framing import Frame
+from mcpearl.types.base import RequestId
+from mcpearl.types.tools import Tool
+
+
+class Outgoing(Struct, frozen=True, gc=False):
+    """What a client knows of a message it sends, so that no transport has to parse the bytes.
+
+    A request has `method` and `id`, a notification `method` only, an answer neither.
+    """
+
+    method: str | None = None
+    id: RequestId | None = None
+    params: Any = None
+    """The params of a request, as their struct."""
+    version: str | None = None
+    """The protocol version of the message; None before one is agreed."""
+    modern: bool = False
+    """Whether the message belongs to no session."""
+    cancels: RequestId | None = None
+    """The request that `notifications/cancelled` gives up."""
 
 
 class Receiver(Protocol):
-    """The side of a connection that takes what a transport read. It never raises.
-
-    A client's has more, for wires that know more: `failed(request_id, error)` when the exchange of one
-    request broke, `unsent(messages)`, before `lost`, for what was taken but never left, and
-    `held(request_id, holding)` when a request, or connecting (None), has to wait for authorization.
-    """
+    """The side of a connection that takes what a transport read. Its methods never raise."""
 
     def received(self, frames: list[Frame]) -> None:
-        """Take whole messages, and in their place the errors of what was none.
+        """Take whole messages, and an error in the place of each that was not one.
 
-        An empty list is a sign of life: part of a message came.
+        An empty list is a sign of life: part of a message arrived.
         """
         ...
 
@@ -37,23 +56,45 @@ class Receiver(Protocol):
         ...
 
 
-class Transport(Protocol):
-    """One connection to one peer. It is the `Outlet` of everything said on it.
+@runtime_checkable
+class ClientReceiver(Receiver, Protocol):
+    """The receiver of a client, which is also told what became of single requests."""
 
-    A wire that notices a dead peer by itself says so with `keeps_alive = True`: no pings then.
-    """
-
-    async def open(self, receiver: Receiver) -> None:
-        """Connect and begin to hand messages to `receiver`; raises when that cannot be done."""
+    def received(self, frames: Sequence[Frame | Envelope]) -> None:
+        """Take messages; those the transport had to decode are handed over decoded."""
         ...
 
-    def send(self, message: bytes) -> None:
-        """Take one message to be sent in order. After the end it is dropped in silence."""
+    def failed(self, request_id: RequestId, error: Exception) -> None:
+        """Note that the exchange of one request broke; the connection goes on."""
+        ...
+
+    def unsent(self, messages: list[bytes]) -> None:
+        """Note, before `lost`, which messages were taken but never left."""
+        ...
+
+    def held(self, request_id: RequestId | None, holding: bool) -> None:
+        """Note that a request, or connecting (None), begins or stops to wait for authorization."""
+        ...
+
+
+class Channel(Protocol):
+    """The sending side of one connection to one peer. It is the `Outlet` of everything said on it."""
+
+    keeps_alive: bool = False
+    """Whether the wire itself notices a dead peer, so that the connection sends no pings."""
+
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
+        """Take one message to be sent in order. After the end it is dropped in silence.
+
+        Args:
+            message: The encoded message.
+            about: What the sender knows of it. Clients always pass it, servers never do.
+        """
         ...
 
     def flush(self) -> None:
-        """Send what was taken now, instead of at the end of this turn of the loop."""
-        ...
+        """Send what was taken now, instead of at the end of this loop iteration."""
+        return
 
     def pause(self) -> None:
         """Stop reading: the receiver has enough in hand."""
@@ -65,4 +106,32 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Send what was taken, then end the connection and release everything. Idempotent."""
+        ...
+
+
+class Transport(Channel, Protocol):
+    """A channel that this side opens, and that hands what it reads to a receiver.
+
+    Subclassing it is optional; a subclass inherits `keeps_alive = False` and a `flush` that does
+    nothing.
+    """
+
+    async def open(self, receiver: Receiver) -> None:
+        """Connect and begin to hand messages to `receiver`.
+
+        Args:
+            receiver: Takes the messages; a `ClientReceiver` on the client's side.
+
+        Raises:
+            ConnectionLost: The peer cannot be reached.
+        """
+        ...
+
+
+@runtime_checkable
+class ToolAware(Protocol):
+    """A transport that repeats parameters of tool calls outside the message."""
+
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Note the schemas of listed tools; return the tools that can be called."""
         ...

@@ -1,7 +1,7 @@
-"""The wire vocabulary: one struct for every type of the specification, over all its versions.
+"""The types of the specification: one struct each, covering all protocol versions.
 
-The modules are named after the features of the specification. Every public name of theirs can be
-imported from here, and is loaded with its module the first time it is used.
+The modules are named after the features of the specification. All their public names can be
+imported from here; each module is loaded when one of its names is first used.
 """
 
 import importlib

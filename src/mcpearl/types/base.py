@@ -1,9 +1,9 @@
-"""What all wire types share: the struct bases, reserved `_meta` keys, and decode and encode.
+"""What all types of the specification share: base structs, reserved `_meta` keys, decode, encode.
 
-Every type of the specification is a `Wire` struct: snake case in Python, camel case in JSON,
-members left at their default are not sent. A type that the specification leaves open to further
-members is an `Open` struct and keeps them. No type here knows which protocol version it is sent in;
-`mcpearl.protocol.fields` does.
+Every type is a `Wire` struct: snake case in Python, camel case in JSON, and members that have their
+default value are not sent. A type that the specification leaves open to further members is an
+`Open` struct and keeps them. The types do not know protocol versions; `mcpearl.protocol.fields` says
+which member exists in which version.
 """
 
 from typing import Any, Final, Literal, TypeVar
@@ -29,11 +29,11 @@ CacheScope = Literal["public", "private"]
 
 
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """The base of every type that travels."""
+    """Base of every type that is sent or received."""
 
 
 class Open(Wire, kw_only=True, forbid_unknown_fields=True):
-    """An object whose sender may add members of its own; they are kept in `extra`.
+    """An object to which the sender may add members; unknown ones are kept in `extra`.
 
     Decode such a type with `decode` or `convert` of this module and write it with `encode` or
     `to_builtins`: they move the unknown members in and out of `extra`. Plain msgspec refuses them.
@@ -43,7 +43,7 @@ class Open(Wire, kw_only=True, forbid_unknown_fields=True):
 
 
 class Result(Open, kw_only=True):
-    """What every answer to a request has in common; also the answer that says nothing else."""
+    """Base of every result of a request; on its own, the empty result."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
     result_type: str | None = None
@@ -53,41 +53,41 @@ EmptyResult = Result
 
 
 class CacheableResult(Result, kw_only=True):
-    """A result that says how long, in milliseconds, and for whom it may be kept."""
+    """A result with caching hints: for how long (milliseconds) and for whom it may be cached."""
 
     ttl_ms: int | None = None
     cache_scope: CacheScope | None = None
 
 
 class PaginatedResult(CacheableResult, kw_only=True):
-    """One page of a list; `next_cursor` asks for the page after it."""
+    """One page of a list; `next_cursor` requests the page after it."""
 
     next_cursor: Cursor | None = None
 
 
 class RequestParams(Wire, kw_only=True):
-    """The params every request may have."""
+    """Params of every request."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class NotificationParams(Wire, kw_only=True):
-    """The params every notification may have."""
+    """Params of every notification."""
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class PaginatedRequestParams(RequestParams, kw_only=True):
-    """Asks for a page of a list: the first one, or the one a cursor stands for."""
+    """Requests a page of a list: the first one, or the one after a cursor."""
 
     cursor: Cursor | None = None
 
 
 class InputResponseRequestParams(RequestParams, kw_only=True):
-    """A request that may be asked again with the answers the server wanted.
+    """A request that may be repeated with the input the server asked for.
 
-    `input_responses` holds one answer per key of the `input_requests` it replies to; which result
-    type an answer has follows from the request under the same key.
+    `input_responses` holds one answer per key of the server's `input_requests`; the type of an
+    answer depends on the request under the same key.
     """
 
     input_responses: dict[str, dict[str, Any]] | None = None
@@ -95,13 +95,13 @@ class InputResponseRequestParams(RequestParams, kw_only=True):
 
 
 class TaskMetadata(Wire, kw_only=True):
-    """Asks that a request be run as a task, kept for `ttl` milliseconds."""
+    """Asks the receiver to run the request as a task, kept for `ttl` milliseconds."""
 
     ttl: int | None = None
 
 
 class Icon(Wire, kw_only=True):
-    """A picture to show for a thing: an address, and for which sizes and theme it is meant."""
+    """An icon: its URL, and the sizes and theme it is meant for."""
 
     src: str
     mime_type: str | None = None
@@ -121,7 +121,7 @@ class Implementation(Wire, kw_only=True):
 
 
 class Annotations(Wire, kw_only=True):
-    """Hints on content: whom it is for, how much it matters (0 to 1), when it last changed."""
+    """Hints about content: its audience, its priority (0 to 1), when it was last modified."""
 
     audience: list[Role] | None = None
     priority: int | float | None = None
@@ -149,10 +149,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(type_: type[T], raw: bytes | bytearray | memoryview | msgspec.Raw) -> T:
-    """Read JSON as `type_`.
+    """Decode JSON as `type_`.
 
-    Raises `msgspec.DecodeError` for what is not JSON and `msgspec.ValidationError` for what does
-    not have the shape.
+    Raises `msgspec.DecodeError` if it is not JSON, and `msgspec.ValidationError` if it does not fit
+    the type.
     """
     is_long = len(raw) > _LONG
     decoders = _long_decoders if is_long else _decoders
@@ -179,7 +179,7 @@ def decode_any(raw: bytes | bytearray | memoryview | msgspec.Raw) -> Any:
 
 
 def convert(type_: type[T], value: Any) -> T:
-    """Turn decoded JSON (dicts and lists) into `type_`, as `decode` does from bytes."""
+    """Convert decoded JSON (dicts and lists) to `type_`, as `decode` does from bytes."""
     if not (_is_open(type_) and isinstance(value, dict)):
         return msgspec.convert(value, type_)
     known = _member_names(type_)
@@ -189,7 +189,7 @@ def convert(type_: type[T], value: Any) -> T:
 
 
 def encode(value: Any) -> bytes:
-    """Write `value` as JSON."""
+    """Encode `value` as JSON."""
     if isinstance(value, Open) and value.extra:
         extra = _foreign_members(value)
         body = _encode(msgspec.structs.replace(value, extra={}))
@@ -200,7 +200,7 @@ def encode(value: Any) -> bytes:
 
 
 def to_builtins(value: Wire) -> dict[str, Any]:
-    """Turn a struct into dicts and lists, as `encode` would write it."""
+    """Convert a struct to dicts and lists, as `encode` would write it."""
     members: dict[str, Any]
     if isinstance(value, Open) and value.extra:
         members = msgspec.to_builtins(msgspec.structs.replace(value, extra={}))
@@ -218,6 +218,6 @@ def _member_names(type_: Any) -> frozenset[str]:
 
 
 def _foreign_members(value: Open) -> dict[str, Any]:
-    # What the struct declares wins: a JSON object must not have the same member twice.
+    # Declared members take precedence: a JSON object must not repeat a member.
     known = _member_names(type(value))
     return {k: v for k, v in value.extra.items() if k not in known}

@@ -1,4 +1,4 @@
-"""Capabilities: what client and server tell each other they can do.
+"""Capabilities: what client and server announce to each other.
 
 A capability without settings is an empty object, so `{}` means "yes" and None means "no".
 """
@@ -9,55 +9,55 @@ from mcpearl.types.base import Wire
 
 
 class ListChangedCapability(Wire, kw_only=True):
-    """A list the other side can read; it is told of changes if `list_changed` is true."""
+    """A list; with `list_changed`, the peer is notified of changes."""
 
     list_changed: bool | None = None
 
 
 class ResourcesCapability(ListChangedCapability, kw_only=True):
-    """Resources, and whether one can subscribe to a single one."""
+    """Resources, and whether a client can subscribe to single ones."""
 
     subscribe: bool | None = None
 
 
 class RootsCapability(ListChangedCapability, kw_only=True):
-    """Roots, and whether the client tells when they change."""
+    """Roots, and whether the client notifies the server of changes."""
 
 
 class SamplingCapability(Wire, kw_only=True):
-    """Sampling, and whether it takes context and tools."""
+    """Sampling, and whether it supports context and tools."""
 
     context: dict[str, Any] | None = None
     tools: dict[str, Any] | None = None
 
 
 class ElicitationCapability(Wire, kw_only=True):
-    """Elicitation by form and by URL; neither named means by form."""
+    """Elicitation by form and by URL; if neither is named, by form."""
 
     form: dict[str, Any] | None = None
     url: dict[str, Any] | None = None
 
 
 class ToolsTasksCapability(Wire, kw_only=True):
-    """Which requests about tools can run as tasks."""
+    """The tool requests that can run as tasks."""
 
     call: dict[str, Any] | None = None
 
 
 class SamplingTasksCapability(Wire, kw_only=True):
-    """Which requests about sampling can run as tasks."""
+    """The sampling requests that can run as tasks."""
 
     create_message: dict[str, Any] | None = None
 
 
 class ElicitationTasksCapability(Wire, kw_only=True):
-    """Which requests about elicitation can run as tasks."""
+    """The elicitation requests that can run as tasks."""
 
     create: dict[str, Any] | None = None
 
 
 class TaskRequestsCapability(Wire, kw_only=True):
-    """What can run as a task: tool calls in a server, the other two in a client."""
+    """The requests that can run as tasks: tool calls in a server, the others in a client."""
 
     tools: ToolsTasksCapability | None = None
     sampling: SamplingTasksCapability | None = None
@@ -65,7 +65,7 @@ class TaskRequestsCapability(Wire, kw_only=True):
 
 
 class TasksCapability(Wire, kw_only=True):
-    """Tasks as 2025-11-25 has them."""
+    """Tasks as defined by 2025-11-25."""
 
     requests: TaskRequestsCapability | None = None
     cancel: dict[str, Any] | None = None
@@ -73,7 +73,7 @@ class TasksCapability(Wire, kw_only=True):
 
 
 class ClientCapabilities(Wire, kw_only=True):
-    """What a client can do for a server."""
+    """Capabilities of a client."""
 
     experimental: dict[str, dict[str, Any]] | None = None
     roots: RootsCapability | None = None
@@ -84,7 +84,7 @@ class ClientCapabilities(Wire, kw_only=True):
 
 
 class ServerCapabilities(Wire, kw_only=True):
-    """What a server can do for a client."""
+    """Capabilities of a server."""
 
     experimental: dict[str, dict[str, Any]] | None = None
     logging: dict[str, Any] | None = None

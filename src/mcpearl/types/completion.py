@@ -4,33 +4,33 @@ from mcpearl.types.base import RequestParams, Result, Wire
 
 
 class PromptReference(Wire, kw_only=True, tag_field="type", tag="ref/prompt"):
-    """Means a prompt by its name."""
+    """Refers to a prompt by name."""
 
     name: str
     title: str | None = None
 
 
 class ResourceTemplateReference(Wire, kw_only=True, tag_field="type", tag="ref/resource"):
-    """Means a resource or a resource template by its URI."""
+    """Refers to a resource or resource template by URI."""
 
     uri: str
 
 
 class CompletionArgument(Wire, kw_only=True):
-    """The argument being typed and what there is of it."""
+    """The argument to complete, and its value so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Wire, kw_only=True):
-    """Arguments that already have their value."""
+    """Arguments that are already filled in."""
 
     arguments: dict[str, str] | None = None
 
 
 class CompleteRequestParams(RequestParams, kw_only=True):
-    """Asks how an argument could go on."""
+    """Requests completions of an argument."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
@@ -38,7 +38,7 @@ class CompleteRequestParams(RequestParams, kw_only=True):
 
 
 class Completion(Wire, kw_only=True):
-    """Up to 100 suggestions, and how many there are in all."""
+    """Up to 100 suggestions, and the total number."""
 
     values: list[str]
     total: int | None = None

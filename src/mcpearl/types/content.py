@@ -1,4 +1,4 @@
-"""Content blocks: what tool results, prompt messages and sampling messages are made of.
+"""Content blocks, of which tool results, prompt messages and sampling messages consist.
 
 Blocks are told apart by their `type` member, which is a tag of the struct and not an attribute.
 """
@@ -12,7 +12,7 @@ from mcpearl.types.resources import Resource, ResourceContents
 
 
 class TextContent(Wire, kw_only=True, tag_field="type", tag="text"):
-    """Text for or from a model."""
+    """Text."""
 
     text: str
     annotations: Annotations | None = None
@@ -20,7 +20,7 @@ class TextContent(Wire, kw_only=True, tag_field="type", tag="text"):
 
 
 class ImageContent(Wire, kw_only=True, tag_field="type", tag="image"):
-    """A picture, in base64."""
+    """An image, in base64."""
 
     data: str
     mime_type: str
@@ -29,7 +29,7 @@ class ImageContent(Wire, kw_only=True, tag_field="type", tag="image"):
 
 
 class AudioContent(Wire, kw_only=True, tag_field="type", tag="audio"):
-    """Sound, in base64."""
+    """Audio, in base64."""
 
     data: str
     mime_type: str
@@ -38,11 +38,11 @@ class AudioContent(Wire, kw_only=True, tag_field="type", tag="audio"):
 
 
 class ResourceLink(Resource, kw_only=True, tag_field="type", tag="resource_link"):
-    """Names a resource the reader may fetch, whether or not the server lists it."""
+    """A reference to a resource, which the server need not list."""
 
 
 class EmbeddedResource(Wire, kw_only=True, tag_field="type", tag="resource"):
-    """The contents of a resource, put in place."""
+    """The contents of a resource, embedded."""
 
     resource: ResourceContents
     annotations: Annotations | None = None
@@ -53,7 +53,7 @@ ContentBlock = TextContent | ImageContent | AudioContent | ResourceLink | Embedd
 
 
 class ToolUseContent(Wire, kw_only=True, tag_field="type", tag="tool_use"):
-    """A model, while sampling, wants a tool called with this input."""
+    """A model's request, during sampling, to call a tool with this input."""
 
     id: str
     name: str
@@ -62,7 +62,7 @@ class ToolUseContent(Wire, kw_only=True, tag_field="type", tag="tool_use"):
 
 
 class ToolResultContent(Wire, kw_only=True, tag_field="type", tag="tool_result"):
-    """What a tool gave back for the `ToolUseContent` with the id `tool_use_id`."""
+    """The result of the tool call requested by the `ToolUseContent` with this `tool_use_id`."""
 
     tool_use_id: str
     content: list[ContentBlock]

@@ -1,11 +1,11 @@
-"""Discover: what a server is and can do, asked without a session, from 2026-07-28."""
+"""Discover: what a server is and supports, requested without a session (from 2026-07-28)."""
 
 from mcpearl.types.base import CacheableResult
 from mcpearl.types.capabilities import ServerCapabilities
 
 
 class DiscoverResult(CacheableResult, kw_only=True):
-    """The versions a server speaks, what it can do, and how a model should use it."""
+    """The server's versions, capabilities, and instructions for models."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities

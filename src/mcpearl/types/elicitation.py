@@ -1,7 +1,7 @@
-"""Elicitation: a server asks the user for something, by a form or by an address to visit.
+"""Elicitation: a server asks the user, with a form or with a URL to visit.
 
-A form is a flat JSON Schema of primitive values. Its properties stay plain dicts when decoded, as
-what tells the kinds apart is which members they have; `primitive_schema` gives one its type.
+A form is a flat JSON Schema of primitive values. Its properties are decoded as plain dicts, since
+their kinds differ only in which members they have; `primitive_schema` returns the struct of one.
 """
 
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from mcpearl.types.base import NotificationParams, RequestParams, Result, TaskMe
 
 
 class StringSchema(Wire, kw_only=True, tag_field="type", tag="string"):
-    """A field for text."""
+    """A text field."""
 
     title: str | None = None
     description: str | None = None
@@ -23,7 +23,7 @@ class StringSchema(Wire, kw_only=True, tag_field="type", tag="string"):
 
 
 class NumberSchema(Wire, kw_only=True):
-    """A field for a number, or for a whole number."""
+    """A number or integer field."""
 
     type: Literal["number", "integer"]
     title: str | None = None
@@ -34,7 +34,7 @@ class NumberSchema(Wire, kw_only=True):
 
 
 class BooleanSchema(Wire, kw_only=True, tag_field="type", tag="boolean"):
-    """A field for yes or no."""
+    """A boolean field."""
 
     title: str | None = None
     description: str | None = None
@@ -42,7 +42,7 @@ class BooleanSchema(Wire, kw_only=True, tag_field="type", tag="boolean"):
 
 
 class UntitledSingleSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="string"):
-    """One of several values, shown as they are."""
+    """A choice of one value, without titles."""
 
     enum: list[str]
     title: str | None = None
@@ -51,14 +51,14 @@ class UntitledSingleSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="
 
 
 class EnumOption(Wire, kw_only=True):
-    """A value to choose and the words it is shown with."""
+    """A value with its title."""
 
     const: str
     title: str
 
 
 class TitledSingleSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="string"):
-    """One of several values, shown with titles."""
+    """A choice of one value, with titles."""
 
     one_of: list[EnumOption]
     title: str | None = None
@@ -73,7 +73,7 @@ class UntitledItems(Wire, kw_only=True, tag_field="type", tag="string"):
 
 
 class UntitledMultiSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="array"):
-    """Any of several values, shown as they are."""
+    """A choice of several values, without titles."""
 
     items: UntitledItems
     title: str | None = None
@@ -90,7 +90,7 @@ class TitledItems(Wire, kw_only=True):
 
 
 class TitledMultiSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="array"):
-    """Any of several values, shown with titles."""
+    """A choice of several values, with titles."""
 
     items: TitledItems
     title: str | None = None
@@ -101,7 +101,7 @@ class TitledMultiSelectEnumSchema(Wire, kw_only=True, tag_field="type", tag="arr
 
 
 class LegacyTitledEnumSchema(Wire, kw_only=True, tag_field="type", tag="string"):
-    """One of several values, with their titles in a list of their own."""
+    """A choice of one value, with titles in a separate list."""
 
     enum: list[str]
     enum_names: list[str] | None = None
@@ -123,9 +123,9 @@ PrimitiveSchemaDefinition = (
 
 
 class RequestedSchema(Wire, kw_only=True, tag_field="type", tag="object"):
-    """The fields of a form by name.
+    """The fields of a form, by name.
 
-    A property is a dict as it came over the wire, or one of the structs above.
+    A property is a dict as received, or one of the structs above.
     """
 
     properties: dict[str, Any]
@@ -134,7 +134,7 @@ class RequestedSchema(Wire, kw_only=True, tag_field="type", tag="object"):
 
 
 class ElicitRequestParams(RequestParams, kw_only=True):
-    """Asks the user: `requested_schema` for a form, `url` for an address; no `mode` means form."""
+    """Asks the user with a form (`requested_schema`) or a `url`; the default `mode` is form."""
 
     message: str
     mode: Literal["form", "url"] | None = None
@@ -145,37 +145,37 @@ class ElicitRequestParams(RequestParams, kw_only=True):
 
 
 class ElicitRequest(Wire, kw_only=True, tag_field="method", tag="elicitation/create"):
-    """An elicitation as a server puts it into an `InputRequiredResult`."""
+    """An elicitation as contained in an `InputRequiredResult`."""
 
     params: ElicitRequestParams
 
 
 class ElicitResult(Result, kw_only=True):
-    """What the user did, and what they filled in if they accepted a form."""
+    """The user's action, and the content if a form was accepted."""
 
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, str | int | float | bool | list[str] | None] | None = None
 
 
 class ElicitationCompleteNotificationParams(NotificationParams, kw_only=True):
-    """Says that the user is done at the address of an elicitation."""
+    """Reports that the user has finished at the URL of an elicitation."""
 
     elicitation_id: str
 
 
 def primitive_schema(definition: dict[str, Any]) -> PrimitiveSchemaDefinition:
-    """Give a property of a form its type.
+    """Return the struct of a form's property.
 
-    Raises `msgspec.ValidationError` for what is no primitive schema.
+    Raises `msgspec.ValidationError` if it is not a primitive schema.
     """
     return msgspec.convert(definition, _kind(definition))
 
 
 def schema_defaults(requested: RequestedSchema) -> dict[str, Any]:
-    """Collect the defaults a form declares, by property."""
+    """Return the defaults that a form declares, by property."""
     defaults = {}
     for name, definition in requested.properties.items():
-        # What else a property says does not matter here, so it need not be well formed.
+        # Only the default matters here; the rest of a property need not be valid.
         default = definition.get("default") if isinstance(definition, dict) else definition.default
         if default is not None:
             defaults[name] = default

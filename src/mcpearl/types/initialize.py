@@ -1,11 +1,11 @@
-"""Initialize: the handshake that opens a session, up to 2025-11-25."""
+"""Initialize: the handshake that opens a session (up to 2025-11-25)."""
 
 from mcpearl.types.base import Implementation, RequestParams, Result
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 
 
 class InitializeRequestParams(RequestParams, kw_only=True):
-    """The newest version a client speaks, what it can do, and who it is."""
+    """The client's newest version, capabilities and name."""
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -13,7 +13,7 @@ class InitializeRequestParams(RequestParams, kw_only=True):
 
 
 class InitializeResult(Result, kw_only=True):
-    """The version the session will use, what the server can do, and who it is."""
+    """The version of the session, and the server's capabilities and name."""
 
     protocol_version: str
     capabilities: ServerCapabilities

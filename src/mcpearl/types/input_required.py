@@ -1,4 +1,4 @@
-"""Input required: a server answers with questions, and the client asks again with the answers."""
+"""Input required: a server answers a request with questions; the client repeats it with answers."""
 
 from mcpearl.types.base import Result
 from mcpearl.types.elicitation import ElicitRequest
@@ -10,7 +10,7 @@ InputRequests = dict[str, InputRequest]
 
 
 class InputRequiredResult(Result, kw_only=True):
-    """What the server needs before it can go on, and a state to hand back unread."""
+    """What the server needs to continue, and an opaque state to send back."""
 
     input_requests: InputRequests | None = None
     request_state: str | None = None

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0: message envelopes, the error object, and the error codes of MCP with their data.
+"""JSON-RPC 2.0: message envelopes, the error object, and MCP's error codes with their data.
 
-The envelopes leave `params` and `result` undecoded. They name the four message kinds; the protocol
-layer reads a message of unknown kind with an envelope of its own.
+The envelopes leave `params` and `result` undecoded. There is one per message kind; the protocol
+layer has its own envelope for reading a message of unknown kind.
 """
 
 from typing import Any, Final, Literal
@@ -27,7 +27,7 @@ URL_ELICITATION_REQUIRED: Final = -32042
 
 
 class ErrorObject(Wire, kw_only=True):
-    """Why a request failed: a code, a sentence, and whatever else helps the caller."""
+    """An error: its code, a message, and optional data."""
 
     code: int
     message: str
@@ -35,26 +35,26 @@ class ErrorObject(Wire, kw_only=True):
 
 
 class UnsupportedProtocolVersionData(Wire, kw_only=True):
-    """Goes with UNSUPPORTED_PROTOCOL_VERSION: what was asked for and what is spoken here."""
+    """Data of UNSUPPORTED_PROTOCOL_VERSION: the requested version and the supported ones."""
 
     supported: list[str]
     requested: str
 
 
 class MissingRequiredClientCapabilityData(Wire, kw_only=True):
-    """Goes with MISSING_REQUIRED_CLIENT_CAPABILITY: what the client would have to declare."""
+    """Data of MISSING_REQUIRED_CLIENT_CAPABILITY: the capabilities the client has to declare."""
 
     required_capabilities: ClientCapabilities
 
 
 class URLElicitationRequiredData(Open, kw_only=True):
-    """Goes with URL_ELICITATION_REQUIRED: the addresses a user must visit before a retry."""
+    """Data of URL_ELICITATION_REQUIRED: the URLs the user must visit before a retry."""
 
     elicitations: list[ElicitRequestParams]
 
 
 class JSONRPCRequest(Wire, kw_only=True):
-    """A call that wants an answer under the same id."""
+    """A request, answered under the same id."""
 
     jsonrpc: Literal["2.0"]
     id: RequestId
@@ -63,7 +63,7 @@ class JSONRPCRequest(Wire, kw_only=True):
 
 
 class JSONRPCNotification(Wire, kw_only=True):
-    """A message that gets no answer."""
+    """A message without an answer."""
 
     jsonrpc: Literal["2.0"]
     method: str
@@ -71,7 +71,7 @@ class JSONRPCNotification(Wire, kw_only=True):
 
 
 class JSONRPCResultResponse(Wire, kw_only=True):
-    """The answer of a request that worked."""
+    """The answer to a request that succeeded."""
 
     jsonrpc: Literal["2.0"]
     id: RequestId
@@ -79,7 +79,7 @@ class JSONRPCResultResponse(Wire, kw_only=True):
 
 
 class JSONRPCErrorResponse(Wire, kw_only=True):
-    """The answer of a request that failed; without an id when none could be read."""
+    """The answer to a request that failed; without an id if it could not be read."""
 
     jsonrpc: Literal["2.0"]
     error: ErrorObject

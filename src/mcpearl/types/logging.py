@@ -1,4 +1,4 @@
-"""Logging: messages a server writes to its client's log."""
+"""Logging: messages that a server writes to its client's log."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ LoggingLevel = Literal[
 
 
 class SetLevelRequestParams(RequestParams, kw_only=True):
-    """Asks for messages of this level and above."""
+    """Requests messages of this level and above."""
 
     level: LoggingLevel
 

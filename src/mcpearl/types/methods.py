@@ -1,7 +1,6 @@
-"""The methods of the protocol: who sends them, with which params and results, in which versions.
+"""The methods of the protocol: their senders, params, results and versions.
 
-One row per method name over all versions. This file is a table; what happens when a method arrives
-is decided elsewhere.
+This file is a table with one row per method name, over all versions. It does not handle anything.
 """
 
 from typing import Literal
@@ -65,11 +64,11 @@ Sender = Literal["client", "server", "both"]
 class Method(msgspec.Struct, frozen=True, kw_only=True):
     """One method.
 
-    `result` is None for a notification. `since` and `until` are the first and the last version that
-    has it, `until` None if the newest does. Where 2026-07-28 changed the result or the sender,
-    `modern_result` and `modern_sender` say to what. `input_required` is true where 2026-07-28
-    allows an `InputRequiredResult` instead of the result, and `extension` names the extension
-    that 2026-07-28 has the method from, if it is not the protocol itself.
+    `result` is None for a notification. `since` and `until` are the first and last version with the
+    method; `until` is None if the newest version has it. `modern_result` and `modern_sender` are set
+    where 2026-07-28 changed the result or the sender. `input_required` is true where 2026-07-28
+    allows an `InputRequiredResult` in place of the result. `extension` names the extension that
+    defines the method in 2026-07-28, if it is not part of the protocol itself.
     """
 
     name: str

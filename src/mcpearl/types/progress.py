@@ -1,10 +1,10 @@
-"""Progress and cancellation: what both sides say about a request while it runs."""
+"""Progress and cancellation: notifications of both sides about a running request."""
 
 from mcpearl.types.base import NotificationParams, ProgressToken, RequestId
 
 
 class ProgressNotificationParams(NotificationParams, kw_only=True):
-    """How far the request with this token is; `progress` only grows."""
+    """Progress of the request with this token; `progress` only increases."""
 
     progress_token: ProgressToken
     progress: int | float
@@ -13,7 +13,7 @@ class ProgressNotificationParams(NotificationParams, kw_only=True):
 
 
 class CancelledNotificationParams(NotificationParams, kw_only=True):
-    """Says that the answer to a request is no longer wanted."""
+    """Reports that the answer to a request is no longer needed."""
 
     request_id: RequestId | None = None
     reason: str | None = None

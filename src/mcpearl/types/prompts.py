@@ -1,4 +1,4 @@
-"""Prompts: message templates a server offers for users to pick."""
+"""Prompts: message templates that a server offers to users."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from mcpearl.types.content import ContentBlock
 
 
 class PromptArgument(Wire, kw_only=True):
-    """A value a prompt takes."""
+    """An argument of a prompt."""
 
     name: str
     title: str | None = None
@@ -25,7 +25,7 @@ class PromptArgument(Wire, kw_only=True):
 
 
 class Prompt(Wire, kw_only=True):
-    """One prompt: its name and the arguments it takes."""
+    """A prompt: its name and arguments."""
 
     name: str
     title: str | None = None
@@ -36,20 +36,20 @@ class Prompt(Wire, kw_only=True):
 
 
 class PromptMessage(Wire, kw_only=True):
-    """One message of a prompt and who speaks it."""
+    """A message of a prompt, and its role."""
 
     role: Role
     content: ContentBlock
 
 
 class ListPromptsResult(PaginatedResult, kw_only=True):
-    """A page of the prompts of a server."""
+    """A page of the server's prompts."""
 
     prompts: list[Prompt]
 
 
 class GetPromptRequestParams(InputResponseRequestParams, kw_only=True):
-    """Asks for a prompt with its arguments filled in."""
+    """Requests a prompt with its arguments filled in."""
 
     name: str
     arguments: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Resources: data a server offers under URIs, fixed ones and those of a template."""
+"""Resources: data that a server offers under fixed URIs or URI templates."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from mcpearl.types.base import (
 
 
 class Resource(Wire, kw_only=True):
-    """One resource a server can be asked to read; `size` is in bytes before any encoding."""
+    """A resource; `size` is in bytes before any encoding."""
 
     uri: str
     name: str
@@ -44,10 +44,10 @@ class ResourceTemplate(Wire, kw_only=True):
 
 
 class ResourceContents(Wire, kw_only=True):
-    """What a resource holds: `text`, or binary data as base64 in `blob`.
+    """Contents of a resource: `text`, or binary data as base64 in `blob`.
 
-    This is the type contents decode to, whichever of the two they are. To build them,
-    `TextResourceContents` and `BlobResourceContents` ask for the member that is needed.
+    Contents of either kind are decoded as this type. To build them, use `TextResourceContents` or
+    `BlobResourceContents`, which require the respective member.
     """
 
     uri: str
@@ -62,43 +62,43 @@ class ResourceContents(Wire, kw_only=True):
 
 
 class TextResourceContents(ResourceContents, kw_only=True):
-    """Contents that are text."""
+    """Text contents."""
 
     text: str
 
 
 class BlobResourceContents(ResourceContents, kw_only=True):
-    """Contents that are binary, in base64."""
+    """Binary contents, in base64."""
 
     blob: str
 
 
 class ListResourcesResult(PaginatedResult, kw_only=True):
-    """A page of the resources of a server."""
+    """A page of the server's resources."""
 
     resources: list[Resource]
 
 
 class ListResourceTemplatesResult(PaginatedResult, kw_only=True):
-    """A page of the resource templates of a server."""
+    """A page of the server's resource templates."""
 
     resource_templates: list[ResourceTemplate]
 
 
 class ReadResourceRequestParams(InputResponseRequestParams, kw_only=True):
-    """Asks for the contents of a resource."""
+    """Requests the contents of a resource."""
 
     uri: str
 
 
 class ReadResourceResult(CacheableResult, kw_only=True):
-    """The contents of a resource; more than one when the URI stands for several."""
+    """The contents of a resource; several if the URI stands for several."""
 
     contents: list[ResourceContents]
 
 
 class SubscribeRequestParams(RequestParams, kw_only=True):
-    """Asks to be told when a resource changes."""
+    """Subscribes to changes of a resource."""
 
     uri: str
 
@@ -110,6 +110,6 @@ class UnsubscribeRequestParams(RequestParams, kw_only=True):
 
 
 class ResourceUpdatedNotificationParams(NotificationParams, kw_only=True):
-    """Says that a resource changed and may be read again."""
+    """Reports that a resource has changed and can be read again."""
 
     uri: str

@@ -1,4 +1,4 @@
-"""Roots: the places in a file system a client lets a server work in."""
+"""Roots: the directories in which a client lets a server work."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from mcpearl.types.base import RequestParams, Result, Wire
 
 
 class Root(Wire, kw_only=True):
-    """One place, as a `file://` URI."""
+    """A directory, as a `file://` URI."""
 
     uri: str
     name: str | None = None
@@ -16,12 +16,12 @@ class Root(Wire, kw_only=True):
 
 
 class ListRootsRequest(Wire, kw_only=True, tag_field="method", tag="roots/list"):
-    """A request for the roots as a server puts it into an `InputRequiredResult`."""
+    """A request for the roots as contained in an `InputRequiredResult`."""
 
     params: RequestParams | None = None
 
 
 class ListRootsResult(Result, kw_only=True):
-    """The roots of a client."""
+    """The client's roots."""
 
     roots: list[Root]

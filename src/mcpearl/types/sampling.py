@@ -1,4 +1,4 @@
-"""Sampling: a server asks the client's model for a message."""
+"""Sampling: a server requests a message from the client's model."""
 
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from mcpearl.types.tools import Tool
 
 
 class SamplingMessage(Wire, kw_only=True):
-    """One message of a conversation with a model: one block, or several."""
+    """A message of a conversation with a model: one content block, or several."""
 
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
@@ -18,13 +18,13 @@ class SamplingMessage(Wire, kw_only=True):
 
 
 class ModelHint(Wire, kw_only=True):
-    """Part of the name of a model that would do."""
+    """Part of the name of a suitable model."""
 
     name: str | None = None
 
 
 class ModelPreferences(Wire, kw_only=True):
-    """What matters in the choice of a model; priorities go from 0 to 1."""
+    """Preferences for the choice of a model; priorities range from 0 to 1."""
 
     hints: list[ModelHint] | None = None
     cost_priority: int | float | None = None
@@ -39,7 +39,7 @@ class ToolChoice(Wire, kw_only=True):
 
 
 class CreateMessageRequestParams(RequestParams, kw_only=True):
-    """What the client's model shall continue, and within which limits."""
+    """The conversation to continue, and the limits for it."""
 
     messages: list[SamplingMessage]
     max_tokens: int
@@ -55,13 +55,13 @@ class CreateMessageRequestParams(RequestParams, kw_only=True):
 
 
 class CreateMessageRequest(Wire, kw_only=True, tag_field="method", tag="sampling/createMessage"):
-    """A sampling request as a server puts it into an `InputRequiredResult`."""
+    """A sampling request as contained in an `InputRequiredResult`."""
 
     params: CreateMessageRequestParams
 
 
 class CreateMessageResult(Result, kw_only=True):
-    """What the model said, which model it was, and why it stopped."""
+    """The model's message, the model's name, and why it stopped."""
 
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]

@@ -1,10 +1,10 @@
-"""Subscriptions: the stream of notifications a client listens to, from 2026-07-28."""
+"""Subscriptions: the stream of notifications a client listens to (from 2026-07-28)."""
 
 from mcpearl.types.base import NotificationParams, RequestParams, Result, Wire
 
 
 class SubscriptionFilter(Wire, kw_only=True):
-    """Which notifications are wanted; `task_ids` belongs to the tasks extension."""
+    """The requested notifications; `task_ids` belongs to the tasks extension."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -20,10 +20,10 @@ class SubscriptionsListenRequestParams(RequestParams, kw_only=True):
 
 
 class SubscriptionsListenResult(Result, kw_only=True):
-    """Ends the stream; `_meta` names the subscription it was."""
+    """Ends the stream; `_meta` names the subscription."""
 
 
 class SubscriptionsAcknowledgedNotificationParams(NotificationParams, kw_only=True):
-    """The part of the filter the server has agreed to."""
+    """The part of the filter that the server has agreed to."""
 
     notifications: SubscriptionFilter

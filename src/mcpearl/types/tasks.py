@@ -1,8 +1,8 @@
-"""Tasks: requests that outlive their answer, in the two shapes there are.
+"""Tasks: requests that continue after their answer, in both forms that the protocol has.
 
-2025-11-25 has tasks in the protocol itself: `Task` and the types that follow it. From 2026-07-28
-they are the extension `io.modelcontextprotocol/tasks`, with other members and other results: the
-types from `ExtensionTask` on.
+In 2025-11-25 tasks are part of the protocol: `Task` and the types that follow it. From 2026-07-28
+they are the extension `io.modelcontextprotocol/tasks` with different members and results: the types
+from `ExtensionTask` on.
 """
 
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 
 class Task(Wire, kw_only=True):
-    """The state of a task; times are ISO 8601, durations milliseconds, no `ttl` is forever."""
+    """The state of a task; times are ISO 8601, durations milliseconds, no `ttl` means forever."""
 
     task_id: str
     status: TaskStatus
@@ -31,13 +31,13 @@ class Task(Wire, kw_only=True):
 
 
 class RelatedTaskMetadata(Wire, kw_only=True):
-    """Under RELATED_TASK_KEY in `_meta`: the task a message belongs to."""
+    """Under RELATED_TASK_KEY in `_meta`: the task that a message belongs to."""
 
     task_id: str
 
 
 class TaskRequestParams(RequestParams, kw_only=True):
-    """Means one task: the params of `tasks/get`, `tasks/result` and `tasks/cancel`."""
+    """Names a task: the params of `tasks/get`, `tasks/result` and `tasks/cancel`."""
 
     task_id: str
 
@@ -49,7 +49,7 @@ class CreateTaskResult(Result, kw_only=True):
 
 
 class GetTaskResult(Result, kw_only=True):
-    """The state of a task, as its owner sees it."""
+    """The state of a task, in answer to its owner."""
 
     task_id: str
     status: TaskStatus
@@ -76,7 +76,7 @@ class ListTasksResult(Result, kw_only=True):
 
 
 class TaskStatusNotificationParams(NotificationParams, kw_only=True):
-    """Says that a task is in a new state."""
+    """Reports a new state of a task."""
 
     task_id: str
     status: TaskStatus
@@ -88,7 +88,7 @@ class TaskStatusNotificationParams(NotificationParams, kw_only=True):
 
 
 class ExtensionTask(Wire, kw_only=True):
-    """The state of a task of the extension; no `ttl_ms` is forever."""
+    """The state of a task of the extension; no `ttl_ms` means forever."""
 
     task_id: str
     status: TaskStatus
@@ -100,7 +100,7 @@ class ExtensionTask(Wire, kw_only=True):
 
 
 class DetailedTask(ExtensionTask, kw_only=True):
-    """A task and what its status brings: questions, the result, or the error."""
+    """A task with what its status implies: input requests, the result, or the error."""
 
     input_requests: InputRequests | None = None
     result: dict[str, Any] | None = None
@@ -108,7 +108,7 @@ class DetailedTask(ExtensionTask, kw_only=True):
 
 
 class ExtensionCreateTaskResult(Result, kw_only=True):
-    """Stands where a result would, `result_type` "task": the request now runs as this task."""
+    """Replaces the result of a request that now runs as this task; `result_type` is "task"."""
 
     task_id: str
     status: TaskStatus
@@ -128,7 +128,7 @@ class ExtensionGetTaskResult(ExtensionCreateTaskResult, kw_only=True):
 
 
 class UpdateTaskRequestParams(RequestParams, kw_only=True):
-    """Hands a task the answers it waits for."""
+    """Provides the input that a task is waiting for."""
 
     task_id: str
     input_responses: dict[str, dict[str, Any]]

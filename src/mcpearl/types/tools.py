@@ -1,4 +1,4 @@
-"""Tools: functions a server lets a model call."""
+"""Tools: functions that a server lets models call."""
 
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from mcpearl.types.content import ContentBlock
 
 
 class ToolAnnotations(Wire, kw_only=True):
-    """What a tool claims about itself; hints, not promises, unless the server is trusted."""
+    """What a tool claims about itself; only hints, unless the server is trusted."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -26,13 +26,13 @@ class ToolAnnotations(Wire, kw_only=True):
 
 
 class ToolExecution(Wire, kw_only=True):
-    """Whether a tool may, must or cannot be run as a task."""
+    """Whether a tool may, must or cannot run as a task."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
 
 class Tool(Wire, kw_only=True):
-    """One tool: its name, what it does, and JSON Schemas of what goes in and comes out."""
+    """A tool: its name, description, and the JSON Schemas of its input and output."""
 
     name: str
     input_schema: dict[str, Any]
@@ -46,7 +46,7 @@ class Tool(Wire, kw_only=True):
 
 
 class ListToolsResult(PaginatedResult, kw_only=True):
-    """A page of the tools of a server."""
+    """A page of the server's tools."""
 
     tools: list[Tool]
 
@@ -54,7 +54,7 @@ class ListToolsResult(PaginatedResult, kw_only=True):
 class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
     """Calls a tool.
 
-    `arguments` stay JSON, so that they are decoded once, into the type the tool wants.
+    `arguments` stay raw JSON, so that they are decoded only once, into the tool's own type.
     """
 
     name: str
@@ -63,9 +63,9 @@ class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
 
 
 class CallToolResult(Result, kw_only=True):
-    """What a tool gave back: content for a model, and the same as data when it has a schema.
+    """The result of a tool: content for a model, and structured content if it has an output schema.
 
-    A tool that failed says so with `is_error` and content that helps to do better.
+    A tool that failed sets `is_error`; its content then says how to correct the call.
     """
 
     content: list[ContentBlock]

@@ -20,7 +20,8 @@ from mcpearl.auth.client.challenge import Demand
 from mcpearl.auth.client.discovery import find_place
 from mcpearl.auth.client.web import Reach, Web
 from tests.auth.client.world import Authority, Guarded, authority, person, serving, visit
-from tests.client.peers import eventually
+from tests.clock import MovableClock
+from tests.waiting import eventually
 
 
 async def refusal(server: Guarded, **options: Any) -> str:
@@ -34,9 +35,9 @@ async def refusal(server: Guarded, **options: Any) -> str:
 
 async def test_a_forged_issuer(issuer: Authority, server: Guarded, caplog: Any):
     issuer.bring_back = lambda back: {**back, "iss": "https://honest.example"}
-    assert "of another issuer" in await refusal(server)
+    assert "from another issuer" in await refusal(server)
     assert not issuer.forms  # the code went nowhere
-    assert "answer of another issuer" in caplog.text
+    assert "redirect of another issuer" in caplog.text
 
 
 @pytest.mark.parametrize("variant", ["{}/", "{}?", "HTTP{}"])
@@ -45,7 +46,7 @@ async def test_an_issuer_that_is_only_nearly_the_same(
 ):
     given = variant.format(issuer.issuer if variant[0] == "{" else issuer.issuer[4:])
     issuer.bring_back = lambda back: {**back, "iss": given}
-    assert "of another issuer" in await refusal(server)
+    assert "from another issuer" in await refusal(server)
     assert not issuer.forms
 
 
@@ -120,7 +121,7 @@ async def test_a_code_put_in_at_the_loopback(issuer: Authority, server: Guarded,
     assert all("Not your login" in page for page in pages)
     assert len(pages) == 6
     assert [form["code"] for form in issuer.forms] == list(issuer.codes)
-    assert "belongs to no login" in caplog.text
+    assert "does not belong to this login" in caplog.text
     assert "stolen-code" not in caplog.text
 
 
@@ -131,8 +132,7 @@ async def test_only_the_first_answer_counts(issuer: Authority, server: Guarded):
         query = parse_qs(urlsplit(url).query)
         again = {"code": "late", "state": query["state"][0], "iss": issuer.issuer}
         first = asyncio.ensure_future(visit(url))
-        while not issuer.forms:
-            await asyncio.sleep(0.005)
+        await eventually(lambda: issuer.forms)
         try:
             late.append(
                 await asyncio.to_thread(read, f"{query['redirect_uri'][0]}?{urlencode(again)}")
@@ -199,12 +199,15 @@ async def test_the_loopback_is_not_filled_up(issuer: Authority, server: Guarded)
             writer.close()
         said = await asyncio.gather(*reading, return_exceptions=True)
         assert all(words == b"" or isinstance(words, BaseException) for words in said)
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    return await visit(url)
-                except OSError:  # it has not noticed yet that there is room again
-                    await asyncio.sleep(0.05)
+
+        async def visited() -> bool:
+            try:
+                await visit(url)
+            except OSError:  # it has not noticed yet that there is room again
+                return False
+            return True
+
+        await eventually(visited)
 
     async with Client(server.url, auth=person(open_browser=flooded)) as client:
         await client.list_tools()
@@ -238,9 +241,9 @@ async def test_a_mixed_up_authorization_server(issuer: Authority, server: Guarde
         assert not issuer.asked
         # The same, but with an issuer that is the attacker's own: the answer gives it away.
         attacker.metadata["issuer"] = attacker.issuer
-        assert "of another issuer" in await refusal(server)
+        assert "from another issuer" in await refusal(server)
         assert not attacker.forms
-    assert "answer of another issuer" in caplog.text
+    assert "redirect of another issuer" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -388,7 +391,7 @@ async def test_metadata_without_end(issuer: Authority, server: Guarded):
         async def spaces() -> Any:
             while True:
                 yield b" " * 65536
-                await asyncio.sleep(0)  # or nobody hears that the client is gone
+                await asyncio.sleep(0)  # or the server does not notice that the client is gone
 
         return StreamingResponse(spaces(), media_type="application/json")
 
@@ -398,19 +401,16 @@ async def test_metadata_without_end(issuer: Authority, server: Guarded):
         assert "bytes allowed" in await refusal(server)
 
 
-async def test_metadata_that_never_comes(
-    issuer: Authority, server: Guarded, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("mcpearl.auth.client.web.MAX_TIME", 0.3)
-
+async def test_metadata_that_never_comes(issuer: Authority, server: Guarded, clock: MovableClock):
     async def silent(request: Request) -> Response:
-        await asyncio.sleep(5)
+        clock.move(16)
+        await asyncio.sleep(3600)
         return Response()
 
     app = Starlette(routes=[Route("/metadata", silent)])
     async with serving(lambda _: app) as origin:
         server.metadata_url = f"{origin}/metadata"
-        assert "did not answer within 0.3 s" in await refusal(server)
+        assert "did not answer within 15 s" in await refusal(server)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from mcpearl import AuthorizationFailed, Client, Context, Server
 from mcpearl.auth import JWTVerifier, MemoryStorage, OAuth, ResourceServer
 from tests.auth.client.world import bound_socket, serving
 from tests.interop.peers import NODE
+from tests.waiting import eventually
 
 PROGRAMS = Path(__file__).parents[2] / "interop" / "node"
 BROWSER = str(PROGRAMS / "browser.mjs")
@@ -72,7 +73,7 @@ async def openid_provider(resource: str) -> AsyncIterator[Provider]:
 
 
 def protected(provider: Provider, url: str, dpop: bool) -> tuple[Server, list[dict[str, Any]]]:
-    """Make a server for tokens of the provider, and a list of what those said who called."""
+    """Make a server for tokens of the provider, and a list of the claims of its callers."""
     verifier = JWTVerifier(issuer=provider.issuer, audience=url, leeway=0)
     binding: Any = {"dpop": "required", "dpop_nonces": True} if dpop else {}
     app = Server("protected", auth=ResourceServer(verifier, scopes=["mcp:read"], **binding))
@@ -112,13 +113,11 @@ class Browser:
 
     async def closed(self, times: int) -> None:
         """Wait for it: its page is told only after the client has its token."""
-        async with asyncio.timeout(30):
-            while len(self.shown) < times:
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(self.shown) >= times)
 
 
 class World(NamedTuple):
-    """A protected server, its provider, and who called it."""
+    """A protected server, its provider, and the claims of its callers."""
 
     url: str
     provider: Provider
@@ -175,7 +174,7 @@ async def test_more_scopes_take_another_look_by_the_person(tmp_path: Path):
     assert [shown.splitlines()[0] for shown in browser.shown] == ["You are logged in"] * 2
 
 
-async def test_somebody_who_changes_their_mind(tmp_path: Path):
+async def test_a_person_who_declines_and_then_logs_in(tmp_path: Path):
     browser = Browser(tmp_path / "page.png", "deny")
     async with world() as (url, _, callers):
         with pytest.raises(AuthorizationFailed, match="access_denied"):

@@ -46,12 +46,12 @@ def test_headers(header: str, challenges: list[tuple[str, dict[str, str]]]):
 
 
 @given(st.text())
-def test_nothing_makes_it_fail(header: str):
-    parse_challenges(header)
-    read_demand({"www-authenticate": header})
+def test_any_header_is_read(header: str):
+    assert all(each.scheme for each in parse_challenges(header))
+    assert read_demand({"www-authenticate": header}) is not None
 
 
-def test_a_long_header_takes_no_long_time():
+def test_a_long_header_is_read_in_linear_time():
     for header in ('"' * 60_000, "a=" * 30_000, "a " * 30_000, 'a="' + "\\" * 60_000):
         parse_challenges(header)
 

@@ -24,7 +24,8 @@ from tests.auth.client.world import (
     visit,
 )
 from tests.auth.server.certificates import Authority as Certificates
-from tests.client.peers import eventually
+from tests.clock import MovableClock
+from tests.waiting import eventually
 
 ERAS = ["2025-11-25", "2026-07-28"]
 
@@ -70,17 +71,19 @@ async def test_one_login_however_many_wait(issuer: Authority, server: Guarded):
     assert len(issuer.asked) == 1
 
 
-async def test_the_clock_of_a_request_stands_still_while_somebody_logs_in(server: Guarded):
+async def test_a_request_does_not_time_out_while_a_person_logs_in(
+    server: Guarded, clock: MovableClock
+):
     async def hesitate(url: str) -> None:
-        await asyncio.sleep(4)
+        clock.move(250)
         await visit(url)
 
-    auth = person(open_browser=hesitate)
-    async with Client(server.url, auth=auth, connect_timeout=2, timeout=2) as client:
+    auth = person(open_browser=hesitate, timeout=300)
+    async with Client(server.url, auth=auth, connect_timeout=20, timeout=20) as client:
         assert await total(client) == 5
 
 
-async def test_a_login_nobody_waits_for_any_more_ends(issuer: Authority, server: Guarded):
+async def test_a_login_ends_when_no_request_waits_for_it(issuer: Authority, server: Guarded):
     opened = asyncio.Event()
     where: list[str] = []
 
@@ -96,15 +99,16 @@ async def test_a_login_nobody_waits_for_any_more_ends(issuer: Authority, server:
     connecting.cancel()
     await asyncio.wait([connecting])
     redirect = port_of(parse_qs(urlsplit(where[0]).query)["redirect_uri"][0])
-    for _ in range(600):
+
+    async def loopback_is_gone() -> bool:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", redirect)
         except OSError:
-            break
+            return True
         writer.close()
-        await asyncio.sleep(0.05)
-    else:
-        raise AssertionError("the loopback is still there")
+        return False
+
+    await eventually(loopback_is_gone)
 
 
 async def test_a_login_that_fails_fails_all_that_wait_and_may_be_tried_again(
@@ -127,9 +131,9 @@ async def test_a_login_that_fails_fails_all_that_wait_and_may_be_tried_again(
         assert await total(client) == 5
 
 
-async def test_nobody_comes(server: Guarded):
+async def test_a_login_that_is_not_completed(server: Guarded):
     auth = person(open_browser=lambda url: None, timeout=0.3)
-    with pytest.raises(AuthorizationFailed, match=r"nobody logged in .* within 0.3 s"):
+    with pytest.raises(AuthorizationFailed, match=r"did not log in at .* within 0.3 s"):
         await Client(server.url, auth=auth).connect()
 
 
@@ -145,13 +149,13 @@ async def test_a_browser_that_cannot_be_opened(server: Guarded):
 
 
 async def test_a_token_that_is_over_is_renewed_and_the_refresh_token_rotates(
-    issuer: Authority, server: Guarded
+    issuer: Authority, server: Guarded, clock: MovableClock
 ):
-    issuer.lifetime = 4
-    async with Client(server.url, auth=person()) as client, asyncio.timeout(60):
-        while issuer.count("refresh_token") < 2:
+    issuer.lifetime = 100
+    async with Client(server.url, auth=person()) as client:
+        for _ in range(6):
             assert await total(client) == 5
-            await asyncio.sleep(0.1)
+            clock.move(50)
     assert len(issuer.asked) == 1
     used = [f["refresh_token"] for f in issuer.forms if f["grant_type"] == "refresh_token"]
     assert len(used) >= 2
@@ -179,7 +183,7 @@ async def test_a_refresh_token_that_is_no_good_leads_to_a_login(issuer: Authorit
 async def test_a_token_that_is_refused_at_once_is_not_asked_for_again(issuer: Authority):
     async with guarded(Authority()) as elsewhere:  # it knows no token at all
         elsewhere.resource_metadata = {"authorization_servers": [issuer.issuer]}
-        with pytest.raises(AuthorizationFailed, match="has just given"):
+        with pytest.raises(AuthorizationFailed, match="has just issued"):
             await Client(elsewhere.url, auth=person()).connect()
     assert len(issuer.asked) == 1
 
@@ -274,7 +278,7 @@ async def test_scopes_that_are_never_granted_are_asked_for_once(issuer: Authorit
     issue = issuer.issue
     issuer.issue = lambda scope: issue("read")  # whatever was asked for
     async with Client(server.url, auth=person()) as client:
-        with pytest.raises(AuthorizationFailed, match="'admin', which were asked for already"):
+        with pytest.raises(AuthorizationFailed, match="'admin', which were already requested"):
             await total(client)
     assert [asked.get("scope") for asked in issuer.asked] == [None, "admin"]
 
@@ -308,12 +312,12 @@ async def test_a_client_known_by_its_document(issuer: Authority, server: Guarded
 
 async def test_no_way_of_being_known(issuer: Authority, server: Guarded):
     issuer.metadata = {"registration_endpoint": None}
-    with pytest.raises(AuthorizationFailed, match=r"give `OAuth\(client_id=…\)`"):
+    with pytest.raises(AuthorizationFailed, match=r"pass `OAuth\(client_id=…\)`"):
         await Client(server.url, auth=person()).connect()
 
 
 async def test_a_redirect_port_that_is_taken(server: Guarded):
-    with pytest.raises(AuthorizationFailed, match="cannot be sent back to port"):
+    with pytest.raises(AuthorizationFailed, match="cannot be redirected to port"):
         await Client(server.url, auth=person(redirect_port=port_of(server.url))).connect()
 
 
@@ -416,7 +420,7 @@ def test_what_auth_can_be():
         Client("http://127.0.0.1:1/mcp", auth="ey.secret.token")
     with pytest.raises(ValueError, match="`auth` is for servers at http"):
         Client(["uvx", "server"], auth="oauth")
-    with pytest.raises(ValueError, match="https:// address with a path"):
+    with pytest.raises(ValueError, match="https:// URL with a path"):
         OAuth(client_metadata_url="http://agent.example/")
     with pytest.raises(ValueError, match="needs its `client_id`"):
         OAuth(client_secret="x", storage=MemoryStorage())
@@ -439,10 +443,10 @@ def test_nothing_is_loaded_that_is_not_used(code: str, unloaded: list[str]):
     assert not loaded & set(unloaded)
 
 
-async def test_a_client_that_comes_back_asks_nobody_over_and_over(
-    issuer: Authority, server: Guarded
+async def test_a_client_that_reconnects_asks_for_a_login_once(
+    issuer: Authority, server: Guarded, clock: MovableClock
 ):
-    """The session is gone, the token with it, and nobody is there to log in again."""
+    """The session is gone, the token with it, and no person is there to log in again."""
     issuer.refreshes = False
     asked: list[str] = []
 
@@ -457,8 +461,8 @@ async def test_a_client_that_comes_back_asks_nobody_over_and_over(
         await total(client)
         issuer.tokens.clear()
         server.forgetful = True
-        with pytest.raises(ConnectionLost, match="nobody logged in"):
+        with pytest.raises(ConnectionLost, match="did not log in at"):
             await total(client)
         await eventually(lambda: client.state.value == "closed")
-        await asyncio.sleep(0.5)
+        await clock.advance(5)
     assert len(asked) == 2

@@ -1,4 +1,4 @@
-"""Those who authorize for a server are reached as the client reaches the server: its proxy, its roots."""
+"""Authorization servers are reached as the server itself is: by its proxy, with its root certificates."""
 
 import asyncio
 import ssl
@@ -108,7 +108,7 @@ async def test_tls_through_the_proxy(tmp_path: Path):
 
 @asynccontextmanager
 async def asking_for_certificates(ours: Certificates) -> AsyncIterator[tuple[str, list[Any]]]:
-    """A server that would like to know who comes: its address, and who came."""
+    """A server that asks for client certificates: its address, and the certificates it saw."""
     came: list[Any] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,7 +1,6 @@
 """Getting into WebSockets that ask: every way of authorizing, at the handshake, over real sockets."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,13 +22,15 @@ from mcpearl.auth.client.storage import Key
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.lifecycle import Phase
+from mcpearl.runtime import clock as source
 from tests.auth.client.test_dpop import Binding
 from tests.auth.client.test_grants import gives
 from tests.auth.client.world import Authority, authority, person, serving, visit
-from tests.client.peers import eventually
+from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.raw_http import Raw, until_open
 from tests.transports.raw_http import serving as serving_http
+from tests.waiting import eventually
 
 WIRES = ["own port", "beside", "same path", "asgi", "granian"]
 SOON = Reconnect(delays=(0.05,))
@@ -49,7 +50,7 @@ class Tokens:
     async def verify(self, token: str) -> Principal | None:
         self.asked.append(token)
         until, scopes = self._by.tokens.get(token, (0.0, set()))
-        if time.time() >= until:
+        if source.now() >= until:
             return None
         thumbprint = getattr(self._by, "keys", {}).get(token)
         claims = {} if thumbprint is None else {"cnf": {"jkt": thumbprint}}
@@ -115,7 +116,7 @@ async def guarded(
             yield made
     else:
         path = {"beside": "/ws", "same path": "/mcp", "granian": "/ws"}[wire]
-        front = "granian" if wire == "granian" else "uvicorn"
+        front = "granian" if wire == "granian" else "mcpearl"
         async with serving_http(app, websocket=path, server=front, **secure) as client:
             yield Served(f"{scheme}://127.0.0.1:{client.port}{path}", app, tokens)
 
@@ -204,7 +205,7 @@ async def test_scopes_that_are_not_granted(issuer: Authority):
     async with guarded(issuer, scopes=["notes"]) as server:
         give = issuer.issue
         issuer.issue = lambda scope: give("own")  # type: ignore[method-assign]
-        with pytest.raises(AuthorizationFailed, match="asked for already"):
+        with pytest.raises(AuthorizationFailed, match="already requested"):
             await Client(server.url, auth=person(scopes=["own"])).connect()
         assert len(issuer.asked) == 1
 
@@ -246,12 +247,9 @@ async def test_without_a_person(issuer: Authority):
                 await use(client)
 
 
-async def test_each_connection_brings_the_token_of_its_time(
-    issuer: Authority, monkeypatch: pytest.MonkeyPatch
-):
+async def test_each_connection_brings_the_token_of_its_time(issuer: Authority, clock: MovableClock):
     """The server ends the WebSocket with its token; the client renews it and comes back."""
-    monkeypatch.setattr("mcpearl.server.serving.clients._LOOKS", 100)
-    issuer.lifetime = 3
+    issuer.lifetime = 100
     async with guarded(issuer) as server:
         phases: list[Phase] = []
         async with Client(
@@ -259,7 +257,9 @@ async def test_each_connection_brings_the_token_of_its_time(
         ) as client:
             await use(client)
             first = issuer.tokens.copy()
-            await eventually(lambda: phases.count(Phase.READY) >= 3, 60)
+            for times in (2, 3):
+                clock.move(101)
+                await eventually(lambda times=times: phases.count(Phase.READY) == times)
             await use(client)
         assert len(issuer.asked) == 1
         assert issuer.count("refresh_token") >= 2
@@ -304,7 +304,7 @@ async def test_a_refused_token_is_not_shown_over_and_over(issuer: Authority, way
         assert len(issuer.asked) == (way == "granted")
 
 
-async def test_a_token_that_is_refused_later_ends_it(issuer: Authority):
+async def test_a_token_that_is_refused_later_ends_it(issuer: Authority, clock: MovableClock):
     token = issuer.issue("")["access_token"]
     async with (
         guarded(issuer) as server,
@@ -312,7 +312,7 @@ async def test_a_token_that_is_refused_later_ends_it(issuer: Authority):
     ):
         await use(client)
         issuer.tokens.clear()
-        await asyncio.sleep(0.02)  # more than `recheck`
+        clock.move(60)  # more than `recheck`
         server.drop()
         await eventually(lambda: client.state is not Phase.READY)
         for _ in range(2):
@@ -321,15 +321,18 @@ async def test_a_token_that_is_refused_later_ends_it(issuer: Authority):
         assert server.tokens.asked == [token, token]
 
 
-async def test_no_time_passes_while_a_person_logs_in(issuer: Authority):
+async def test_connecting_does_not_time_out_while_a_person_logs_in(
+    issuer: Authority, clock: MovableClock
+):
     async def slowly(url: str) -> None:
-        await asyncio.sleep(2.5)
+        clock.move(250)
         await visit(url)
 
     async with guarded(issuer) as server:
-        auth = person(open_browser=slowly, timeout=60)
-        async with Client(server.url, auth=auth, connect_timeout=2) as client:
+        auth = person(open_browser=slowly, timeout=300)
+        async with Client(server.url, auth=auth, connect_timeout=20) as client:
             await use(client)
+    assert len(issuer.asked) == 1
 
 
 @pytest.mark.parametrize("wire", ["own port", "beside", "asgi", "granian", "tls"])
@@ -401,7 +404,7 @@ async def test_who_says_it_twice():
         (["server"], r"env=\{"),
         ({"command": "server"}, r"env=\{"),
         ("server.py", r"env=\{"),
-        (Server("mine"), "program's own"),
+        (Server("mine"), "needs no login"),
     ],
 )
 def test_where_no_token_can_be_brought(target: Any, instead: str):

@@ -5,7 +5,6 @@ import base64
 import hashlib
 import secrets
 import socket
-import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +21,8 @@ from starlette.routing import Route
 
 from mcpearl import Server
 from mcpearl.auth import MemoryStorage, OAuth
+from mcpearl.runtime import clock as source
+from tests.waiting import eventually
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Authority:
 
     def issue(self, scope: str) -> dict[str, Any]:
         token = f"access-{secrets.token_urlsafe(16)}"
-        self.tokens[token] = (time.time() + self.lifetime, set(scope.split()))
+        self.tokens[token] = (source.now() + self.lifetime, set(scope.split()))
         answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime}
         if scope:
             answer["scope"] = scope
@@ -189,7 +190,7 @@ class Guarded:
         missing = set(self.demands.get(rpc, "").split()) - scopes
         if self.forgetful and "mcp-session-id" in headers:
             await Response(status_code=404)(scope, receive, send)
-        elif time.time() >= until:
+        elif source.now() >= until:
             refusal = f'Bearer resource_metadata="{at}"{self.challenge}'
             await Response("who?", 401, {"WWW-Authenticate": refusal})(scope, receive, send)
         elif missing:
@@ -231,8 +232,7 @@ async def serving(
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[method-assign]
     work = asyncio.ensure_future(server.serve(sockets=[listening]))
-    while not server.started:
-        await asyncio.sleep(0.005)
+    await eventually(lambda: server.started)
     try:
         yield origin
     finally:
@@ -277,7 +277,7 @@ async def guarded(
 
 
 async def visit(url: str) -> None:
-    """Be a browser with somebody in front of it who says yes to everything."""
+    """Be a browser whose user agrees to everything."""
 
     def follow() -> None:
         try:
@@ -289,7 +289,7 @@ async def visit(url: str) -> None:
 
 
 def person(**options: Any) -> OAuth:
-    """Log in as somebody who does not hesitate."""
+    """Make an `OAuth` whose person logs in at once."""
     options.setdefault("storage", MemoryStorage())
     options.setdefault("open_browser", visit)
     options.setdefault("timeout", 10)

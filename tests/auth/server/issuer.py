@@ -7,7 +7,6 @@ import asyncio
 import base64
 import hashlib
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,6 +17,8 @@ from urllib.parse import parse_qs
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from mcpearl.runtime import clock as source
 
 AUDIENCE = "urn:test:mcp"
 _CURVES = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
@@ -62,7 +63,7 @@ class KeyPair:
             "jti": uuid.uuid4().hex,
             "htm": method,
             "htu": url,
-            "iat": int(time.time()),
+            "iat": int(source.now()),
             "ath": b64(hashlib.sha256(token.encode()).digest()),
             **changes,
         }
@@ -100,7 +101,7 @@ class Issuer:
         return self.current
 
     def claims(self, **changes: Any) -> dict[str, Any]:
-        now = int(time.time())
+        now = int(source.now())
         claims = {
             "iss": self.url,
             "sub": "alice",

@@ -8,12 +8,12 @@ from tests.transports.raw_http import Raw, Response
 
 
 def make_app(**options: Any) -> Server:
-    """A server with something for everybody, and something for few."""
+    """A server with tools and resources for every caller, and some that need scopes."""
     app = Server("protected", grace=1.0, list_ttl_ms=1000, **options)
 
     @app.tool
     async def whoami(ctx: Context) -> dict[str, Any]:
-        """Say who is asking."""
+        """Return the caller."""
         principal = ctx.principal
         if principal is None:
             return {"subject": None}

@@ -1,4 +1,4 @@
-"""Several issuers in one server: each token goes to who can tell, and clients learn of all."""
+"""Several issuers for one server: each token is verified by its issuer, and clients learn of all."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -64,7 +64,7 @@ async def test_two_issuers(issuer: Issuer, other: Issuer) -> None:
         assert issuer.asked["/keys"] == other.asked["/keys"] == 1
 
 
-async def test_the_same_name_at_another_issuer_is_somebody_else(
+async def test_the_same_subject_at_another_issuer_is_another_principal(
     issuer: Issuer, other: Issuer
 ) -> None:
     async with serving(make_app(auth=[verifier(issuer), verifier(other)])) as client:
@@ -75,7 +75,7 @@ async def test_the_same_name_at_another_issuer_is_somebody_else(
 
 
 async def test_who_a_token_says_it_is_from_is_not_believed(issuer: Issuer, other: Issuer) -> None:
-    """Only the keys of the issuer it names count, whoever else is trusted here."""
+    """Only the keys of the issuer it names count, whichever others are trusted here."""
     async with serving(make_app(auth=[verifier(issuer), verifier(other)])) as client:
         for forged in (
             issuer.token(iss=other.url),

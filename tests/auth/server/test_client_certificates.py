@@ -18,6 +18,7 @@ from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import challenge, make_app, structured
 from tests.ports import free_port
 from tests.transports.raw_http import Raw
+from tests.waiting import eventually
 
 
 class Secure(Raw):
@@ -49,15 +50,17 @@ async def secure(
     place = {"port": port, "certificate": certificate, "key": key, "client_ca": ca}
     task = asyncio.create_task(app.serve(wire, **place, **options))
     try:
-        while True:
+
+        async def is_open() -> bool:
             try:
                 _, writer = await Secure(port, authority.client_context()).connect()
-            except OSError:
+            except ConnectionRefusedError:
                 assert not task.done(), await task
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                break
+                return False
+            writer.close()
+            return True
+
+        await eventually(is_open)
         yield port
     finally:
         task.cancel()
@@ -140,11 +143,11 @@ async def test_granian_cannot_tell_certificates(authority: Authority) -> None:
     """It would ask for them and keep who showed which to itself, so it is refused at the start."""
     certificate, key = authority.issue("localhost", "localhost")
     place: dict[str, Any] = {"port": free_port(), "certificate": certificate, "key": key}
-    with pytest.raises(ValueError, match=r'granian does not tell.*server="uvicorn"'):
+    with pytest.raises(ValueError, match="granian does not pass clients' certificates on"):
         await make_app().serve("http", server="granian", client_ca=str(authority.ca), **place)
-    with pytest.raises(ValueError, match="granian does not tell"):
+    with pytest.raises(ValueError, match="granian does not pass"):
         await make_app(auth=ClientCertificates()).serve("http", server="granian", **place)
-    with pytest.raises(ValueError, match="granian does not tell"):
+    with pytest.raises(ValueError, match="granian does not pass"):
         await make_app().serve("http", server="granian", auth=ClientCertificates(), **place)
 
 

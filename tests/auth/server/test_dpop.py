@@ -1,7 +1,5 @@
-"""Tokens bound to a key (RFC 9449): each request proves anew, and once, who has it."""
+"""Tokens bound to a key (RFC 9449): each request proves possession anew, and each proof is good once."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +10,7 @@ from mcpearl.auth.server.dpop_proof import ProofChecker, same_place
 from mcpearl.auth.server.proof_memory import OwnProofs
 from tests.auth.server.issuer import AUDIENCE, Issuer, KeyPair, unsigned
 from tests.auth.server.protected import as_bearer, challenge, make_app, structured
+from tests.clock import MovableClock
 from tests.transports.raw_http import Raw, Response, serving
 
 
@@ -80,19 +79,19 @@ async def test_the_same_id_with_another_key_is_another_proof(client: Raw, issuer
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "another method": ({"htm": "GET"}, "another method"),
-    "another host": ({"htu": "http://other.example/mcp"}, "another address"),
-    "another path": ({"htu": "http://127.0.0.1/other"}, "another address"),
-    "an address that is none": ({"htu": "http://[::1"}, "another address"),
-    "no address": ({"htu": None}, "another address"),
+    "another host": ({"htu": "http://other.example/mcp"}, "another URL"),
+    "another path": ({"htu": "http://127.0.0.1/other"}, "another URL"),
+    "an address that is none": ({"htu": "http://[::1"}, "another URL"),
+    "no address": ({"htu": None}, "another URL"),
     "another token": ({"ath": "AAAA"}, "another token"),
     "no token": ({"ath": None}, "another token"),
-    "too old": ({"iat": 1_000_000}, "not from now"),
-    "from the future": ({"iat": 4_000_000_000}, "not from now"),
+    "too old": ({"iat": 1_000_000}, "too old or from the future"),
+    "from the future": ({"iat": 4_000_000_000}, "too old or from the future"),
     "no time": ({"iat": None}, "when it was made"),
     "no id": ({"jti": None}, "no usable `jti`"),
     "an endless id": ({"jti": "x" * 1000}, "no usable `jti`"),
     "an id that is no text": ({"jti": 5}, "no usable `jti`"),
-    "another type": ({"headers": {"typ": "JWT"}}, "another type"),
+    "another type": ({"headers": {"typ": "JWT"}}, "does not have the type"),
     "no key in it": ({"headers": {"jwk": None}}, "not signed by its key"),
     "another key in it": ({"headers": {"jwk": KeyPair("ES256").jwk}}, "made with another key"),
     "a key without members": ({"headers": {"jwk": {"kty": "EC"}}}, "not signed by its key"),
@@ -211,7 +210,7 @@ async def test_a_proof_may_need_this_servers_nonce(issuer: Issuer, key: KeyPair)
             assert (await call(client, token, key.proof(token, url, nonce=given))).status == 200
 
 
-async def test_a_nonce_ends(monkeypatch: pytest.MonkeyPatch, key: KeyPair) -> None:
+async def test_a_nonce_ends(clock: MovableClock, key: KeyPair) -> None:
     proofs = ProofChecker(max_age=1e6, nonces=b"secret", memory=OwnProofs(100))
     nonce = proofs.nonce()
     url = "https://mcp.example/mcp"
@@ -221,8 +220,7 @@ async def test_a_nonce_ends(monkeypatch: pytest.MonkeyPatch, key: KeyPair) -> No
         proofs.check(proof, "POST", url, "token", key.thumbprint)
 
     check()
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 121)
+    clock.move(121)
     with pytest.raises(TokenRefused, match="needs the nonce"):
         check()
 
@@ -237,7 +235,9 @@ async def test_too_few_scopes_are_told_in_the_same_scheme(
     assert (scheme, said["scope"]) == ("DPoP", "notes:write")
 
 
-async def test_what_is_remembered_is_bounded_and_forgotten(key: KeyPair) -> None:
+async def test_what_is_remembered_is_bounded_and_forgotten(
+    clock: MovableClock, key: KeyPair
+) -> None:
     """At the bound nothing is forgotten early: that would let a proof be used twice."""
     url, thumbprint = "https://mcp.example/mcp", key.thumbprint
     proofs = ProofChecker(max_age=5, nonces=None, memory=OwnProofs(40))
@@ -261,8 +261,8 @@ async def test_what_is_remembered_is_bounded_and_forgotten(key: KeyPair) -> None
                 continue
             taken += 1
     assert taken == 30
-    await asyncio.sleep(6.1)
-    with pytest.raises(TokenRefused, match="not from now"):
+    clock.move(7)
+    with pytest.raises(TokenRefused, match="too old or from the future"):
         proofs.check(made[0], "POST", url, "token", thumbprint)
     proofs.check(key.proof("token", url).encode(), "POST", url, "token", thumbprint)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, challenge, structured
 from tests.ports import free_port
-from tests.transports.raw_http import Raw
+from tests.transports.raw_http import Raw, Response
+from tests.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "protected_server.py"
 
@@ -21,13 +22,15 @@ async def test_the_example(issuer: Issuer) -> None:
     )
     client = Raw(port)
     try:
-        async with asyncio.timeout(30):
-            while server.returncode is None:
-                try:
-                    refused = await client.call("whoami")
-                    break
-                except OSError:
-                    await asyncio.sleep(0.05)
+
+        async def answer() -> Response | None:
+            assert server.returncode is None
+            try:
+                return await client.call("whoami")
+            except OSError:
+                return None
+
+        refused = await eventually(answer)
         assert refused.status == 401
         where = challenge(refused)[1]["resource_metadata"].partition(str(port))[2]
         document = (await client.request("GET", {}, path=where)).json

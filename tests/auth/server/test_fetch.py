@@ -80,31 +80,31 @@ async def test_forms_and_json_are_sent() -> None:
     ("url", "why"),
     [
         ("http://example.com/keys", "no TLS"),
-        ("ftp://example.com/keys", "not an https:// address"),
-        ("file:///etc/passwd", "not an https:// address"),
-        ("https:///keys", "not an https:// address"),
-        ("https://user:secret@example.com/", "carries a login"),
+        ("ftp://example.com/keys", "not an https:// URL"),
+        ("file:///etc/passwd", "not an https:// URL"),
+        ("https:///keys", "not an https:// URL"),
+        ("https://user:secret@example.com/", "contains credentials"),
         ("https://example.com/a b", "blank"),
-        ("https://example.com:0/", "not an https:// address"),
-        ("https://example.com:99999999/", "not an address"),
-        ("https://[::1/", "not an address"),
+        ("https://example.com:0/", "not an https:// URL"),
+        ("https://example.com:99999999/", "not a valid URL"),
+        ("https://[::1/", "not a valid URL"),
         ("http://localhost:1/", "this machine"),
         ("https://127.0.0.1/", "this machine"),
         ("https://127.1/", "address of this machine"),
         ("https://[::1]/", "this machine"),
         ("https://[::ffff:127.0.0.1]/", "this machine"),
-        ("https://0.0.0.0/", "no address of a host"),
+        ("https://0.0.0.0/", "not the address of a host"),
         ("https://10.1.2.3/", "a private address"),
         ("https://172.16.0.1/", "a private address"),
         ("https://192.168.1.1/", "a private address"),
         ("https://100.64.0.1/", "a private address"),
-        ("https://169.254.169.254/latest/meta-data", "no address of a host"),
+        ("https://169.254.169.254/latest/meta-data", "not the address of a host"),
         ("https://[fd00::1]/", "a private address"),
-        ("https://[fe80::1]/", "no address of a host"),
+        ("https://[fe80::1]/", "not the address of a host"),
         ("https://[::ffff:10.0.0.1]/", "a private address"),
         ("https://[64:ff9b::a00:1]/", "a private address"),
         ("https://[2002:a00:1::]/", "a private address"),
-        ("https://224.0.0.1/", "no address of a host"),
+        ("https://224.0.0.1/", "not the address of a host"),
         ("https://[fec0::1]/", "out of use"),
         ("https://192.88.99.1/", "out of use"),
     ],
@@ -214,7 +214,7 @@ async def test_size_and_time_are_bounded() -> None:
             await fetch_json(f"http://127.0.0.1:{port}/", policy=policy)
 
 
-async def test_nobody_there() -> None:
+async def test_a_port_that_is_closed() -> None:
     with pytest.raises(FetchError, match="cannot connect"):
         await fetch_json("http://127.0.0.1:9/", policy=LOCAL)
 

@@ -1,4 +1,4 @@
-"""Nobody pays for authorization who does not use it."""
+"""A program that does not use authorization does not load it."""
 
 import subprocess
 import sys

@@ -19,6 +19,7 @@ from tests.auth.server.protected import bearer, make_app
 from tests.auth.server.test_dpop import bound, protect
 from tests.ports import free_port
 from tests.transports.raw_http import message, meta, serving
+from tests.waiting import eventually
 
 READER = "reader-0123456789abc"
 WRITER = "writer-0123456789abc"
@@ -43,8 +44,7 @@ def _is_open(port: int = 0, path: Path | None = None, **_: Any) -> bool:
 async def served(app: Server, wire: str, **options: Any) -> AsyncIterator[None]:
     task = asyncio.create_task(app.serve(wire, **options))
     try:
-        while not task.done() and not _is_open(**options):
-            await asyncio.sleep(0.02)
+        await eventually(lambda: task.done() or _is_open(**options))
         if task.done():
             await task
         yield
@@ -90,7 +90,7 @@ async def test_a_websocket_beside_http() -> None:
         assert (await client.call("whoami")).status == 401
 
 
-async def test_a_websocket_that_asks_nobody_has_nothing_for_few() -> None:
+async def test_a_websocket_without_a_gate_offers_nothing_that_needs_scopes() -> None:
     port = free_port()
     async with served(make_app(), "ws", port=port):
         answer = await ask(
@@ -131,11 +131,11 @@ async def test_the_old_transport_asks_too() -> None:
 
 
 async def test_tcp_cannot_bring_a_token() -> None:
-    with pytest.raises(ValueError, match="nobody can bring a token over TCP"):
+    with pytest.raises(ValueError, match="clients cannot send a token over TCP"):
         await make_app(auth=TOKENS).serve("tcp", port=free_port())
 
 
-async def test_tcp_knows_nobody_or_a_certificate(tmp_path: Path) -> None:
+async def test_a_caller_over_tcp_is_anonymous_or_has_a_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     port = free_port()
     async with (

@@ -1,4 +1,4 @@
-"""Scopes: what somebody may not use is not shown to them, and refused when they ask for it."""
+"""Scopes: what a caller may not use is not listed, and refused when it is asked for."""
 
 import asyncio
 import json
@@ -251,11 +251,11 @@ async def test_a_call_in_flight_stays_with_the_token_that_made_it(issuer: Issuer
         assert structured(await waiting) == {"result": ["few"]}
 
 
-# Where nobody is asked
+# Where there is no gate
 
 
 async def test_in_memory_everything_may_be_used() -> None:
-    """Who starts the process is its user; there is nobody else."""
+    """The user who starts the process is its only caller."""
     async with Client(make_app()) as client:
         assert "write" in {tool.name async for tool in client.tools()}
         result = await client.call_tool("write")
@@ -285,17 +285,17 @@ async def test_a_client_is_told_what_is_missing() -> None:
                 await client.call_tool("write")
 
 
-# Mistakes of the one who writes the server
+# Mistakes of the author of the server
 
 
 def test_scopes_that_are_none() -> None:
     app = Server("x")
-    with pytest.raises(TypeError, match="`scopes` is a list"):
+    with pytest.raises(TypeError, match="`scopes` must be a list"):
         app.add_tool(lambda: "x", name="x", scopes="admin")
     for wrong in ("", "a b", 'a"', "a\\", "é"):
         with pytest.raises(ValueError, match="is not a scope"):
             app.add_tool(lambda: "x", name="x", scopes=[wrong])
-    with pytest.raises(ValueError, match="cannot be cached for everybody"):
+    with pytest.raises(ValueError, match="cannot be cached for all callers"):
         app.add_resource("a://b", lambda: "x", name="x", cache_scope="public", scopes=["a"])
 
 

@@ -48,7 +48,7 @@ async def test_from_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         assert caplog.text == ""
         path.chmod(0o644)
         StaticTokens.from_file(str(path))
-    assert "can be read by others" in caplog.text
+    assert "can be read by other users" in caplog.text
     assert ALICE not in caplog.text
     assert (await tokens.verify(ALICE)).subject == "alice"
 
@@ -58,9 +58,9 @@ async def test_from_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     [
         ("short x", "16 or more"),
         ("has,commas,in,it,0123456789 x", "16 or more"),
-        (ALICE, "line 1: a token is followed by"),
-        (f"{ALICE} a\n{ALICE} b", "line 2: this token is there twice"),
-        ("# nothing", "no tokens"),
+        (ALICE, "line 1: a token must be followed by"),
+        (f"{ALICE} a\n{ALICE} b", "line 2: this token is listed twice"),
+        ("# nothing", "at least one token"),
     ],
 )
 def test_a_list_that_is_wrong(tmp_path: Path, text: str, reason: str) -> None:
@@ -78,7 +78,7 @@ def test_the_tokens_themselves_are_not_kept() -> None:
 
 
 async def test_each_process_hashes_with_a_key_of_its_own() -> None:
-    """So nobody outside can work out which token would be found, or nearly found."""
+    """So an attacker cannot work out which token would be found, or nearly found."""
     one, other = StaticTokens({ALICE: "alice"}), StaticTokens({ALICE: "alice"})
     assert set(one._known) != set(other._known)
     with pytest.raises(TokenRefused):

@@ -20,6 +20,7 @@ from tests.auth.server.test_client_certificates import Secure, first_session
 from tests.auth.server.test_dpop import bound, call, url_of
 from tests.ports import free_port
 from tests.transports.raw_http import LEGACY, Raw, Response, message, modern
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,14 +36,16 @@ async def workers(client: Raw, *arguments: str) -> AsyncIterator[None]:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    await client.call("whoami")
-                    break
-                except (OSError, asyncio.IncompleteReadError):
-                    assert server.returncode is None
-                    await asyncio.sleep(0.05)
+
+        async def answers() -> bool:
+            assert server.returncode is None
+            try:
+                await client.call("whoami")
+            except (OSError, asyncio.IncompleteReadError):
+                return False
+            return True
+
+        await eventually(answers)
         yield
     finally:
         server.terminate()
@@ -139,13 +142,14 @@ async def test_a_proof_stays_used_when_workers_die(client: Raw, issuer: Issuer) 
     before = await several(owner)
     for process in before:
         os.kill(process, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                if await processes(owner) - before:
-                    break
-            except (OSError, asyncio.IncompleteReadError):
-                await asyncio.sleep(0.05)
+
+    async def replaced() -> bool:
+        try:
+            return bool(await processes(owner) - before)
+        except (OSError, asyncio.IncompleteReadError):
+            return False
+
+    await eventually(replaced)
     answers = await asyncio.gather(*(call(client, token, proof) for _ in range(24)))
     assert {answer.status for answer in answers} == {401}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed
-from mcpearl.net.http_client.pool import ConnectionPool, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.tls import Tls
 from tests.net.http_client.test_http2 import ask, failure, fetch, whole
 

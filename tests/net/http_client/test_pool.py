@@ -9,10 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed
 from mcpearl.net.http_client.http1 import format_head
-from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.net.tls import Tls
+from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.http_peer import HttpPeer, Request, http_peer
 from tests.transports.proxies import proxy
@@ -115,9 +118,9 @@ async def test_a_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         wire.close()
         assert not heads  # never for what is on this machine
         wire = ConnectionPool("http://server.invalid/")
-        assert wire._proxy is not None
+        assert wire.proxied
         monkeypatch.setenv("no_proxy", "server.invalid")
-        assert ConnectionPool("http://server.invalid/")._proxy is None
+        assert not ConnectionPool("http://server.invalid/").proxied
 
 
 async def test_a_connection_is_used_again_and_again() -> None:
@@ -130,15 +133,12 @@ async def test_a_connection_is_used_again_and_again() -> None:
     assert peer.connections == 1
 
 
-async def test_a_connection_that_waited_long_is_not_trusted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.01)
+async def test_a_connection_that_waited_long_is_not_trusted(clock: MovableClock) -> None:
     async with http_peer() as peer:
         hello(peer)
         wire = ConnectionPool(peer.url)
         await fetch(wire)
-        await asyncio.sleep(0.05)
+        clock.move(3600)
         await fetch(wire)
         wire.close()
     assert peer.connections == 2

@@ -13,7 +13,9 @@ from mcpearl import Context, Limits, Server
 from mcpearl.net.http_server.http1_connection import Http1Connection
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.transports.http_server.endpoint import Endpoint
+from tests.clock import MovableClock
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
+from tests.waiting import eventually
 
 
 def make_app() -> Server:
@@ -273,7 +275,7 @@ async def test_an_endpoint_that_fails_says_so_and_costs_one_connection(
         raise ValueError("a mistake of ours")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "mcpearl.http"):
-        patch.setattr(Endpoint, "_respond", fail)
+        patch.setattr(Endpoint, "_post", fail)
         line.writer.write(line.call("add", {"a": 1, "b": 2}))
         answer = await line.answer()
         assert (answer.status, answer.code) == (500, -32603)
@@ -291,7 +293,7 @@ async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
             line.writer.write(line.call("add", {"a": 1, "b": 2}))
             assert await line.result() == 3
         ended = asyncio.create_task(line.rest())
-        while not ended.done():  # five seconds, as uvicorn has it
+        while not ended.done():  # five seconds
             busy.writer.write(busy.call("add", {"a": 1, "b": 2}))
             assert await busy.result() == 3
             await asyncio.wait((ended,), timeout=0.5)
@@ -442,9 +444,9 @@ async def test_a_handshake_behind_requests_costs_them_nothing() -> None:
 
 
 async def test_what_waits_for_an_answer_is_bounded(
-    client: Raw, line: Line, monkeypatch: pytest.MonkeyPatch
+    client: Raw, line: Line, monkeypatch: pytest.MonkeyPatch, clock: MovableClock
 ) -> None:
-    """A client that asks on and on behind a slow call is not read, whoever looks after that call."""
+    """A client that goes on asking behind a slow call is no longer read."""
     seen: list[int] = []
     queue = Http1Connection._queue
 
@@ -459,29 +461,30 @@ async def test_what_waits_for_an_answer_is_bounded(
         line.writer.write(call)
         if line.writer.transport.get_write_buffer_size() > 100_000:
             break
-    async with asyncio.timeout(HANGS):
-        while not seen:
-            await asyncio.sleep(0.01)
-    for _ in range(20):
-        await asyncio.sleep(0.1)
+    await eventually(lambda: seen)
+    await clock.advance(5)
     assert max(seen) < 1500  # two pieces as they are read, at the most
     line.writer.transport.abort()
 
 
-async def test_a_head_that_comes_to_no_end_behind_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mcpearl.net.http_server.timeouts.HEAD_TIMEOUT", 0.2)
+async def test_a_head_that_comes_to_no_end_behind_an_answer(clock: MovableClock) -> None:
     async with serving(make_app()) as client:
         line = Line(client, *(await client.connect()))
         line.writer.write(line.call("wait"))
         await line.writer.drain()
-        await asyncio.sleep(0.1)
+        await clock.advance(1)
         line.writer.write(b"GET /mcp HT")
-        await asyncio.sleep(0.5)
+        await clock.advance(1)
+        clock.move(60)
         assert (await client.call("release")).status == 200
-        assert await line.result() == "waited"
-        assert await line.rest() == b""
+        (answer,) = await (await line.answer()).rest()
+        assert answer["result"]["structuredContent"] == {"result": "waited"}
+
+        def is_closed() -> bool:
+            clock.move(10)
+            return line.reader.at_eof()
+
+        await eventually(is_closed)
 
 
 async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> None:
@@ -495,7 +498,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
                 state.set_result(None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpearl.net.http_server.http1_connection.HttpProtocol", Seen)
+        patch.setattr("mcpearl.net.http_server.front.Http1Connection", Seen)
         async with serving(make_app(), stall_timeout=0.3) as client:
             with socket.socket() as peer:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

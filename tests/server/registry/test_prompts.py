@@ -144,4 +144,4 @@ async def test_a_message_that_is_none_is_the_prompts_fault() -> None:
     async with wire(app) as client:
         error = (await client.ask("prompts/get", {"name": "give"}))["error"]
     assert error["code"] == -32603
-    assert "bad message" in error["message"]
+    assert "invalid message" in error["message"]

@@ -1,6 +1,7 @@
 """Serving with granian: HTTP/2 and HTTP/1.1 over TLS, and everything that ends in order."""
 
 import asyncio
+import contextlib
 import json
 import signal
 import subprocess
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Server
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
-from mcpearl.net.http_client.pool import ConnectionPool, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.tls import Tls
 from mcpearl.server.serving.wires import Http
 from tests.ports import free_port
 from tests.transports.raw_http import modern, serving
+from tests.waiting import eventually
 
 ERAS = ["2026-07-28", "2025-11-25"]
 
@@ -83,12 +86,13 @@ async def up(app: Server, certificate: Path) -> AsyncIterator[tuple[str, "asynci
     work = app.serve("http", server="granian", port=port, certificate=str(certificate))
     task = asyncio.create_task(work)
     wire = ConnectionPool(f"https://127.0.0.1:{port}", tls=tls_context(Tls(certificate)))
-    async with asyncio.timeout(30):
-        while not wire._shared:
-            try:
-                await wire.reach()
-            except ExchangeFailed:
-                await asyncio.sleep(0.01)
+
+    async def reached() -> bool:
+        with contextlib.suppress(ExchangeFailed):
+            await wire.reach()
+        return bool(wire._shared)
+
+    await eventually(reached)
     wire.close()
     try:
         yield f"https://127.0.0.1:{port}/mcp", task
@@ -236,13 +240,15 @@ async def test_a_signal_lets_calls_finish(tmp_path: Path, certificate: Path, sto
     )
     try:
         mine = client(f"https://127.0.0.1:{port}/mcp", certificate, http2=True)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await mine.__aenter__()
-                    break
-                except ConnectionLost:
-                    await asyncio.sleep(0.05)
+
+        async def entered() -> bool:
+            try:
+                await mine.__aenter__()
+            except ConnectionLost:
+                return False
+            return True
+
+        await eventually(entered, 60)
         begun = asyncio.Event()
         call = asyncio.ensure_future(
             mine.call_tool("wait", {"seconds": 0.6}, on_progress=lambda _: begun.set())
@@ -266,7 +272,7 @@ async def test_a_port_that_is_taken(marks: Marks, certificate: Path) -> None:
     async with granian(make_app(marks), certificate) as url:
         port = int(url.split(":")[2].split("/")[0])
         other = make_app(Marks())
-        for front in ("granian", "uvicorn"):
+        for front in ("granian", "mcpearl"):
             with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port}"):
                 await other.serve("http", server=front, port=port)
 
@@ -285,8 +291,8 @@ async def test_a_websocket_beside_the_endpoint(marks: Marks) -> None:
             assert await text(mine, "echo", text="by request") == "by request"
 
 
-async def test_a_server_nobody_knows(marks: Marks) -> None:
-    with pytest.raises(ValueError, match="there is 'uvicorn', 'granian'"):
+async def test_an_unknown_server_is_refused(marks: Marks) -> None:
+    with pytest.raises(ValueError, match="there is 'mcpearl', 'granian'"):
         await make_app(marks).serve("http", server="apache")
 
 

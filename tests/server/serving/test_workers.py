@@ -18,6 +18,7 @@ from mcpearl import Client, Server
 from mcpearl.types.elicitation import ElicitResult
 from tests.ports import free_port
 from tests.transports.raw_http import HANGS, Raw, Response, Session, modern, response
+from tests.waiting import eventually
 
 SERVER = Path(__file__).with_name("worker_server.py")
 WORKERS = 3
@@ -34,9 +35,8 @@ class Crew:
         return psutil.Process(self.process.pid).children()
 
     async def up(self, count: int = WORKERS) -> None:
-        async with asyncio.timeout(HANGS):
-            while len(self.workers) < count or not await self._answers():
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(self.workers) >= count)
+        await eventually(self._answers)
 
     async def _answers(self) -> bool:
         try:
@@ -48,10 +48,15 @@ class Crew:
 
 
 @contextmanager
-def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
+def started(tmp_path: Path, *more: str, **environment: str) -> Iterator[Crew]:
     port = free_port()
     arguments = [str(SERVER), str(port), str(WORKERS), str(tmp_path / "pid"), *more]
-    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
     try:
         yield Crew(process, port)
     finally:
@@ -65,8 +70,8 @@ def started(tmp_path: Path, *more: str) -> Iterator[Crew]:
 
 
 @asynccontextmanager
-async def crew(tmp_path: Path, *more: str) -> AsyncIterator[Crew]:
-    with started(tmp_path, *more) as crew:
+async def crew(tmp_path: Path, *more: str, **environment: str) -> AsyncIterator[Crew]:
+    with started(tmp_path, *more, **environment) as crew:
         await crew.up()
         yield crew
 
@@ -170,9 +175,7 @@ async def test_an_update_reaches_subscribers_of_every_worker(tmp_path: Path) -> 
             await client.subscribe("test://thing")
         async with Client(running.url) as other:
             await other.call_tool("touch")
-        async with asyncio.timeout(HANGS):
-            while heard.count("notifications/resources/updated") < len(clients):
-                await asyncio.sleep(0.02)
+        await eventually(lambda: heard.count("notifications/resources/updated") == len(clients))
         for client in clients:
             await client.close()
 
@@ -256,10 +259,13 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         session = await raw.initialize()
         owner = int((await session.use("who")).json["result"]["content"][0]["text"])
         os.kill(owner, signal.SIGKILL)
-        async with asyncio.timeout(HANGS):
-            while owner in {worker.pid for worker in running.workers} or len(running.workers) < 3:
-                await asyncio.sleep(0.05)
-        # Its sessions went with it, and nobody else's.
+        await eventually(
+            lambda: (
+                len(running.workers) == WORKERS
+                and owner not in {worker.pid for worker in running.workers}
+            )
+        )
+        # Its sessions went with it, and no others.
         async with asyncio.timeout(HANGS):
             while (answer := await session.use("who")).status == 503:
                 await asyncio.sleep(0.1)
@@ -268,7 +274,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         assert len(before & {worker.pid for worker in running.workers}) == WORKERS - 1
 
 
-async def test_a_signal_lets_calls_finish_and_leaves_nobody(tmp_path: Path) -> None:
+async def test_a_signal_lets_calls_finish_and_leaves_no_process(tmp_path: Path) -> None:
     async with crew(tmp_path) as running:
         workers = running.workers
         async with Client(running.url) as client:
@@ -289,6 +295,43 @@ async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
         running.process.kill()
         gone, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
         assert not alive and len(gone) == WORKERS
+
+
+async def test_the_folder_of_a_killed_parent_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    folders = tmp_path / "tmp"
+    for strange in ("mcpearl-without-lock", "mcpearl-file", "other"):
+        (folders / strange).mkdir(parents=True)
+    (folders / "mcpearl-file").rmdir()
+    (folders / "mcpearl-file").touch()
+    (folders / "mcpearl-link").symlink_to(folders / "other")
+    (folders / "other" / "lock").touch()
+    strangers = set(folders.iterdir())
+    environment = {"TMPDIR": str(folders)}
+    async with crew(tmp_path, **environment) as first:
+        (own,) = set(folders.iterdir()) - strangers
+        async with crew(tmp_path, **environment):
+            assert own.exists()  # its parent is alive
+        workers = first.workers
+        first.process.kill()
+        await asyncio.to_thread(psutil.wait_procs, workers, 30)
+        assert own.exists()
+        async with crew(tmp_path, **environment):
+            assert not own.exists()
+    assert set(folders.iterdir()) == strangers
+
+
+async def test_a_stopped_worker_makes_nothing_wait_for_ever(tmp_path: Path) -> None:
+    async with crew(tmp_path, "--short-keep-alive") as running:
+        session, owner = await owned(running)
+        os.kill(owner, signal.SIGSTOP)
+        try:
+            answer = await session.use("who")  # lands at another, since this one accepts nothing
+        finally:
+            os.kill(owner, signal.SIGCONT)
+        assert answer.status == 504
+        assert "did not answer within" in answer.json["error"]["message"]
+        async with asyncio.timeout(HANGS):
+            assert (await session.use("who", id=2)).status == 200
 
 
 def test_a_server_that_cannot_start_says_so_and_ends(tmp_path: Path) -> None:
@@ -315,16 +358,17 @@ async def test_whose_session_an_id_names() -> None:
         assert siblings.owner_of(own_or_nobodys) is None
 
 
-def test_workers_are_uvicorns() -> None:
-    with pytest.raises(ValueError, match="on uvicorn only"):
+def test_workers_do_not_share_a_port_with_granian() -> None:
+    with pytest.raises(ValueError, match="do not share a port with granian"):
         Server("app").run("http", workers=2, server="granian")
 
 
 def test_a_worker_that_cannot_start_says_why() -> None:
     """And the others are ended, without anybody else being sent a signal."""
-    code = "from mcpearl import Server; Server('app').run('http', workers=2, port=0, wrong=1)"
+    options = "workers=2, port=0, certificate='no.pem'"
+    code = f"from mcpearl import Server; Server('app').run('http', {options})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
-    assert "unexpected keyword argument 'wrong'" in done.stderr
+    assert "FileNotFoundError" in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("RuntimeError: a worker ended")
     assert "During handling" not in done.stderr

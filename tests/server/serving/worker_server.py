@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from mcpearl import Context, Server
 
@@ -52,5 +53,7 @@ async def touch() -> int:
 
 if __name__ == "__main__":
     Path(f"{sys.argv[3]}").write_text(str(os.getpid()))
-    streams = {"max_streams": 1} if "--one-stream" in sys.argv else {}
-    app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True, **streams)
+    options: dict[str, Any] = {"max_streams": 1} if "--one-stream" in sys.argv else {}
+    if "--short-keep-alive" in sys.argv:
+        options["keep_alive"] = 0.5
+    app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[2]), http_sse=True, **options)

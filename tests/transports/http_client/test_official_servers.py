@@ -261,7 +261,7 @@ async def test_a_session_that_is_gone(address: Address) -> None:
     transport = HttpTransport(address("stream"), Limits())
     async with Client(transport, protocol="2025-11-25") as client:
         await client.ping()
-        transport._link.session = "no-such-session"
+        transport._endpoint.join_session("no-such-session")
         with pytest.raises(McpearlError, match="ended the session"):
             await client.call_tool("add", {"a": 1, "b": 2})
         with pytest.raises(ConnectionLost):

@@ -14,10 +14,10 @@ from mcpearl import Client
 from mcpearl.auth.client.bearer import BearerToken
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
+from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.types.tools import Tool
-from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.transports.http_peer import (
     HttpPeer,
@@ -32,6 +32,7 @@ from tests.transports.http_peer import (
     request,
     wired,
 )
+from tests.waiting import eventually
 
 CALLED = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
@@ -272,10 +273,22 @@ async def test_an_error_answer_gets_the_id_of_its_request(
         (200, "", "", -32603, "content type ''"),
         (202, "", "", -32603, "HTTP status 202"),
         (204, "", "", -32603, "HTTP status 204"),
-        (200, "no JSON", "application/json", -32603, "no answer to the request: no JSON"),
-        (200, "{}", "application/json", -32603, "no answer to the request: {}"),
-        (200, '{"jsonrpc":"2.0","id":9,"result":{}}', "application/json", -32603, "no answer"),
-        (200, '{"jsonrpc":"2.0","method":"x"}', "application/json", -32603, "no answer"),
+        (
+            200,
+            "no JSON",
+            "application/json",
+            -32603,
+            "something else than the answer to the request: no JSON",
+        ),
+        (
+            200,
+            "{}",
+            "application/json",
+            -32603,
+            "something else than the answer to the request: {}",
+        ),
+        (200, '{"jsonrpc":"2.0","id":9,"result":{}}', "application/json", -32603, "something else"),
+        (200, '{"jsonrpc":"2.0","method":"x"}', "application/json", -32603, "something else"),
         (302, "", "", -32603, "HTTP status 302"),
     ],
 )
@@ -335,7 +348,7 @@ async def test_a_server_that_went_away_and_came_back() -> None:
             wire.send(modern_request(1, "tools/call", name="x"))
             await heard.answer(1)
             await first.stop()
-            await eventually(lambda: not wire._link.wire._kept)
+            await eventually(lambda: not wire._endpoint.pool._kept)
             wire.send(modern_request(2, "tools/call", name="x"))
             failure = await heard.failure(2)
             assert "cannot connect" in str(failure)
@@ -406,21 +419,27 @@ async def test_one_request_that_breaks_costs_no_other(peer: HttpPeer) -> None:
         await heard.answer(2)
 
 
-async def test_without_a_way_to_fail_a_request_it_gets_an_error(peer: HttpPeer) -> None:
-    class Simple(Listener):
-        failed = None  # type: ignore[assignment]
+async def test_the_receiver_has_to_be_a_clients(peer: HttpPeer) -> None:
+    class Simple:
+        def received(self, frames: list[Frame]) -> None: ...
 
-    @peer.on("tools/call")
-    async def cut(request: Request) -> None:
-        request.cut()
+        def ended(self) -> None: ...
 
-    listener = Simple()
+        def lost(self, reason: Exception | None) -> None: ...
+
+        def writable(self, flowing: bool) -> None: ...
+
+    with pytest.raises(TypeError, match="Simple is not a `ClientReceiver`"):
+        await HttpTransport(peer.url, Limits()).open(Simple())
+
+
+async def test_a_message_without_a_description_is_not_sent(peer: HttpPeer) -> None:
     transport = HttpTransport(peer.url, Limits())
-    await transport.open(listener)
-    transport.send(modern_request(1, "tools/call", name="x"))
-    error = (await listener.answer(1))["error"]
-    assert error["data"] == {"maybeExecuted": True}
+    await transport.open(Listener())
+    with pytest.raises(TypeError, match="needs `about`"):
+        transport.send(b"{}")
     await transport.close()
+    assert not peer.requests
 
 
 async def test_an_idle_connection_closed_by_the_server_is_not_used(peer: HttpPeer) -> None:
@@ -433,7 +452,7 @@ async def test_an_idle_connection_closed_by_the_server_is_not_used(peer: HttpPee
         for id in range(5):
             wire.send(modern_request(id, "tools/call", name="x"))
             await heard.answer(id)
-            await eventually(lambda: not wire._exchanges and not wire._link.wire._kept)
+            await eventually(lambda: not wire._exchanges and not wire._endpoint.pool._kept)
     assert peer.connections == 5
 
 
@@ -447,7 +466,7 @@ async def test_a_server_that_speaks_unasked_is_dropped(peer: HttpPeer) -> None:
         for id in (1, 2):
             wire.send(modern_request(id, "tools/call", name="x"))
             assert (await heard.answer(id))["result"] == CALLED
-            await eventually(lambda: not wire._exchanges and not wire._link.wire._kept)
+            await eventually(lambda: not wire._exchanges and not wire._endpoint.pool._kept)
     assert peer.connections == 2
 
 
@@ -667,7 +686,7 @@ async def test_giving_up_a_request_that_has_not_left(peer: HttpPeer) -> None:
         wire.send(notification("notifications/cancelled", requestId=1))
         gate.set()
         await heard.answer(4)
-        await eventually(lambda: not wire._exchanges and not wire._unsent)
+        await eventually(lambda: not wire._exchanges and not wire._order._unsent)
     assert [each.message["id"] for each in peer.asked("tools/call")] == [1, 4]
     assert len(peer.asked("notifications/cancelled")) == 1
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from mcpearl import Context, Limits, Server
+from tests.clock import MovableClock
 from tests.transports.raw_http import (
     BOTH,
     HANGS,
@@ -26,6 +27,7 @@ from tests.transports.raw_http import (
     serving,
     wrapped,
 )
+from tests.waiting import eventually
 
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
@@ -196,6 +198,41 @@ async def test_headers_that_do_not_repeat_the_body(client: Raw, wrong: Headers) 
     assert (answer.status, answer.code, answer.json["id"]) == (400, HEADER_MISMATCH, 1)
 
 
+@pytest.mark.parametrize("version", [LEGACY, None])
+@pytest.mark.parametrize(
+    ("method", "params"), [("tools/call", ADD), ("tools/list", {}), ("server/discover", {})]
+)
+async def test_a_modern_message_with_the_headers_of_a_session(
+    client: Raw, version: str | None, method: str, params: dict[str, Any]
+) -> None:
+    session = await client.initialize()
+    headers, body = modern(method, params)
+    answer = await session.post(body, {**headers, "MCP-Protocol-Version": version})
+    assert (answer.status, answer.code, answer.json["id"]) == (400, HEADER_MISMATCH, 1)
+    answer = await client.post(body, {**headers, "MCP-Protocol-Version": version})
+    assert (answer.status, answer.code, answer.json["id"]) == (400, HEADER_MISMATCH, 1)
+    assert (await session.use("add", {"a": 1, "b": 2})).json["result"]
+
+
+async def test_a_call_that_does_not_agree_with_its_headers_is_not_run() -> None:
+    app, ran = make_app(), []
+
+    @app.tool
+    async def act() -> str:
+        ran.append("act")
+        return "done"
+
+    async with serving(app) as client:
+        headers, body = modern("tools/call", {"name": "act", "arguments": {}})
+        for _ in range(2):  # the second time its head is known
+            answer = await client.post(body, {**headers, "Mcp-Name": "add"})
+            assert (answer.status, answer.code) == (400, HEADER_MISMATCH)
+        assert ran == []
+        assert not any(connection.end.in_flight for connection in app.connections)
+        assert (await client.post(body, headers)).status == 200
+        assert ran == ["act"]
+
+
 async def test_headers_may_be_wrapped_and_have_any_case_of_name(client: Raw) -> None:
     headers, body = modern("tools/call", ADD)
     lower: Headers = {name.lower(): value for name, value in headers.items()}
@@ -351,7 +388,7 @@ async def test_a_quiet_stream_shows_signs_of_life() -> None:
         stream = await client.post(body, headers)
         await stream.next()
         hearing = asyncio.create_task(stream.next())
-        await until(lambda: stream.comments >= 3)
+        await eventually(lambda: stream.comments >= 3)
         app.remove_tool("add")
         assert (await hearing)["method"] == "notifications/tools/list_changed"
         stream.close()
@@ -381,7 +418,7 @@ async def test_a_call_in_hand_is_answered_when_the_server_stops() -> None:
         calls = [asyncio.create_task(client.call("slow"))]
         session = await client.initialize()
         calls.append(asyncio.create_task(session.use("slow")))
-        await until(lambda: len(started) == 2)
+        await eventually(lambda: len(started) == 2)
     for call in calls:
         assert (await call).json["result"]["content"][0]["text"] == "done"
 
@@ -392,9 +429,9 @@ async def test_a_listener_that_leaves_is_forgotten() -> None:
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        assert app.subscriptions.counts()["tools"] == 1
+        assert app.core.subscriptions.counts()["tools"] == 1
         stream.close()
-        await until(lambda: app.subscriptions.counts()["tools"] == 0)
+        await eventually(lambda: app.core.subscriptions.counts()["tools"] == 0)
         assert not in_hand(app)
 
 
@@ -451,7 +488,7 @@ async def test_another_name_of_this_machine_is_refused(client: Raw, host: str | 
 
 
 async def test_a_rebound_name_is_refused_also_where_every_host_is_served() -> None:
-    async with serving(make_app(), allowed_hosts=None) as client:
+    async with serving(make_app(), allowed_hosts=frozenset({"*"})) as client:
         headers, body = modern("tools/list")
         rebound: Headers = {"Host": "evil.example:80", "Origin": "http://evil.example:80"}
         assert (await client.post(body, {**headers, **rebound})).status == 403
@@ -470,10 +507,10 @@ async def test_a_local_page_may_read_what_it_needs(client: Raw) -> None:
 
 async def test_a_page_that_was_allowed_may_ask_before_it_asks() -> None:
     class Nobody:
-        def document(self, scope: Any) -> None:
+        def document(self, request: Any) -> None:
             return None
 
-        def known(self, scope: Any, headers: Any) -> str:
+        def known(self, request: Any) -> str:
             raise AssertionError("a preflight has no credentials to look at")
 
         admit = known
@@ -583,20 +620,27 @@ async def test_a_head_without_end(client: Raw) -> None:
     assert (await client.call("add", {"a": 1, "b": 2})).status == 200
 
 
-async def test_a_head_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcpearl.net.http_server.timeouts.HEAD_TIMEOUT", 0.2)
-    async with serving(make_app()) as client:
+async def test_a_head_that_never_comes(clock: MovableClock) -> None:
+    app = make_app()
+    async with serving(app) as client:
         for begun in (b"", b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: "):
             reader, writer = await client.connect()
             writer.write(begun)
-            assert await asyncio.wait_for(reader.read(), HANGS) == b""
+
+            def is_closed(reader: asyncio.StreamReader = reader) -> bool:
+                clock.move(10)
+                return reader.at_eof()
+
+            await eventually(is_closed)
             writer.close()
         headers, body = listening(toolsListChanged=True)
         stream = await client.post(body, headers)
         await stream.next()
-        await asyncio.sleep(0.4)  # a request that came is not hurried
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stream.next(), 0.1)
+        await clock.advance(1)
+        clock.move(60)  # a request that came is not hurried
+        await clock.advance(1)
+        app.add_tool(lambda: 1, name="another")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
         stream.close()
 
 
@@ -628,7 +672,9 @@ async def test_streams_that_wait_keep_nobody_from_calling() -> None:
         assert refused.headers["retry-after"] == "10"
         assert in_hand(app) == 4  # what was refused left nothing behind
         streams[0].close()
-        await until(lambda: app.subscriptions.counts()["tools"] == 4)  # three, and the session
+        await eventually(
+            lambda: app.core.subscriptions.counts()["tools"] == 4
+        )  # three, and the session
         assert (await client.post(body, headers)).status == 200
 
 
@@ -665,7 +711,7 @@ async def test_a_client_that_never_reads_loses_its_stream() -> None:
             writer.write(client.head("POST", {**head, **headers}) + data)
             writers.append(writer)
         assert (await client.call("add", {"a": 1, "b": 2})).status == 200
-        await until(lambda: not in_hand(app))
+        await eventually(lambda: not in_hand(app))
         for writer in writers:
             writer.transport.abort()
 
@@ -688,17 +734,17 @@ async def test_an_answer_that_is_never_read_is_not_kept() -> None:
         data = json.dumps(body).encode()
         head: Headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
         reader, writer = await client.connect()
-        await until(lambda: accepted(client.port))
+        await eventually(lambda: accepted(client.port))
         writer.transport.pause_reading()
         writer.write(client.head("POST", {**head, **headers}) + data)
-        await until(lambda: not accepted(client.port))
+        await eventually(lambda: not accepted(client.port))
         writer.transport.resume_reading()
         assert len(await asyncio.wait_for(reader.read(), HANGS)) < 20_000_000
 
 
 def in_hand(app: Server) -> int:
     """How many calls are being worked on."""
-    return sum(len(connection.end.in_flight) for connection in app.connections)
+    return sum(len(connection.end.in_flight) for connection in app.core.roster)
 
 
 class Fuzz:
@@ -738,9 +784,3 @@ async def test_whatever_comes_is_answered_and_never_the_servers_fault(client: Ra
         headers, body = fuzz.request()
         statuses.add((await client.post(body, headers)).status)
     assert statuses == {200, 202, 400, 404}
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(HANGS):
-        while not condition():
-            await asyncio.sleep(0.01)

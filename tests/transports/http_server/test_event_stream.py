@@ -1,16 +1,24 @@
-"""Streams of events by themselves: what waits, what is kept, and who reads it."""
+"""Streams of events by themselves: what waits, what is kept, and which reader gets it."""
 
 import asyncio
 
+import pytest
+
 from mcpearl.runtime.late import LateWatch
+from mcpearl.stores.events import EventsLost
+from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server.event_stream import (
     MAX_CHUNK,
-    MAX_HISTORY,
-    MAX_KEPT,
+    MAX_WAITING,
     EventStream,
+    KeptStream,
 )
 
 PLENTY = 64 * 1024 * 1024
+
+
+def kept(limit: int = PLENTY, store: MemoryEventStore | None = None) -> KeptStream:
+    return KeptStream("s", limit, "session", store or MemoryEventStore())
 
 
 def ids(chunk: bytes) -> list[str]:
@@ -18,21 +26,29 @@ def ids(chunk: bytes) -> list[str]:
 
 
 def test_events_are_numbered_and_read_once() -> None:
-    stream = EventStream("s", PLENTY)
-    reader = stream.reader(0)
+    stream = kept()
+    reader = stream.reader()
     stream.put(b"1")
     stream.put(b"2")
     assert reader.take() == b"id: s.1\r\ndata: 1\r\n\r\nid: s.2\r\ndata: 2\r\n\r\n"
     assert reader.take() == b""
 
 
-def test_a_new_reader_goes_on_and_the_old_one_gets_nothing_more() -> None:
-    stream = EventStream("s", PLENTY)
-    old = stream.reader(0)
+def test_events_of_a_stream_that_is_not_kept_have_no_ids() -> None:
+    stream = EventStream(PLENTY)
+    reader = stream.reader()
+    stream.prime()
+    stream.put(b"1")
+    assert reader.take() == b"data: 1\r\n\r\n"
+
+
+async def test_a_new_reader_continues_and_the_old_one_gets_nothing_more() -> None:
+    stream = kept()
+    old = stream.reader()
     for _ in range(3):
         stream.put(b"x")
     old.take()
-    new = stream.reader(1)
+    new = await stream.resume(1)
     assert old.finished and not new.finished
     stream.put(b"y")
     assert not old.has_news
@@ -44,63 +60,42 @@ def test_a_new_reader_goes_on_and_the_old_one_gets_nothing_more() -> None:
     assert not stream.read
 
 
-def test_who_comes_without_a_position_gets_what_nobody_has_read() -> None:
-    stream = EventStream("s", PLENTY)
+async def test_a_reader_without_a_position_gets_what_was_never_read() -> None:
+    stream = kept()
     stream.put(b"1")
-    stream.reader(stream.unread_from()).take()
+    (await stream.resume(None)).take()
     stream.put(b"2")
-    assert ids(stream.reader(stream.unread_from()).take()) == ["s.2"]
+    assert ids((await stream.resume(None)).take()) == ["s.2"]
 
 
-def test_what_waits_for_a_reader_is_bounded_and_the_newest_is_kept() -> None:
-    stream = EventStream("s", 1000)
-    for _ in range(100):
-        stream.put(b"x" * 100)
-    assert stream.size <= 1000
-    assert ids(stream.reader(stream.unread_from()).take())[-1] == "s.100"
-    assert not stream.can_resume(1)
-    assert stream.can_resume(99) and stream.can_resume(100)
-    assert not stream.can_resume(101)
-
-    many = EventStream("s", PLENTY)
-    for _ in range(MAX_KEPT + 10):
-        many.put(b"x")
-    assert len(ids(many.reader(many.unread_from()).take())) == MAX_KEPT
+async def test_a_stream_is_primed_only_before_its_first_event() -> None:
+    stream = kept()
+    reader = stream.reader()
+    stream.prime()
+    stream.prime()
+    assert reader.take() == b"id: s.1\r\ndata: \r\n\r\n"
 
 
 def test_one_message_as_large_as_the_limit_still_arrives() -> None:
-    for id in ("s", None):
-        stream = EventStream(id, 1000)
-        reader = stream.reader(0)
+    for stream in (kept(1000), EventStream(1000)):
+        reader = stream.reader()
         stream.put(b"x" * 1000)
         assert not stream.overrun
         assert b"x" * 1000 in reader.take()
 
 
-def test_of_what_was_read_only_a_little_is_kept() -> None:
-    stream = EventStream("s", PLENTY)
-    reader = stream.reader(0)
-    for _ in range(100):
-        stream.put(b"x" * 100_000)
-    assert stream.size > MAX_HISTORY
-    assert len([id for chunk in iter(reader.take, b"") for id in ids(chunk)]) == 100
-    assert stream.size <= MAX_HISTORY
-    assert stream.can_resume(95) and not stream.can_resume(50)
-
-
-def test_a_stream_that_cannot_be_resumed_ends_when_too_much_waits() -> None:
-    stream = EventStream(None, 1000)
-    reader = stream.reader(0)
+def test_a_stream_that_is_not_kept_ends_when_too_much_waits() -> None:
+    stream = EventStream(1000)
+    reader = stream.reader()
     for _ in range(100):
         stream.put(b"x" * 100)
-    assert stream.overrun and reader.finished
-    assert (stream.size, reader.take()) == (0, b"")
+    assert stream.overrun and stream.ended and reader.is_over
+    assert reader.take() == b""
 
 
 def test_a_chunk_is_bounded_and_nothing_is_lost_between_chunks() -> None:
-    for id in ("s", None):
-        stream = EventStream(id, PLENTY)
-        reader = stream.reader(0)
+    for stream in (kept(), EventStream(PLENTY)):
+        reader = stream.reader()
         for _ in range(100):
             stream.put(b"x" * 10_000)
         chunks = list(iter(reader.take, b""))
@@ -110,8 +105,8 @@ def test_a_chunk_is_bounded_and_nothing_is_lost_between_chunks() -> None:
 
 
 async def test_a_reader_waits_for_news_or_the_time() -> None:
-    stream = EventStream("s", PLENTY)
-    reader = stream.reader(0)
+    stream = kept()
+    reader = stream.reader()
     assert await reader.wait(LateWatch(0.01)) is False
     waiting = asyncio.create_task(reader.wait(LateWatch(10)))
     await asyncio.sleep(0)
@@ -124,27 +119,37 @@ async def test_a_reader_waits_for_news_or_the_time() -> None:
     assert await waiting is True and reader.finished
 
 
-def test_a_reader_that_fell_behind_what_is_kept_ends() -> None:
-    """Rather than that it goes on as if nothing were missing."""
-    stream = EventStream("s", 1000)
-    reader = stream.reader(0)
+async def test_a_reader_that_fell_behind_ends() -> None:
+    """It must not continue as if nothing were missing; its client comes back with its position."""
+    stream = kept(1000)
+    reader = stream.reader()
     stream.put(b"1")
     assert ids(reader.take()) == ["s.1"]
     for _ in range(100):
         stream.put(b"x" * 100)
     assert reader.take() == b""
-    assert reader.is_over
-    assert not stream.can_resume(1)
-    late = stream.reader(stream.unread_from())  # who asks for what there is gets that
-    assert ids(late.take())[-1] == "s.101"
-    assert not late.is_over
+    assert reader.is_over and not stream.ended
+    reader.close()
+    assert ids((await stream.resume(1)).take())[-1] == "s.101"
 
 
-async def test_who_speaks_can_wait_for_who_reads() -> None:
-    stream = EventStream("s", 1000)
+async def test_a_reader_that_comes_too_late_is_told() -> None:
+    store = MemoryEventStore(max_session_bytes=2000)
+    stream = kept(store=store)
+    for _ in range(100):
+        stream.put(b"x" * 100)
+    current = stream.reader()
+    with pytest.raises(EventsLost):
+        await stream.resume(1)
+    assert current.is_current  # the attempt displaced nothing
+    assert ids((await stream.resume(None)).take())[-1] == "s.100"
+
+
+async def test_a_sender_can_wait_for_the_reader() -> None:
+    stream = kept(1000)
     stream.put(b"x" * 900)
-    assert not stream.is_full  # nobody is there to wait for
-    reader = stream.reader(0)
+    assert not stream.is_full  # there is no reader to wait for
+    reader = await stream.resume(None)
     assert stream.is_full
     waiting = asyncio.create_task(stream.until_room())
     await asyncio.sleep(0)
@@ -158,11 +163,50 @@ async def test_who_speaks_can_wait_for_who_reads() -> None:
     await asyncio.wait_for(leaving, 30)
 
 
-def test_many_small_events_are_much_too() -> None:
-    stream = EventStream("s", PLENTY)
-    reader = stream.reader(0)
-    for _ in range(MAX_KEPT):
+def test_many_small_events_fill_a_stream_too() -> None:
+    stream = kept()
+    reader = stream.reader()
+    for _ in range(MAX_WAITING):
         stream.put(b"")
     assert stream.is_full
     reader.take()
     assert not stream.is_full
+
+
+async def test_a_reader_is_sent_away_after_what_waits() -> None:
+    stream = kept()
+    reader = stream.reader()
+    stream.put(b"1")
+    stream.send_away(5)
+    assert reader.take() == b"id: s.1\r\ndata: 1\r\n\r\nretry: 5\r\n\r\n"
+    assert reader.is_over
+    reader.close()
+    stream.put(b"2")
+    again = await stream.resume(1)
+    assert ids(again.take()) == ["s.2"] and not again.is_over
+
+
+async def test_a_stream_that_ended_is_resumed_by_a_new_object() -> None:
+    """As another process would, or this one after it let go of the stream."""
+    store = MemoryEventStore()
+    first = kept(store=store)
+    first.put(b"1")
+    first.put(b"2")
+    first.end()
+    first.close()
+    second = kept(store=store)
+    reader = await second.resume(1)
+    assert ids(reader.take()) == ["s.2"]
+    assert reader.is_over
+    await store.close()
+
+
+async def test_events_reach_a_reader_at_another_process_too() -> None:
+    store = MemoryEventStore()
+    writer, other = kept(store=store), kept(store=store)
+    reader = await other.resume(None)
+    writer.put(b"1")
+    assert ids(reader.take()) == ["s.1"]
+    writer.end()
+    assert reader.is_over
+    await store.close()

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from mcpearl.net.http_server.request import AsgiRequest
+from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest
 from mcpearl.runtime.late import LateWatch
-from mcpearl.transports.http_server.event_stream import EventStream
+from mcpearl.stores.memory_events import MemoryEventStore
+from mcpearl.transports.http_server.event_stream import KeptStream
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import Pace
@@ -42,7 +43,7 @@ class Wire:
     def request(self, **headers: str) -> AsgiRequest:
         given = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
         scope = {"method": "POST", "path": "/mcp", "headers": given}
-        return AsgiRequest(scope, self.receive, self.send)
+        return AsgiRequest(scope, self.receive, self.send, AsgiHeads().head_of(scope))
 
     @property
     def body(self) -> bytes:
@@ -75,6 +76,10 @@ class Answering:
             self.task.cancel()
 
 
+def kept_stream() -> KeptStream:
+    return KeptStream("1", 1000, "session", MemoryEventStore())
+
+
 def part(body: bytes, more: bool = False) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
@@ -101,7 +106,7 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
 async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     wire = Wire()
     exchange = PostOutlet(terms(), wire.request())
-    exchange.belong(lambda: EventStream("1", 1000), primes=True)
+    exchange.belong(kept_stream, primes=True)
 
     async def work() -> None:
         exchange.send(b"news")
@@ -118,7 +123,7 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
 async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_stream() -> None:
     wire = Wire()
     exchange = PostOutlet(terms(), wire.request())
-    exchange.belong(lambda: EventStream("1", 1000), primes=False)
+    exchange.belong(kept_stream, primes=False)
 
     async def work() -> None:
         pass
@@ -160,7 +165,7 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     wire = Wire()
     exchange = PostOutlet(terms(), wire.request())
-    exchange.belong(lambda: EventStream("1", 1000), primes=False)
+    exchange.belong(kept_stream, primes=False)
 
     async def work() -> None:
         exchange.send(b"news")
@@ -173,8 +178,8 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     exchange.close()
     assert not conversation.given_up
     assert b"answer" not in wire.body
-    assert exchange.stream is not None
-    assert b"answer" in exchange.stream.reader(1).take()
+    assert isinstance(exchange.stream, KeptStream)
+    assert b"answer" in (await exchange.stream.resume(1)).take()
 
 
 async def test_a_silent_call_shows_signs_of_life() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from mcpearl import Context, Server
 from mcpearl.auth import Principal
-from mcpearl.transports.http_server.sessions import MAX_BESIDE, MAX_STREAMS
+from mcpearl.stores.memory_events import MAX_ENDED
+from mcpearl.transports.http_server.sessions import MAX_BESIDE
+from tests.clock import MovableClock
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,
@@ -22,6 +24,7 @@ from tests.transports.raw_http import (
     modern,
     serving,
 )
+from tests.waiting import eventually
 
 INITIALIZE = message(
     "initialize",
@@ -96,16 +99,10 @@ async def client() -> AsyncIterator[Raw]:
         yield raw
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(HANGS):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def until_unread(app: Server) -> None:
     """Wait until the server knows that nobody reads the first standing stream of its session."""
-    (connection,) = app.connections
-    await until(lambda: not connection.transport.standing().read)
+    (connection,) = app.core.roster
+    await eventually(lambda: not connection.transport.standing().read)
 
 
 def text_of(answer: Any) -> str:
@@ -157,14 +154,14 @@ async def test_versions_the_header_may_name(client: Raw) -> None:
 
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
-        def document(self, scope: Any) -> None:
+        def document(self, request: Any) -> None:
             return None
 
-        def known(self, scope: Any, headers: Any) -> None:
+        def known(self, request: Any) -> None:
             return None
 
-        async def admit(self, scope: Any, headers: Any) -> Principal:
-            return Principal(headers[b"x-user"].decode())
+        async def admit(self, request: Any) -> Principal:
+            return Principal(request.headers[b"x-user"].decode())
 
     async with serving(make_app(), auth=ByName()) as client:
         session = await client.initialize(**{"X-User": "ann"})
@@ -203,7 +200,7 @@ async def test_a_long_silence_before_an_answer_is_filled_with_signs_of_life() ->
         session = await client.initialize()
         streams = [await session.use("wait_quietly"), await client.call("wait_quietly")]
         reading = [asyncio.create_task(stream.rest()) for stream in streams]
-        await until(lambda: all(stream.comments >= 2 for stream in streams))
+        await eventually(lambda: all(stream.comments >= 2 for stream in streams))
         gate.opened.set()
         for messages in await asyncio.gather(*reading):
             assert text_of(messages[-1]) == "through"
@@ -425,7 +422,7 @@ async def test_many_streams_at_once_are_all_served() -> None:
     gate = Gate()
     async with serving(make_app(gate)) as client:
         session = await client.initialize()
-        many = range(MAX_STREAMS + 10)
+        many = range(MAX_ENDED + 10)
         streams: list[Response] = await asyncio.gather(
             *(session.use("wait", id=id, token=id) for id in many)
         )
@@ -480,18 +477,20 @@ async def test_delete_ends_the_calls_of_a_session(tool: str) -> None:
         await asyncio.wait_for(gate.cancelled.wait(), HANGS)
         messages = await (await asyncio.wait_for(call, HANGS)).rest()
         assert all("result" not in each for each in messages)
-        assert not app.connections
+        assert not app.core.roster
 
 
-async def test_an_idle_session_expires_and_a_busy_one_does_not() -> None:
+async def test_an_idle_session_expires_and_a_busy_one_does_not(clock: MovableClock) -> None:
     gate = Gate()
     app = make_app(gate)
-    async with serving(app, idle_timeout=2.0) as client:
+    async with serving(app, idle_timeout=8.0) as client:
         idle, reading, calling = [await client.initialize() for _ in range(3)]
         stream = await reading.get()
         call = asyncio.create_task(calling.use("wait_quietly"))
-        await until(lambda: len(app.connections) == 2)
-        await asyncio.sleep(1.0)  # when the others would be over, too
+        await asyncio.wait_for(gate.reached.wait(), HANGS)
+        clock.move(9)
+        await eventually(lambda: len(app.core.roster) == 2)
+        await clock.advance(9)  # when the others would be over, too
         assert (await idle.ask("ping")).status == 404
         assert (await reading.ask("ping", id=2)).status == 200
         gate.opened.set()
@@ -500,14 +499,68 @@ async def test_an_idle_session_expires_and_a_busy_one_does_not() -> None:
         stream.close()
 
 
-async def test_the_number_of_sessions_is_bounded() -> None:
+async def test_the_number_of_sessions_in_use_is_bounded() -> None:
     async with serving(make_app(), max_sessions=2) as client:
-        first, _ = await client.initialize(), await client.initialize()
+        first, second = await client.initialize(), await client.initialize()
+        for session in (first, second):
+            assert (await session.ask("ping")).status == 200
         answer = await client.post(INITIALIZE)
         assert (answer.status, answer.headers["retry-after"]) == (503, "10")
         assert (await first.ask("ping")).status == 200
         await first.delete()
         assert (await client.post(INITIALIZE)).status == 200
+
+
+async def test_a_session_that_was_never_used_makes_room_for_another() -> None:
+    async with serving(make_app(), max_sessions=3) as client:
+        used, unused = await client.initialize(), await client.initialize()
+        assert (await used.ask("ping")).status == 200
+        begun = await client.post(INITIALIZE)
+        new = await client.initialize()
+        assert (await unused.ask("ping")).status == 404
+        assert (await used.ask("ping")).status == 200
+        assert (await new.ask("ping")).status == 200
+        last = await client.initialize()
+        assert (await last.ask("ping")).status == 200
+        gone = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        assert (await client.post(message("ping"), gone)).status == 404
+
+
+async def test_a_session_that_is_not_initialized_ends_soon() -> None:
+    app = make_app()
+    async with serving(app, initialize_timeout=0.2) as client:
+        ready = await client.initialize()
+        begun = await client.post(INITIALIZE)
+        assert len(app.core.roster) == 2
+        await eventually(lambda: len(app.core.roster) == 1)
+        gone = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}
+        assert (await client.post(message("ping"), gone)).status == 404
+        assert (await ready.ask("ping")).status == 200
+
+
+async def test_a_stream_that_ended_can_be_resumed_until_the_budget_is_used_up() -> None:
+    app = make_app()
+
+    @app.tool
+    async def say(size: int, ctx: Context) -> str:
+        await ctx.progress(1)
+        return "x" * size
+
+    async with serving(app, max_history=150_000) as client:
+        sessions = [await client.initialize() for _ in range(3)]
+        first_events = []
+        for session in sessions:
+            stream = await session.use("say", {"size": 60_000}, token="t")
+            event = await stream.event()
+            assert event is not None
+            first_events.append(event["id"])
+            await stream.rest()
+        statuses = []
+        for session, last in zip(sessions, first_events, strict=True):
+            again = await session.get({"Last-Event-ID": last})
+            statuses.append(again.status)
+            again.close()
+        assert (statuses[0], statuses[-1]) == (400, 200)
 
 
 async def test_a_session_that_ended_leaves_nothing() -> None:
@@ -516,10 +569,15 @@ async def test_a_session_that_ended_leaves_nothing() -> None:
         session = await client.initialize()
         await (await session.use("count", {"to": 3}, token="t")).rest()
         await session.ask("resources/subscribe", {"uri": "config://app"})
-        kept = weakref.ref(next(iter(app.connections)))
+        kept = weakref.ref(next(iter(app.core.roster)))
         await session.delete()
-        await until(lambda: gc.collect() >= 0 and kept() is None)
-        assert app.subscriptions.counts() == {"uris": 0, "tools": 0, "prompts": 0, "resources": 0}
+        await eventually(lambda: gc.collect() >= 0 and kept() is None)
+        assert app.core.subscriptions.counts() == {
+            "uris": 0,
+            "tools": 0,
+            "prompts": 0,
+            "resources": 0,
+        }
 
 
 # Without sessions
@@ -567,7 +625,7 @@ async def test_it_stands_under_a_path_of_another_application() -> None:
     server = uvicorn.Server(config)
     server.capture_signals = _no_signals  # type: ignore[method-assign]
     task = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
+    await eventually(lambda: server.started)
     client = Raw(port, "/tools/")
     session = await client.initialize()
     stream = await session.get()
@@ -580,7 +638,7 @@ async def test_it_stands_under_a_path_of_another_application() -> None:
     stream.close()
     server.should_exit = True
     await task
-    assert not app.connections
+    assert not app.core.roster
 
 
 def _no_signals() -> Any:

@@ -9,7 +9,8 @@ from mcp import ClientSession
 from mcp.client.sse import sse_client
 
 from mcpearl import Client, Context, Limits, Server
-from tests.transports.raw_http import HANGS, Raw, Response, message, serving
+from tests.ports import free_port
+from tests.transports.raw_http import HANGS, Raw, Response, message, serving, until_open
 
 OLDEST = "2024-11-05"
 
@@ -97,14 +98,47 @@ async def test_the_session_ends_with_its_stream() -> None:
         stream, place = await begin(client)
         await client.post(initialize(), path=place)
         await stream.next()
-        assert len(app.connections) == 1
+        assert len(app.core.roster) == 1
         stream.close()
         async with asyncio.timeout(HANGS):
-            while app.connections:
+            while app.core.roster:
                 await asyncio.sleep(0.01)
         answer = await client.post(message("ping"), path=place)
         assert answer.status == 404
         assert "no such session" in answer.json["error"]["message"]
+
+
+async def test_at_shutdown_streams_end_once_their_calls_are_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = make_app()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def wait() -> str:
+        begun.set()
+        await go_on.wait()
+        return "answered"
+
+    port = free_port()
+    task = asyncio.create_task(app.serve("http", port=port, http_sse=True))
+    await until_open(port, task)
+    client = Raw(port)
+    idle, _ = await begin(client)
+    busy, place = await begin(client)
+    await client.post(initialize(), path=place)
+    await busy.next()
+    await client.post(message("notifications/initialized", id=None), path=place)
+    await client.post(message("tools/call", {"name": "wait", "arguments": {}}), path=place)
+    await asyncio.wait_for(begun.wait(), HANGS)
+    task.cancel()
+    assert await idle.rest() == []  # in order, while the other call goes on
+    go_on.set()
+    (answer,) = await busy.rest()
+    assert answer["result"]["content"][0]["text"] == "answered"
+    await asyncio.wait([task])
+    assert "Cancel" not in caplog.text
+    assert not app.connections
 
 
 async def test_bad_requests(client: Raw) -> None:

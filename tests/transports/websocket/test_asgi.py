@@ -15,12 +15,12 @@ from websockets.exceptions import InvalidStatus
 from mcpearl import Client, ConnectionLost, Limits, Server
 from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Location
 from mcpearl.transports.websocket.asgi import AsgiWebSocket, AsgiWebSockets
-from tests.client.peers import eventually
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.test_suite import Ear
 from tests.transports.websocket.test_websocket import Doorman, answer, call, opened
+from tests.waiting import eventually
 
 
 @asynccontextmanager
@@ -62,7 +62,7 @@ async def test_a_mounted_websocket_serves_both_eras(version: str):
             await client.subscribe(BOOK)
             await client.call_tool("write")
             await eventually(lambda: "notifications/resources/updated" in told)
-        await eventually(lambda: not any(c.subscriber().uris for c in app.connections))
+        await eventually(lambda: not any(c.subscriber().uris for c in app.core.roster))
         async with Client(f"http://{base}/mcp", protocol=version) as client:  # and so is HTTP
             await client.ping()
 
@@ -73,11 +73,11 @@ async def test_a_call_in_flight_ends_with_its_client():
         client = Client(f"ws://{base}/ws")
         await client.connect()
         pending = asyncio.create_task(client.call_tool("work", {"number": 1, "seconds": 60}))
-        await eventually(lambda: any(c.end.in_flight for c in app.connections))
+        await eventually(lambda: any(c.end.in_flight for c in app.core.roster))
         await client.close()
         with pytest.raises(ConnectionLost):
             await pending
-        await eventually(lambda: not app.connections)
+        await eventually(lambda: not app.core.roster)
 
 
 async def test_who_may_not_come_in():
@@ -109,10 +109,18 @@ async def test_the_gate_says_who_comes_in():
                 pass
 
 
+async def test_their_number_is_bounded():
+    async with mounted(make_app(), max_websockets=1) as base, Client(f"ws://{base}/ws") as first:
+        with pytest.raises(ConnectionLost, match=r"1013.*as many clients as it takes, 1"):
+            async with Client(f"ws://{base}/ws", reconnect=False) as second:
+                await second.ping()
+        await first.ping()
+
+
 async def test_bad_input_is_answered_and_costs_only_itself():
     app = make_app(limits=Limits(max_message=1000))
     wrong: list[tuple[Any, str]] = [
-        (b"binary", "binary frame is no message"),
+        (b"binary", "binary frame is not a message"),
         ("no JSON", ""),
         ("x" * 2000, "over the limit of 1000 bytes"),
     ]
@@ -212,4 +220,4 @@ async def test_one_client_too_many_is_told():
     accepted, closed = hand.sent
     assert accepted["subprotocol"] == "mcp"
     assert closed["code"] == 1013
-    assert "all the 0 clients" in closed["reason"]
+    assert "as many clients as it takes, 0" in closed["reason"]

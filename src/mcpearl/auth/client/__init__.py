@@ -1,1 +1,1 @@
-"""Logging in: tokens, grants, discovery and where they are kept."""
+"""The client's side: discovery, grants, tokens, and where they are stored."""

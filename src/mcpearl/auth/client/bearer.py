@@ -1,4 +1,4 @@
-"""Tokens that come from elsewhere: a fixed one, or whatever a function gives each time."""
+"""Authorizes requests with a given bearer token, or with one that a function returns."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,12 +12,15 @@ TokenCallable = Callable[[], Awaitable[str | None] | str | None]
 
 
 class BearerToken:
-    """A bearer token, or a function (also an async one) that gives it for each request.
+    """A bearer token, or a function (or async function) that returns it for each request.
+
+    If the server refuses a token, the function is called again; if it returns the same one, the call
+    fails. If it returns None, the request is sent without a token.
+
+    Args:
+        token: The token, or the function.
 
     >>> Client("https://example.com/mcp", auth=BearerToken(os.environ["TOKEN"]))
-
-    A function is asked again when the server refuses what it gave; when it then gives the same, the
-    call fails. None sends the request without a token.
     """
 
     def __init__(self, token: str | TokenCallable) -> None:
@@ -26,16 +29,30 @@ class BearerToken:
         self._token = token
 
     def authorizer(self, url: str, reach: Reach) -> "BearerToken":
-        """Authorize requests to any server: a token of one's own is one's own to show."""
+        """Return this object: the token is presented to whatever server the caller connects to.
+
+        Args:
+            url: The URL of the server.
+            reach: How the server is reached.
+        """
         return self
 
     def headers(self, method: str, url: str) -> list[Header] | Awaitable[list[Header]]:
-        """Give the `Authorization` header."""
+        """Return the `Authorization` header.
+
+        Args:
+            method: The HTTP method of the request.
+            url: The URL of the request.
+        """
         token = self._token() if callable(self._token) else self._token
         return _later(token) if inspect.isawaitable(token) else _header(token)
 
     async def refused(self, refusal: Refusal) -> bool:
-        """Try again where a function has another token; a 403 is not about the token."""
+        """Return whether to try again, with another token of a function. Raises on a final 401.
+
+        Args:
+            refusal: The response of the server.
+        """
         if refusal.status != 401:
             return False
         if callable(self._token) and refusal.attempt == 1:
@@ -43,11 +60,16 @@ class BearerToken:
             shown = renewed if isinstance(renewed, list) else await renewed
             if shown and shown != refusal.sent:
                 return True
-        what = "the token it was shown" if refusal.sent else "a request without a token"
+        what = "the token" if refusal.sent else "a request without a token"
         raise AuthorizationFailed(f"the server refused {what} (HTTP status 401)")
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Nothing in an answer changes the token."""
+        """Do nothing: a response does not change the token.
+
+        Args:
+            status: The HTTP status.
+            headers: The headers of the response.
+        """
 
     def __repr__(self) -> str:
         return "BearerToken(…)"

@@ -1,4 +1,4 @@
-"""Reading `WWW-Authenticate`: what a server that refused a request wants to see instead.
+"""Parses `WWW-Authenticate`: what a server demands after it refused a request.
 
 The header is a list of challenges, each a scheme with parameters (RFC 9110, section 11.6.1). Nothing
 a server writes there makes reading fail: what is not a challenge is passed over, in time linear in
@@ -21,7 +21,7 @@ _MAX_HEADER = 8 * 1024  # characters; what follows is not read
 
 
 class Challenge(NamedTuple):
-    """One way the server offers to be convinced."""
+    """One way of authenticating that the server accepts."""
 
     scheme: str
     """In lower case."""
@@ -29,7 +29,7 @@ class Challenge(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What a refusal says, as far as OAuth is concerned."""
+    """The demands of a refusal that concern OAuth."""
 
     schemes: frozenset[str] = frozenset()
     error: str | None = None
@@ -38,7 +38,7 @@ class Demand(NamedTuple):
 
 
 def read_demand(headers: Mapping[str, str]) -> Demand:
-    """Put together what the challenges of an answer say."""
+    """Combine the challenges of a response."""
     challenges = parse_challenges(headers.get("www-authenticate", ""))
     said: dict[str, str] = {}
     for challenge in challenges:
@@ -82,6 +82,6 @@ def _take(header: str, token: re.Match[str], challenges: list[Challenge]) -> int
 
 
 def scopes_in(text: str | None) -> tuple[str, ...]:
-    """Read a list of scopes, each once, leaving out what cannot be one."""
+    """Split a list of scopes, without duplicates and invalid ones."""
     found = dict.fromkeys(_SCOPE.findall(text or ""))
     return tuple(found)[:_MAX_SCOPES]

@@ -1,4 +1,4 @@
-"""From what `Client(auth=…)` was given to the authorizer of one server."""
+"""Makes the authorizer of one server from what is passed to `Client(auth=…)`."""
 
 from ssl import SSLContext
 from typing import Any, Protocol
@@ -10,17 +10,22 @@ from mcpearl.transports.http_client.authorizer import Authorizer
 
 
 class ClientAuth(Protocol):
-    """A way of getting into servers. One of these can serve several clients and servers."""
+    """A way of logging in. One object can be used by several clients and servers."""
 
     def authorizer(self, url: str, reach: Reach) -> Authorizer:
-        """Give what authorizes requests to the server at `url`, and how that is reached."""
+        """Return the authorizer of requests to the server at `url`.
+
+        Args:
+            url: The URL of the server.
+            reach: How the server is reached.
+        """
         ...
 
 
 def authorizer_for(
     auth: Any, url: str, tls: Tls | SSLContext | None = None, proxy: str | None = None
 ) -> Authorizer:
-    """Find out what was given; the error lists what it can be."""
+    """Return the authorizer for `auth`. Raises `TypeError`, listing what can be passed."""
     if auth == "oauth":
         from mcpearl.auth.client.oauth import OAuth
 
@@ -29,9 +34,9 @@ def authorizer_for(
         auth = BearerToken(auth)
     if not hasattr(auth, "authorizer"):
         raise TypeError(
-            f"`auth` cannot be of type {type(auth).__name__}; give 'oauth' to log in with the "
+            f"`auth` cannot be of type {type(auth).__name__}; pass 'oauth' to log in with the "
             "browser, BearerToken(…), OAuth(…), ClientCredentials(…), EnterpriseManaged(…), "
-            "WorkloadIdentity(…), or a function that gives a token"
+            "WorkloadIdentity(…), or a function that returns a token"
         )
     authorizer: Authorizer = auth.authorizer(url, Reach.by(tls, proxy))
     return authorizer

@@ -1,8 +1,8 @@
-"""Finding out who authorizes for a server, and where: RFC 9728, then RFC 8414 or OpenID Connect.
+"""Finds the authorization server of a server: RFC 9728, then RFC 8414 or OpenID Connect.
 
-What a document says of itself is held against where it was found: a resource must be the server that
-was asked, an issuer the one whose address led there. Servers of 2025-03-26 publish no resource
-metadata; for them the server's own origin is the authorization server.
+A document's claims are checked against where it was found: the resource must be the server that was
+asked, the issuer the one whose URL led there. Servers of 2025-03-26 publish no resource metadata; their
+own origin is the authorization server.
 """
 
 import logging
@@ -16,7 +16,7 @@ from msgspec import Struct
 from mcpearl.auth.client.challenge import Demand
 from mcpearl.auth.client.web import Web
 from mcpearl.auth.issuer import well_known
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 from mcpearl.protocol.errors import AuthorizationFailed, brief
 
 logger = logging.getLogger("mcpearl.auth")
@@ -24,11 +24,11 @@ logger = logging.getLogger("mcpearl.auth")
 _RESOURCE = "/.well-known/oauth-protected-resource"
 _OAUTH = "/.well-known/oauth-authorization-server"
 M = TypeVar("M", bound=Struct)
-_MAX_SERVERS = 10  # authorization servers looked at before giving up
+_MAX_SERVERS = 10  # authorization servers to try
 
 
 class ResourceMetadata(Struct):
-    """What a server says about its own protection."""
+    """What a server publishes about its protection."""
 
     resource: str
     authorization_servers: list[str] = []
@@ -38,7 +38,7 @@ class ResourceMetadata(Struct):
 
 
 class ServerMetadata(Struct):
-    """What an authorization server says about itself."""
+    """What an authorization server publishes about itself."""
 
     issuer: str
     token_endpoint: str
@@ -55,30 +55,30 @@ class ServerMetadata(Struct):
 
 
 class AuthServer(NamedTuple):
-    """Where a token for a server comes from."""
+    """The authorization server of a resource."""
 
     resource: str
-    """What the token is for, in the server's own words."""
+    """The resource that tokens are for, as the server names it."""
     scopes: tuple[str, ...]
-    """What the server says it needs when it does not say so in a challenge."""
+    """The scopes to request if a challenge does not name any."""
     server: ServerMetadata
     dpop: bool
-    """Whether both servers can do with tokens that are bound to a key."""
+    """Whether both servers support tokens bound to a key."""
 
 
 async def find_place(
     web: Web, url: str, demand: Demand, issuer: str | None = None, known: Sequence[str] = ()
 ) -> AuthServer:
-    """Find the authorization server of the server at `url`, which asked for `demand`.
+    """Find the authorization server of the server at `url`, which demanded `demand`.
 
-    `issuer` is the only one that will do, `known` are those to be preferred.
+    If `issuer` is set, no other is accepted; issuers in `known` are preferred.
     """
     resource = await _find_resource(web, url, demand)
     if resource is None:
         return await _find_as_of_2025_03_26(web, url, issuer)
     offered = resource.authorization_servers
     if not offered:
-        raise AuthorizationFailed(f"{url} names no authorization server in its metadata")
+        raise AuthorizationFailed(f"the metadata of {url} names no authorization server")
     if issuer is not None and issuer not in offered:
         raise AuthorizationFailed(
             f"{url} is authorized by {brief(', '.join(offered))}, but the client's credentials "
@@ -105,7 +105,7 @@ def _dpop(resource: ResourceMetadata, server: ServerMetadata, demand: Demand) ->
 
 
 async def _find_resource(web: Web, url: str, demand: Demand) -> ResourceMetadata | None:
-    """Look where the challenge says, or else at the well-known addresses."""
+    """Fetch the metadata from where the challenge says, or else from the well-known URLs."""
     for address in _resource_addresses(url, demand):
         document = await web.document(address)
         if document is None:
@@ -128,7 +128,7 @@ def _resource_addresses(url: str, demand: Demand) -> list[str]:
 
 
 def _covers(resource: str, url: str) -> bool:
-    """Whether a resource is the server at `url`, or all of its origin or of a path above it."""
+    """Return whether a resource is the server at `url`, its origin, or a path above it."""
     try:
         outer, inner = urlsplit(resource), urlsplit(url)
         same = origin_of(outer) == origin_of(inner)
@@ -148,15 +148,15 @@ async def _first_server(web: Web, issuers: Sequence[str]) -> ServerMetadata:
         server = await find_server(web, issuer)
         if server is not None:
             return server
-    raise AuthorizationFailed(f"no metadata of {brief(', '.join(issuers))} can be found")
+    raise AuthorizationFailed(f"the metadata of {brief(', '.join(issuers))} was not found")
 
 
 async def find_server(web: Web, issuer: str) -> ServerMetadata | None:
-    """Look for the metadata of an issuer, in the order the specification has."""
+    """Fetch the metadata of an issuer, trying URLs in the specification's order."""
     try:
         addresses = well_known(issuer)
     except ValueError:
-        raise AuthorizationFailed(f"{issuer!r:.256} is no address of an issuer") from None
+        raise AuthorizationFailed(f"{issuer!r:.256} is not a valid issuer URL") from None
     for address in addresses:
         document = await web.document(address)
         if document is not None:
@@ -167,7 +167,7 @@ async def find_server(web: Web, issuer: str) -> ServerMetadata | None:
 
 
 async def _find_as_of_2025_03_26(web: Web, url: str, issuer: str | None) -> AuthServer:
-    """Take the server's own origin for the authorization server, at worst without metadata."""
+    """Use the server's own origin as the authorization server, even without metadata."""
     origin = origin_of(urlsplit(url))
     if issuer is not None and issuer.rstrip("/") != origin:
         raise AuthorizationFailed(
@@ -181,7 +181,7 @@ async def _find_as_of_2025_03_26(web: Web, url: str, issuer: str | None) -> Auth
             authorization_endpoint=f"{origin}/authorize",
             token_endpoint=f"{origin}/token",
             registration_endpoint=f"{origin}/register",
-            code_challenge_methods_supported=["S256"],  # every client and server of it has to
+            code_challenge_methods_supported=["S256"],  # required by that version
         )
         logger.info("%s publishes no metadata; using the endpoints of 2025-03-26", origin)
     else:

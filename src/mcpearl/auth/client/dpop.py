@@ -1,19 +1,18 @@
-"""Proofs that a token is in the hands of whom it was given to (DPoP, RFC 9449): the client's side.
+"""Makes DPoP proofs (RFC 9449), which show that this client holds the key of its token.
 
-A key pair signs one proof for each request. Servers may ask for a nonce of theirs in it; the last one
-each of them gave is kept by origin.
+A key pair signs one proof for each request. Servers may demand a nonce of theirs in it; the latest of
+each origin is kept.
 """
 
 import base64
 import hashlib
-import secrets
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from mcpearl.net.http_client.exchange import Header
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
+from mcpearl.runtime import clock
 
 ALGORITHM = "ES256"
 _NONCE = "dpop-nonce"
@@ -34,17 +33,17 @@ class ProofKey:
         self._nonces: dict[str, str] = {}
 
     def private(self) -> dict[str, Any]:
-        """Give the key itself, to be stored with the token that is bound to it."""
+        """Return the private key, to be stored with the token that is bound to it."""
         return dict(self._key.as_dict(private=True))
 
     def proof(self, method: str, url: str, token: str | None = None) -> Header:
-        """Give the header that proves possession of the key for one request."""
+        """Return the header that proves possession of the key for one request."""
         parts = urlsplit(url)
         claims: dict[str, Any] = {
-            "jti": secrets.token_urlsafe(16),
+            "jti": clock.token(16),
             "htm": method,
             "htu": origin_of(parts) + parts.path,
-            "iat": int(time.time()),
+            "iat": int(clock.now()),
         }
         if token is not None:
             digest = hashlib.sha256(token.encode()).digest()
@@ -55,7 +54,7 @@ class ProofKey:
         return "DPoP", self._sign(self._head, claims, self._key, algorithms=[ALGORITHM])
 
     def learn(self, url: str, headers: Mapping[str, str]) -> bool:
-        """Keep the nonce an answer gives; whether it is a new one."""
+        """Keep the nonce of a response. Return whether it is a new one."""
         nonce = headers.get(_NONCE, "")
         origin = origin_of(urlsplit(url))
         if not nonce or len(nonce) > _MAX_NONCE or self._nonces.get(origin) == nonce:

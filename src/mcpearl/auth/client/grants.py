@@ -1,7 +1,7 @@
-"""Getting tokens without a person: by a secret or a key of this program, or by somebody's word for it.
+"""Ways to get tokens without a user: with credentials of this program, or with an assertion.
 
-`ClientCredentials` is a program on its own behalf, `EnterpriseManaged` a person whose company's
-identity provider vouches for them, `WorkloadIdentity` a program whose platform vouches for it.
+`ClientCredentials` is a program acting for itself, `EnterpriseManaged` a user whose company's identity
+provider vouches for them, `WorkloadIdentity` a program whose platform vouches for it.
 """
 
 import inspect
@@ -30,7 +30,7 @@ Given = str | Callable[..., Awaitable[str] | str]
 
 
 class _Unattended:
-    """What the grants without a person share."""
+    """What the grants without a user share."""
 
     silent = True
     portable = False
@@ -54,10 +54,15 @@ class _Unattended:
         self._allow_private = allow_private
         self._tls = None if tls is None else client_context(tls, ["http/1.1"])
         self._trusted = trusted if issuer is None else (issuer, *trusted)
-        self._sessions: dict[tuple[str, str | None], Session] = {}  # by address and proxy
+        self._sessions: dict[tuple[str, str | None], Session] = {}  # by URL and proxy
 
     def authorizer(self, url: str, reach: Reach) -> Session:
-        """Give the session with one server, the same to all who ask and reach it the same way."""
+        """Return the session with a server. Clients that reach it in the same way share it.
+
+        Args:
+            url: The URL of the server.
+            reach: How the server is reached.
+        """
         session = self._sessions.get((url, reach.proxy))
         if session is None:
             web = Web(
@@ -73,7 +78,14 @@ class _Unattended:
     async def obtain(
         self, web: Web, place: AuthServer, scopes: tuple[str, ...], key: ProofKey | None
     ) -> Token:
-        """Get a token."""
+        """Request a token.
+
+        Args:
+            web: Fetches documents for this server.
+            place: The authorization server and the resource.
+            scopes: The scopes to request.
+            key: The key to bind the token to, if any.
+        """
         form = await self._form(web, place, scopes)
         if scopes:
             form["scope"] = " ".join(scopes)
@@ -85,7 +97,14 @@ class _Unattended:
     async def refresh(
         self, web: Web, place: AuthServer, token: Token, key: ProofKey | None
     ) -> Token:
-        """Renew a token, where one came with the means to."""
+        """Refresh a token that came with a refresh token.
+
+        Args:
+            web: Fetches documents for this server.
+            place: The authorization server and the resource.
+            token: The old token.
+            key: The key that the token is bound to, if any.
+        """
         assert token.refresh_token is not None
         form = {"grant_type": "refresh_token", "refresh_token": token.refresh_token}
         return await request_token(web, place, self._identity, form, token.requested, key)
@@ -95,14 +114,26 @@ class _Unattended:
 
 
 class ClientCredentials(_Unattended):
-    """A program that is a client of the authorization server in its own right.
+    """A program that is itself a client of the authorization server.
+
+    Set `issuer`, so that no server can direct the secret elsewhere; without it, the first authorization
+    server found is the only one used from then on.
+
+    Args:
+        client_id: The client's id at the authorization server.
+        client_secret: Its secret, sent as the server accepts it (basic or post).
+        private_key: A key in PEM that signs an assertion (`private_key_jwt`), instead of a secret.
+        algorithm: The signature algorithm; by default one that fits the key and the server.
+        key_id: The id of the key, for the assertion's header.
+        scopes: Scopes that are always requested, besides those the server demands.
+        issuer: The only authorization server to use.
+        storage: Where tokens are stored; by default in memory.
+        dpop: Whether to bind tokens to a key: always, never, or if both servers support it (None).
+        allow_private: Whether a server may name an authorization server on a private network.
+        tls: Trust for authorization servers; by default as for the server.
 
     >>> ClientCredentials("agent-7", client_secret=os.environ["SECRET"], issuer="https://login.example")
     >>> ClientCredentials("agent-7", private_key=Path("key.pem").read_text())
-
-    A secret goes as the authorization server takes it (basic or post), a key in PEM signs an assertion
-    (`private_key_jwt`). Name the `issuer`, so that no server can have the secret sent elsewhere;
-    without it, the first authorization server met is the only one from then on.
     """
 
     def __init__(
@@ -121,7 +152,7 @@ class ClientCredentials(_Unattended):
         tls: Tls | SSLContext | None = None,
     ) -> None:
         if (client_secret is None) == (private_key is None):
-            raise ValueError("give either a `client_secret` or a `private_key`")
+            raise ValueError("pass either a `client_secret` or a `private_key`")
         identity = Identity(
             client_id,
             client_secret,
@@ -136,12 +167,21 @@ class ClientCredentials(_Unattended):
 
 
 class WorkloadIdentity(_Unattended):
-    """A program whose platform gives it a JWT that says what it is (RFC 7523).
+    """A program to which its platform issues a JWT that identifies it (RFC 7523).
+
+    If the authorization server refuses the JWT, nothing else is tried.
+
+    Args:
+        assertion: The JWT, or a function (or async function) of the issuer that returns it.
+        client_id: The client's id at the authorization server, if it has one.
+        scopes: Scopes that are always requested, besides those the server demands.
+        issuer: The only authorization server to use.
+        storage: Where tokens are stored; by default in memory.
+        dpop: Whether to bind tokens to a key: always, never, or if both servers support it (None).
+        allow_private: Whether a server may name an authorization server on a private network.
+        tls: Trust for authorization servers; by default as for the server.
 
     >>> WorkloadIdentity(lambda issuer: Path("/var/run/secrets/token").read_text())
-
-    `assertion` is the JWT, or a function (also an async one) that is given the issuer it will be shown
-    to. A refusal is final: nothing else is tried.
     """
 
     def __init__(
@@ -166,15 +206,32 @@ class WorkloadIdentity(_Unattended):
 
 
 class EnterpriseManaged(_Unattended):
-    """A person who is logged in with their company, which decides what this client may use for them.
+    """A user logged in with their company, which decides what this client may access for them.
+
+    The identity provider exchanges the ID token for an assertion to the server's authorization server,
+    which exchanges that for an access token.
+
+    Args:
+        client_id: The client's id at the server's authorization server.
+        id_token: The user's ID token, or a function (or async function) that returns it.
+        idp_client_id: The client's id at the identity provider.
+        idp_issuer: The identity provider, whose metadata is fetched.
+        idp_token_endpoint: The identity provider's token endpoint, if it has no metadata.
+        client_secret: The secret that goes with `client_id`.
+        private_key: A key in PEM that signs an assertion, instead of `client_secret`.
+        idp_client_secret: The secret that goes with `idp_client_id`.
+        subject_token_type: The type of `id_token`, such as `SAML2` of this module.
+        scopes: Scopes that are always requested, besides those the server demands.
+        issuer: The only authorization server to use.
+        storage: Where tokens are stored; by default in memory.
+        dpop: Whether to bind tokens to a key: always, never, or if both servers support it (None).
+        allow_private: Whether a server may name an authorization server on a private network.
+        tls: Trust for authorization servers; by default as for the server.
 
     >>> EnterpriseManaged(
     ...     client_id="agent", client_secret=…, id_token=…,
     ...     idp_issuer="https://login.company.example", idp_client_id="agent-at-company",
     ... )
-
-    The identity assertion (`id_token`, or a function that gives it) is exchanged at the identity
-    provider for one to the server's authorization server, and that for a token.
     """
 
     def __init__(
@@ -198,7 +255,7 @@ class EnterpriseManaged(_Unattended):
     ) -> None:
         at_idp = idp_token_endpoint or idp_issuer
         if at_idp is None:
-            raise ValueError("give the identity provider's `idp_issuer` or `idp_token_endpoint`")
+            raise ValueError("pass the identity provider's `idp_issuer` or `idp_token_endpoint`")
         identity = Identity(client_id, client_secret, private_key=private_key)
         super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls, (at_idp,))
         self._id_token = id_token
@@ -211,7 +268,7 @@ class EnterpriseManaged(_Unattended):
         return {"grant_type": _JWT_BEARER, "assertion": await self._vouched(web, place, scopes)}
 
     async def _vouched(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> str:
-        """Have the identity provider vouch for the person towards the authorization server."""
+        """Get the identity provider's assertion about the user, for the authorization server."""
         form = {
             "grant_type": _TOKEN_EXCHANGE,
             "requested_token_type": _ID_JAG,
@@ -226,7 +283,7 @@ class EnterpriseManaged(_Unattended):
         answer = await post_form(web, provider, self._idp_identity, form)
         vouched = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(vouched, str) or answer.get("issued_token_type") != _ID_JAG:
-            raise AuthorizationFailed(f"{provider.issuer} answered with what is no ID-JAG")
+            raise AuthorizationFailed(f"the answer of {provider.issuer} is not an ID-JAG")
         return vouched
 
     async def _provider(self, web: Web) -> ServerMetadata:
@@ -236,11 +293,11 @@ class EnterpriseManaged(_Unattended):
         assert self._idp_issuer is not None
         provider = await find_server(web, self._idp_issuer)
         if provider is None:
-            raise AuthorizationFailed(f"no metadata of {self._idp_issuer} can be found")
+            raise AuthorizationFailed(f"the metadata of {self._idp_issuer} was not found")
         return provider
 
 
 async def _given(given: Given, *arguments: Any) -> str:
-    """Take what was given, or ask the function that was."""
+    """Return the value, or the result of the function."""
     value = given(*arguments) if callable(given) else given
     return await value if inspect.isawaitable(value) else value

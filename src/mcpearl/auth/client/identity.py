@@ -1,8 +1,6 @@
-"""Who this client is to an authorization server, and how it proves that at the token endpoint."""
+"""The identity of this client at an authorization server, and how it authenticates there."""
 
 import base64
-import secrets
-import time
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -11,6 +9,7 @@ from msgspec import Struct
 from mcpearl.auth.client.discovery import ServerMetadata
 from mcpearl.net.http_client.exchange import Header
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_LIFE = 60  # seconds
@@ -19,14 +18,14 @@ PRIVATE_KEY_JWT = "private_key_jwt"
 
 
 class Identity(Struct, frozen=True):
-    """A client as one authorization server knows it. Its text shows no secret."""
+    """A client as one authorization server knows it. Its `repr` contains no secret."""
 
     client_id: str
     client_secret: str | None = None
     method: str | None = None
-    """How it authenticates, if that was agreed; else what the server supports is used."""
+    """The agreed authentication method; None for one that the server supports."""
     private_key: str | None = None
-    """In PEM, for `private_key_jwt`."""
+    """A key in PEM, for `private_key_jwt`."""
     algorithm: str | None = None
     key_id: str | None = None
 
@@ -34,7 +33,7 @@ class Identity(Struct, frozen=True):
         return f"<Identity {self.client_id!r:.128}>"
 
     def authenticate(self, server: ServerMetadata) -> tuple[dict[str, str], list[Header]]:
-        """Give the members of the form and the headers that say who is asking."""
+        """Return the form fields and headers that authenticate the client."""
         method = self._method(server)
         if method == NONE:
             return {"client_id": self.client_id}, []
@@ -57,7 +56,7 @@ class Identity(Struct, frozen=True):
             if method in (BASIC, POST) and (method == self.method or method in supported):
                 return method
         raise AuthorizationFailed(
-            f"{server.issuer} takes no client secret, only {', '.join(supported)!r:.200}"
+            f"{server.issuer} does not accept client secrets, only {', '.join(supported)!r:.200}"
         )
 
     def _assertion(self, server: ServerMetadata) -> str:
@@ -66,7 +65,7 @@ class Identity(Struct, frozen=True):
         assert self.private_key is not None
         key = _import(self.private_key)
         algorithm = self.algorithm or _algorithm_for(key, server)
-        now = int(time.time())
+        now = int(clock.now())
         header = {"alg": algorithm, "typ": "JWT"}
         if self.key_id is not None:
             header["kid"] = self.key_id
@@ -76,13 +75,13 @@ class Identity(Struct, frozen=True):
             "aud": server.issuer,
             "iat": now,
             "exp": now + _ASSERTION_LIFE,
-            "jti": secrets.token_urlsafe(16),
+            "jti": clock.token(16),
         }
         return jwt.encode(header, claims, key, algorithms=[algorithm])
 
 
 def _import(pem: str) -> Any:
-    """Read a private key of whatever kind."""
+    """Read a private key of any supported kind."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from joserfc.jwk import ECKey, OKPKey, RSAKey
@@ -100,12 +99,12 @@ def _import(pem: str) -> Any:
         if isinstance(key, kind):
             return read.import_key(pem)
     raise AuthorizationFailed(
-        "the private key has to be an EC, RSA or Ed25519 key in PEM, unencrypted"
+        "the private key must be an unencrypted EC, RSA or Ed25519 key in PEM"
     )
 
 
 def _algorithm_for(key: Any, server: ServerMetadata) -> str:
-    """Choose an algorithm both the key and the server can do with."""
+    """Return a signature algorithm that fits both the key and the server."""
     curves = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
     fitting = {
         "EC": [curves.get(getattr(key, "curve_name", ""), "ES256")],
@@ -117,6 +116,6 @@ def _algorithm_for(key: Any, server: ServerMetadata) -> str:
         if algorithm in supported:
             return algorithm
     raise AuthorizationFailed(
-        f"{server.issuer} takes assertions signed with {', '.join(supported)!r:.200}, "
+        f"{server.issuer} accepts assertions signed with {', '.join(supported)!r:.200}, "
         f"which a key of type {key.key_type} cannot make"
     )

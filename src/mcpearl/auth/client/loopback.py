@@ -1,8 +1,8 @@
-"""Where the browser comes back to after a login: a server on loopback for one answer.
+"""Receives the browser's redirect after a login, with a server on loopback.
 
-It takes the one answer that carries the `state` of this login and shows a page that says how it
-went. Everything else (other paths, other hosts, guesses, a second answer) is refused and changes
-nothing. No line of what arrives is logged.
+It accepts the one redirect that carries the `state` of this login, and shows a page with the outcome.
+Everything else (other paths, other hosts, guesses, a second redirect) is refused and changes nothing.
+Nothing that arrives is logged.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ logger = logging.getLogger("mcpearl.auth")
 _PATH = "/callback"
 _MAX_HEAD = 16 * 1024
 _MAX_CONNECTIONS = 16
-_PATIENCE = 5.0  # seconds for a request to arrive whole
-_LAST_WORDS = 60.0  # seconds the page may wait to hear how the login went
-_PARTING = 2.0  # seconds for it to reach the browser then
+_PATIENCE = 5.0  # seconds for a whole request to arrive
+_LAST_WORDS = 60.0  # seconds the browser waits for the outcome of the login
+_PARTING = 2.0  # seconds for the page to reach the browser
 _ONCE = ("code", "state", "iss", "error", "error_description")
 
 _PAGE = """<!doctype html>
@@ -53,19 +53,19 @@ p {{ margin: 0; color: var(--quiet); overflow-wrap: anywhere; }}
 
 
 class Arrival(NamedTuple):
-    """What the browser brought, and the page that waits to be told how it went."""
+    """The parameters of the redirect, and the outcome that the browser waits for."""
 
     parameters: dict[str, str]
     outcome: "asyncio.Future[tuple[bool, str]]"
 
     def tell(self, well: bool, text: str) -> None:
-        """Show the page."""
+        """Show the outcome in the browser."""
         if not self.outcome.done():
             self.outcome.set_result((well, text))
 
 
 class Loopback:
-    """Waits for one browser.
+    """Waits for one redirect of the browser.
 
     >>> async with Loopback(state) as loopback:
     ...     arrival = await loopback.arrival()
@@ -73,12 +73,12 @@ class Loopback:
 
     def __init__(self, state: str, ports: Sequence[int] = (0,)) -> None:
         self._state = state
-        self._ports = ports  # the first that is free is taken; 0 is any
+        self._ports = ports  # the first free one is used; 0 is any
         self._port = 0
         self._server: asyncio.Server | None = None
         self._arrived: asyncio.Future[Arrival] = asyncio.get_running_loop().create_future()
         self._taken: Arrival | None = None
-        self._showing: asyncio.Task[Any] | None = None  # the page that waits for it
+        self._showing: asyncio.Task[Any] | None = None  # the request waiting for the outcome
         self._serving: set[asyncio.Task[Any]] = set()
         self._unread: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}  # no whole request yet
         self.redirect_uri = ""
@@ -96,7 +96,7 @@ class Loopback:
             except OSError as error:
                 problem = error.strerror
         ports = ", ".join(map(str, self._ports))
-        raise AuthorizationFailed(f"the browser cannot be sent back to port {ports}: {problem}")
+        raise AuthorizationFailed(f"the browser cannot be redirected to port {ports}: {problem}")
 
     async def __aexit__(
         self,
@@ -107,7 +107,7 @@ class Loopback:
         assert self._server is not None
         self._server.close()
         if self._taken is not None:
-            self._taken.tell(False, "The login was given up.")
+            self._taken.tell(False, "The login was cancelled.")
         for task in self._serving:
             if task is not self._showing:
                 task.cancel()
@@ -115,11 +115,11 @@ class Loopback:
             await asyncio.wait([self._showing], timeout=_PARTING)
 
     async def arrival(self) -> Arrival:
-        """Wait for the browser."""
+        """Wait for the redirect."""
         return await self._arrived
 
     def give_up(self, reason: str) -> None:
-        """Wait no longer, unless the browser is here already."""
+        """Stop waiting, unless the redirect has arrived."""
         if not self._arrived.done():
             self._arrived.set_exception(AuthorizationFailed(reason))
 
@@ -163,14 +163,18 @@ class Loopback:
         words = lines[0].split(" ")
         target = _target(words[1]) if len(words) == 3 else None
         if target is None or words[0] != "GET" or target.path != _PATH:
-            return 404, _page(False, "Nothing here", "This address only ends a login.")
+            return 404, _page(False, "Nothing here", "This address is only used to finish a login.")
         if not self._is_our_host(lines[1:]):
-            return 400, _page(False, "Not this way", "The page was asked for under another name.")
+            return 400, _page(
+                False, "Wrong host", "The page was requested under another host name."
+            )
         parameters = _parameters(target.query)
         if parameters is None or not self._is_our_login(parameters):
-            logger.warning("an answer that belongs to no login was refused at the loopback")
+            logger.warning(
+                "a redirect that does not belong to this login was refused at the loopback"
+            )
             return 400, _page(
-                False, "Not your login", "This answer belongs to no login that was begun here."
+                False, "Not your login", "This answer does not belong to a login started here."
             )
         arrival = Arrival(parameters, asyncio.get_running_loop().create_future())
         self._taken, self._showing = arrival, asyncio.current_task()
@@ -179,11 +183,11 @@ class Loopback:
             async with asyncio.timeout(_LAST_WORDS):
                 well, text = await arrival.outcome
         except TimeoutError:
-            well, text = False, "The authorization server takes too long to answer."
+            well, text = False, "The authorization server took too long to answer."
         return 200, _page(well, "You are logged in" if well else "The login failed", text)
 
     def _is_our_host(self, lines: list[str]) -> bool:
-        """Whether the browser came under our name, not under one that somebody points here."""
+        """Return whether the request names this host, and not a domain that resolves to it."""
         hosts = [line[5:].strip() for line in lines if line[:5].lower() == "host:"]
         return hosts == [f"127.0.0.1:{self._port}"]
 
@@ -203,7 +207,7 @@ def _target(text: str) -> SplitResult | None:
 
 
 def _parameters(query: str) -> dict[str, str] | None:
-    """Read a query; None when something that counts is there twice."""
+    """Parse a query. Return None if a relevant parameter is repeated."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=50)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Logging in as a person: the authorization code flow with PKCE, from a program on their machine.
+"""Logs a user in with the browser: the authorization code flow with PKCE, for native programs.
 
-Straight down: who this client is to the authorization server, the browser, the one answer that comes
-back, its code for a token. What is checked of the answer is recorded before the browser opens.
+The steps are: identify this client to the authorization server, open the browser, receive the redirect,
+and exchange its code for a token. The values to check are recorded before the browser opens.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import base64
 import hashlib
 import inspect
 import logging
-import secrets
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterable
@@ -32,6 +31,7 @@ from mcpearl.auth.client.token_endpoint import GrantRefused, plain, request_toke
 from mcpearl.auth.client.web import Reach, Web, inert
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 logger = logging.getLogger("mcpearl.auth")
 
@@ -40,18 +40,28 @@ OpenBrowser = Callable[[str], Awaitable[Any] | Any]
 
 
 class OAuth:
-    """Log in with the browser, once for all that use this object, and stay logged in.
+    """Log in with the browser, once for all clients that use this object, and stay logged in.
+
+    Args:
+        client_name: The name that the user sees when asked for consent.
+        scopes: Scopes that are always requested, besides those the server demands.
+        storage: Where tokens are stored; by default in private files of the user.
+        redirect_port: The port that the browser is redirected to, for authorization servers that must
+            know it in advance; by default any free one.
+        client_metadata_url: URL of the client's metadata document, used if the authorization server
+            supports such documents.
+        client_id: The id of a client that was registered in advance. By default the client is registered
+            during the login.
+        client_secret: The secret that goes with `client_id`, if there is one.
+        issuer: The authorization server that `client_id` belongs to.
+        open_browser: A function (or async function) that is called with the URL of the login page,
+            instead of opening the system's browser.
+        timeout: Seconds a user has to log in.
+        dpop: Whether to bind tokens to a key: always, never, or if both servers support it (None).
+        allow_private: Whether a server may name an authorization server on a private network.
+        tls: Trust for authorization servers; by default as for the server.
 
     >>> Client("https://example.com/mcp", auth=OAuth(client_name="My agent"))
-
-    The client is known by `client_id` (with `client_secret`, if it has one, and the `issuer` that gave
-    them), by the document at `client_metadata_url`, or is registered on the way. `scopes` are asked
-    for beside those the server demands. Tokens are kept in files of the user unless `storage` says
-    otherwise. `redirect_port` is for authorization servers that want to know it before. `open_browser`
-    is called with the address to visit, in place of the system's browser. `dpop` binds tokens to a key
-    of this client: when both servers know how, or always (True), or never (False).
-    `allow_private` lets a server name an authorization server on a private network, and `tls` says
-    whom to trust there, where that is not what the system trusts.
     """
 
     silent = False
@@ -90,11 +100,16 @@ class OAuth:
         self._timeout = timeout
         self._allow_private = allow_private
         self._tls = None if tls is None else client_context(tls, ["http/1.1"])
-        self._sessions: dict[tuple[str, str | None], Session] = {}  # by address and proxy
+        self._sessions: dict[tuple[str, str | None], Session] = {}  # by URL and proxy
         self._browsing: set[asyncio.Task[None]] = set()  # browsers being opened
 
     def authorizer(self, url: str, reach: Reach) -> Session:
-        """Give the session with one server, the same to all who ask and reach it the same way."""
+        """Return the session with a server. Clients that reach it in the same way share it.
+
+        Args:
+            url: The URL of the server.
+            reach: How the server is reached.
+        """
         session = self._sessions.get((url, reach.proxy))
         if session is None:
             trusted = () if self.issuer is None else (self.issuer,)
@@ -116,19 +131,26 @@ class OAuth:
     async def obtain(
         self, web: Web, place: AuthServer, scopes: tuple[str, ...], key: ProofKey | None
     ) -> Token:
-        """Have a person log in."""
+        """Have the user log in, and return the token.
+
+        Args:
+            web: Fetches documents for this server.
+            place: The authorization server and the resource.
+            scopes: The scopes to request.
+            key: The key to bind the token to, if any.
+        """
         server = place.server
         if server.authorization_endpoint is None:
-            raise AuthorizationFailed(f"{server.issuer} has no page to log in at")
+            raise AuthorizationFailed(f"{server.issuer} has no login page (authorization endpoint)")
         web.check_page(server.authorization_endpoint)
         if "S256" not in (server.code_challenge_methods_supported or ()):
             raise AuthorizationFailed(
-                f"{server.issuer} does not say that it supports PKCE with S256; logging in there "
+                f"{server.issuer} does not announce support for PKCE with S256; logging in there "
                 "would not be safe"
             )
         if OFFLINE in (server.scopes_supported or ()) and OFFLINE not in scopes:
             scopes = (*scopes, OFFLINE)
-        state = secrets.token_urlsafe(32)
+        state = clock.token(32)
         kept = await self._registered(place)
         async with Loopback(state, self._ports(kept)) as loopback:
             identity = await self._identify(web, place, kept, loopback.redirect_uri, scopes, key)
@@ -146,14 +168,21 @@ class OAuth:
     async def refresh(
         self, web: Web, place: AuthServer, token: Token, key: ProofKey | None
     ) -> Token:
-        """Renew a token without anybody noticing."""
+        """Refresh a token without involving the user.
+
+        Args:
+            web: Fetches documents for this server.
+            place: The authorization server and the resource.
+            token: The old token.
+            key: The key that the token is bound to, if any.
+        """
         assert token.refresh_token is not None
         identity = self._given or self._published(place) or token.client
         form = {"grant_type": "refresh_token", "refresh_token": token.refresh_token}
         renewed = await request_token(web, place, identity, form, token.requested, key)
         return replace(renewed, client=token.client)
 
-    # Who this client is
+    # The identity of this client
 
     def _published(self, place: AuthServer) -> Identity | None:
         if self._client_metadata_url and place.server.client_id_metadata_document_supported:
@@ -161,7 +190,7 @@ class OAuth:
         return None
 
     async def _registered(self, place: AuthServer) -> Registration | None:
-        """Give the registration kept for an issuer, if it is needed and still good."""
+        """Return the stored registration at an issuer, if it is needed and still valid."""
         if self._given is not None or self._published(place) is not None:
             return None
         record = await self._storage.load(Key(place.server.issuer, ""))
@@ -172,7 +201,7 @@ class OAuth:
         return None if kept is None or kept.over else kept
 
     def _ports(self, kept: Registration | None) -> list[int]:
-        """List the ports the browser can be sent back to: one the authorization server knows first."""
+        """Return the ports to try for the redirect, beginning with the registered one."""
         if self._redirect_port:
             return [self._redirect_port]
         known = None if kept is None else urlsplit(kept.redirect_uri).port
@@ -187,7 +216,7 @@ class OAuth:
         scopes: tuple[str, ...],
         key: ProofKey | None,
     ) -> Identity:
-        """Be known already, by a document, or by registering, in this order."""
+        """Identify the client: by a given id, by a metadata document, or by registering it."""
         known = self._given or self._published(place)
         if known is not None:
             return known
@@ -204,10 +233,10 @@ class OAuth:
             await self._storage.save(Key(place.server.issuer, ""), msgspec.to_builtins(kept))
         return kept.identity()
 
-    # The browser, and what it brings back
+    # The browser, and its redirect
 
     async def _visit(self, place: AuthServer, request: "_Request", loopback: Loopback) -> Arrival:
-        """Send the browser away and wait for it to come back."""
+        """Open the browser and wait for its redirect."""
         logger.info("logging in at %s", place.server.issuer)
         browsing = asyncio.get_running_loop().create_task(self._browse(request.url(place)))
         self._browsing.add(browsing)
@@ -217,10 +246,11 @@ class OAuth:
             async with asyncio.timeout(self._timeout):
                 return await loopback.arrival()
         except TimeoutError:
-            # It may have been shown an error about a client it no longer knows.
+            # The page may have shown an error because the registration is no longer known.
             await self._storage.delete(Key(place.server.issuer, ""))
             raise AuthorizationFailed(
-                f"nobody logged in at {place.server.issuer} within {self._timeout:g} s"
+                f"the user did not log in at {place.server.issuer} within {self._timeout:g} s; "
+                "raise `OAuth(timeout=…)` if that is too short"
             ) from None
 
     async def _browse(self, url: str) -> None:
@@ -236,7 +266,7 @@ class OAuth:
         arrival: Arrival,
         key: ProofKey | None,
     ) -> Token:
-        """Check an answer and change its code into a token."""
+        """Check a redirect and exchange its code for a token."""
         code = _code(place, arrival.parameters)
         form = {
             "grant_type": "authorization_code",
@@ -284,23 +314,23 @@ class _Request(NamedTuple):
 
 
 def _code(place: AuthServer, parameters: dict[str, str]) -> str:
-    """Give the code of an answer, once it is sure who sent it (RFC 9207, section 2.4)."""
+    """Return the code of a redirect after checking its issuer (RFC 9207, section 2.4)."""
     server, iss = place.server, parameters.get("iss")
     if iss is None and server.authorization_response_iss_parameter_supported:
-        logger.warning("an answer without `iss`, which %s promises, was refused", server.issuer)
+        logger.warning("refused a redirect without `iss`, which %s announces", server.issuer)
         raise AuthorizationFailed(
-            f"the answer does not name its issuer, as answers of {server.issuer} do"
+            f"the answer does not name its issuer, although {server.issuer} announces that it does"
         )
     if iss is not None and iss != server.issuer:
-        logger.warning("an answer of another issuer than %s was refused", server.issuer)
-        raise AuthorizationFailed(f"the answer is of another issuer than {server.issuer}")
+        logger.warning("refused a redirect of another issuer than %s", server.issuer)
+        raise AuthorizationFailed(f"the answer comes from another issuer than {server.issuer}")
     if "error" in parameters:
         said = plain(parameters.get("error_description", ""))
         why = plain(parameters["error"]) + (f" ({said})" if said else "")
-        raise AuthorizationFailed(f"{server.issuer} did not log anybody in: {why}")
+        raise AuthorizationFailed(f"the login at {server.issuer} failed: {why}")
     code = parameters.get("code", "")
     if not code:
-        raise AuthorizationFailed(f"{server.issuer} sent the browser back without a code")
+        raise AuthorizationFailed(f"{server.issuer} redirected the browser without a code")
     return code
 
 
@@ -311,20 +341,18 @@ def _could_not_open(browsing: asyncio.Task[None], loopback: Loopback) -> None:
 
 
 def new_verifier() -> str:
-    """Make up the secret of one PKCE exchange."""
-    return secrets.token_urlsafe(64)
+    """Return a new secret for one PKCE exchange."""
+    return clock.token(64)
 
 
 async def open_on_terminal(url: str) -> None:
-    """Open the system's browser, and show the address for where there is none."""
+    """Print the URL and open it in the system's browser."""
     print(f"To log in, visit:\n\n    {url}\n", file=sys.stderr, flush=True)
     if not await asyncio.to_thread(webbrowser.open, url):
-        print("No browser could be opened; visit the address yourself.", file=sys.stderr)
+        print("No browser could be opened; visit the URL yourself.", file=sys.stderr)
 
 
 def _check_metadata_url(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname or parts.path in ("", "/"):
-        raise ValueError(
-            f"`client_metadata_url` has to be an https:// address with a path, not {url!r}"
-        )
+        raise ValueError(f"`client_metadata_url` must be an https:// URL with a path, not {url!r}")

@@ -1,10 +1,9 @@
-"""How an authorization server gets to know this client: Dynamic Client Registration (RFC 7591).
+"""Registers this client at an authorization server: Dynamic Client Registration (RFC 7591).
 
-It is the last way, after credentials from before and a Client ID Metadata Document. A registration is
-kept under its issuer and good for no other.
+It is the last resort, after given credentials and a Client ID Metadata Document. A registration is
+stored under its issuer and used for no other.
 """
 
-import time
 from typing import Any
 
 import msgspec
@@ -15,10 +14,11 @@ from mcpearl.auth.client.identity import BASIC, NONE, POST, Identity
 from mcpearl.auth.client.token_endpoint import plain
 from mcpearl.auth.client.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 
 class Registration(Struct, frozen=True):
-    """A client as it was registered."""
+    """A registered client."""
 
     client_id: str
     redirect_uri: str
@@ -29,11 +29,11 @@ class Registration(Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether the secret is no longer good."""
-        return 0 < self.secret_expires_at < time.time()
+        """Whether the secret has expired."""
+        return 0 < self.secret_expires_at < clock.now()
 
     def identity(self) -> Identity:
-        """Give what is shown at the token endpoint."""
+        """Return the identity to authenticate with at the token endpoint."""
         return Identity(self.client_id, self.client_secret, self.method)
 
     def __repr__(self) -> str:
@@ -56,11 +56,11 @@ async def register(
     scopes: tuple[str, ...],
     dpop: bool,
 ) -> Registration:
-    """Introduce this client to an authorization server."""
+    """Register this client at an authorization server."""
     if server.registration_endpoint is None:
         raise AuthorizationFailed(
-            f"{server.issuer} registers no clients on its own; register this program there and "
-            "give `OAuth(client_id=…)`, or publish its metadata and give `client_metadata_url=…`"
+            f"{server.issuer} does not support client registration; register this program there and "
+            "pass `OAuth(client_id=…)`, or publish its metadata and pass `client_metadata_url=…`"
         )
     method = _method(server)
     metadata: dict[str, Any] = {
@@ -82,7 +82,7 @@ async def register(
         answer = msgspec.convert(fetched.body, _Answer)
     except msgspec.ValidationError as error:
         raise AuthorizationFailed(
-            f"{server.issuer} answered with what is no registration: {error}"
+            f"the answer of {server.issuer} is not a registration: {error}"
         ) from None
     return Registration(
         answer.client_id,
@@ -95,18 +95,18 @@ async def register(
 
 
 def _method(server: ServerMetadata) -> str:
-    """Choose how to authenticate: a program on somebody's machine has no secret worth the name."""
+    """Return the authentication method to use; a native program cannot keep a secret."""
     supported = server.token_endpoint_auth_methods_supported or [BASIC]
     for method in (NONE, BASIC, POST):
         if method in supported:
             return method
     raise AuthorizationFailed(
-        f"{server.issuer} lets clients authenticate with {', '.join(supported)!r:.200} only, "
-        "which takes credentials agreed on before; give `OAuth(client_id=…)`"
+        f"{server.issuer} accepts only the authentication methods "
+        f"{', '.join(supported)!r:.200}, which need credentials; pass `OAuth(client_id=…)`"
     )
 
 
 def _refusal(server: ServerMetadata, status: int, body: Any) -> str:
     said = body if isinstance(body, dict) else {}
     why = " ".join(plain(said[name]) for name in ("error", "error_description") if name in said)
-    return f"{server.issuer} does not register this client: {why or f'HTTP status {status}'}"
+    return f"{server.issuer} refused to register this client: {why or f'HTTP status {status}'}"

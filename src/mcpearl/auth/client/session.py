@@ -1,15 +1,15 @@
-"""Being logged in to one server: shows the token, renews it, and gets another when it is refused.
+"""The login at one server: presents the token, refreshes it, and gets another if it is refused.
 
-All that wait for a token wait for one piece of work, and whoever shares the store is kept out
-meanwhile. Where a token comes from, and what a 401 on it leads to:
+All requests that wait for a token wait for the same task, and other users of the store are locked out
+meanwhile. Where the token came from decides what a 401 leads to ("accepted" means by this server):
 
-    none                          ──▶ granted
-    stored, or once let in        ──▶ refreshed, or else granted
-    refreshed and never let in    ──▶ granted
-    granted and never let in      ──▶ failure: the two servers do not agree
+    no token                      ──▶ grant
+    stored, or accepted before    ──▶ refresh, or else grant
+    refreshed, never accepted     ──▶ grant
+    granted, never accepted       ──▶ failure: the two servers do not agree
 
-A 403 that asks for scopes never asked for leads to a grant with them too, any other to failure. How a
-token is granted is a `Grant`'s business: a person in a browser, or a secret of this program.
+A 403 that demands scopes not requested before leads to a grant with them too, any other to failure. A
+`Grant` decides how a token is obtained: from a user in a browser, or with credentials of this program.
 """
 
 import asyncio
@@ -33,35 +33,35 @@ from mcpearl.transports.http_client.authorizer import Refusal
 
 logger = logging.getLogger("mcpearl.auth")
 
-_MAX_ATTEMPTS = 5  # of one request: renewed, granted anew, more scopes, and a nonce between
+_MAX_ATTEMPTS = 5  # per request: refreshed, granted, more scopes, and nonces in between
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Grant(Protocol):
-    """On what grounds tokens are given."""
+    """A way to obtain tokens."""
 
     issuer: str | None
-    """The only authorization server these grounds are good for, if that is known."""
+    """The only authorization server to use, if it is known."""
     portable: bool
-    """Whether they are good for any; else the first one met is the only one from then on."""
+    """Whether any authorization server may be used; else the first one found is the only one."""
     silent: bool
-    """Whether nobody is bothered by getting a token."""
+    """Whether a token can be obtained without involving a user."""
     scopes: tuple[str, ...]
-    """What to ask for in any case."""
+    """Scopes that are always requested."""
     dpop: bool | None
-    """Whether tokens have to be bound to a key; None for when both servers can do with it."""
+    """Whether tokens must be bound to a key; None: if both servers support it."""
 
     async def obtain(
         self, web: Web, place: AuthServer, scopes: tuple[str, ...], key: ProofKey | None
     ) -> Token:
-        """Get a token."""
+        """Request a token."""
         ...
 
     async def refresh(
         self, web: Web, place: AuthServer, token: Token, key: ProofKey | None
     ) -> Token:
-        """Get another token for an old one's refresh token."""
+        """Exchange the refresh token of an old token for a new one."""
         ...
 
 
@@ -84,18 +84,23 @@ class Session:
         self._web = web
         self._token: Token | None = None
         self._source = Source.STORE  # of the token
-        self._let_in = False  # whether the server has taken the token
-        self._shown: list[Header] = []  # what a token that needs no proof is shown with
+        self._let_in = False  # whether the server has accepted the token
+        self._shown: list[Header] = []  # the header of a token that needs no proof
         self._key: ProofKey | None = None
-        self._looked = False  # into the store
-        self._place: AuthServer | None = None  # as last found
+        self._looked = False  # whether the store has been read
+        self._place: AuthServer | None = None  # as found last
         self._work: asyncio.Task[None] | None = None
-        self._waiting = 0  # for the work
+        self._waiting = 0  # requests waiting for the work
 
-    # What the transport asks
+    # Called by the transport
 
     def headers(self, method: str, url: str) -> list[Header] | Awaitable[list[Header]]:
-        """Show the token, with a proof for this request if it needs one."""
+        """Return the headers that present the token, with a proof for this request if needed.
+
+        Args:
+            method: The HTTP method of the request.
+            url: The URL of the request.
+        """
         token = self._token
         if token is None:
             return [] if self._looked else self._when_renewed(method, url)
@@ -116,21 +121,30 @@ class Session:
         return [] if token is None else self._show(token, method, url)
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """Note that the server lets the token in, and the nonce it gives for the next proof."""
+        """Note that the server accepts the token, and its nonce for the next proof.
+
+        Args:
+            status: The HTTP status of the response.
+            headers: The headers of the response.
+        """
         if status != 401:
             self._let_in = True
         if self._key is not None:
             self._key.learn(self._url, headers)
 
     async def refused(self, refusal: Refusal) -> bool:
-        """Get what the server wants, if that can be had; whether there is something new to show."""
+        """Get what the server demands. Return whether there is something new to present.
+
+        Args:
+            refusal: The response of the server.
+        """
         if refusal.attempt > _MAX_ATTEMPTS:
             raise AuthorizationFailed(f"{self._name} refused one request {_MAX_ATTEMPTS} times")
         demand = read_demand(refusal.headers)
         if refusal.sent and demand.error == "use_dpop_nonce":
-            return True  # `answered` has it by now
+            return True  # `answered` has stored the nonce
         if not self._is_shown(refusal.sent):
-            return True  # meanwhile somebody else got a token
+            return True  # another request has got a token meanwhile
         if refusal.status == 401:
             await self._together(lambda: self._replace(demand))
         elif demand.error == "insufficient_scope":
@@ -140,14 +154,14 @@ class Session:
         return True
 
     def _is_shown(self, sent: Sequence[Header]) -> bool:
-        """Whether what was refused is what would be shown now."""
+        """Return whether the refused token is the current one."""
         shown = dict(sent).get("Authorization", "").partition(" ")[2]
         return shown == ("" if self._token is None else self._token.access_token)
 
-    # One piece of work at a time
+    # One task at a time
 
     async def _together(self, begin: Work) -> None:
-        """Wait for what is under way, or begin it. It ends early only when nobody waits any more."""
+        """Wait for the running task, or start it. It is cancelled once no request waits for it."""
         if self._work is None:
             self._work = asyncio.get_running_loop().create_task(self._do(begin))
         work = self._work
@@ -161,17 +175,17 @@ class Session:
                 work.cancel()
 
     async def _do(self, work: Work) -> None:
-        """Let everything that goes wrong be a failure to authorize: what was given is at fault."""
+        """Turn every unexpected exception into `AuthorizationFailed`, which fails the waiting calls."""
         try:
             await work()
         except McpearlError:
             raise
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-            raise AuthorizationFailed(f"no token for {self._name} could be had: {said}") from error
+            raise AuthorizationFailed(f"could not get a token for {self._name}: {said}") from error
 
     async def _renew(self) -> None:
-        """Look into the store, and renew a token that is over."""
+        """Read the store, and refresh a token that has expired."""
         if not self._looked:
             await self._look()
         token = self._token
@@ -185,11 +199,11 @@ class Session:
                 await self._obtain(place, token.requested)
 
     async def _replace(self, demand: Demand) -> None:
-        """Get a token in the place of one that was refused, or the first."""
+        """Replace a refused token, or get the first one."""
         refused, source = self._token, self._source
         if refused is not None and source is Source.GRANT and not self._let_in:
             raise AuthorizationFailed(
-                f"{self._name} refuses the token that {refused.issuer} has just given for it"
+                f"{self._name} refuses the token that {refused.issuer} has just issued for it"
             )
         may_refresh = self._let_in or source is not Source.REFRESH
         place = await self._find(demand)
@@ -201,22 +215,22 @@ class Session:
                 await self._obtain(place, self._wanted(place, demand, before))
 
     async def _extend(self, demand: Demand) -> None:
-        """Get a token with more scopes than the one that was refused."""
+        """Get a token with more scopes than the refused one."""
         place = await self._find(demand)
         before = self._requested(place)
         missing = [scope for scope in demand.scopes if scope not in before]
         if not missing:
             wanted = " ".join(demand.scopes) or "more than was granted"
             raise AuthorizationFailed(
-                f"{self._name} wants the scopes {wanted!r:.200}, which were asked for already; "
+                f"{self._name} demands the scopes {wanted!r:.200}, which were already requested; "
                 "the authorization server or its user does not grant them"
             )
-        logger.info("%s wants more scopes: %s", self._name, " ".join(missing))
+        logger.info("%s demands more scopes: %s", self._name, " ".join(missing))
         async with self._storage.lock(_key(place)):
             await self._obtain(place, self._wanted(place, demand, before))
 
     def _requested(self, place: AuthServer) -> tuple[str, ...]:
-        """Give what was asked of this authorization server before."""
+        """Return the scopes that were requested from this authorization server before."""
         token = self._token
         same = token is not None and token.issuer == place.server.issuer
         return token.requested if token is not None and same else ()
@@ -224,7 +238,7 @@ class Session:
     def _wanted(
         self, place: AuthServer, demand: Demand, before: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Choose the scopes: the challenge's, else the settings', else all the server names."""
+        """Return the scopes to request: the challenge's, else the settings', else the metadata's."""
         wanted = [*before, *demand.scopes, *self._grant.scopes]
         return tuple(dict.fromkeys(wanted or place.scopes))
 
@@ -246,18 +260,18 @@ class Session:
         key = (self._key or ProofKey()) if dpop else None
         token = await self._grant.obtain(self._web, place, scopes, key)
         if self._grant.dpop and not token.bound:
-            raise AuthorizationFailed(f"{place.server.issuer} gave a token that is not bound")
+            raise AuthorizationFailed(f"{place.server.issuer} issued a token that is not bound")
         await self._keep(token, key, Source.GRANT)
 
     async def _refresh(self, place: AuthServer) -> bool:
-        """Renew the token; False when that cannot be done, or no longer."""
+        """Refresh the token. Return False if that is not possible, or no longer."""
         token = self._token
         if token is None or token.refresh_token is None or token.issuer != place.server.issuer:
             return False
         try:
             renewed = await self._grant.refresh(self._web, place, token, self._key)
         except GrantRefused as error:
-            logger.info("%s does not renew the token: %s", token.issuer, error.error)
+            logger.info("%s did not refresh the token: %s", token.issuer, error.error)
             await self._storage.delete(_key(place))
             self._token, self._shown = None, []
             return False
@@ -266,7 +280,7 @@ class Session:
         await self._keep(renewed, self._key, Source.REFRESH)
         return True
 
-    # Keeping them
+    # Storing tokens
 
     async def _keep(self, token: Token, key: ProofKey | None, source: Source) -> None:
         if key is not None:
@@ -281,7 +295,7 @@ class Session:
         self._shown = [("Authorization", f"Bearer {token.access_token}")]
 
     async def _look(self) -> None:
-        """Take up what an earlier session left, without asking anybody where it came from."""
+        """Load the token of an earlier run, without fetching any metadata."""
         self._looked = True
         known = await self._storage.load(Key("", self._url))
         if known is not None and self._grant.issuer in (None, known.get("issuer")):
@@ -289,14 +303,14 @@ class Session:
             self._take(await self._storage.load(key))
 
     async def _take_newer(self, place: AuthServer) -> bool:
-        """Take what somebody else has put into the store meanwhile; whether it can be shown."""
+        """Load a token that another process has stored. Return whether it can be used."""
         return self._take(await self._storage.load(_key(place)))
 
     def _take(self, record: Mapping[str, Any] | None) -> bool:
         try:
             token = None if record is None else msgspec.convert(record, Token)
         except msgspec.ValidationError:
-            logger.warning("a stored token for %s cannot be read, and is passed over", self._name)
+            logger.warning("ignored a stored token for %s that cannot be read", self._name)
             return False
         current = None if self._token is None else self._token.access_token
         if token is None or token.access_token == current:

@@ -1,8 +1,8 @@
-"""Where tokens and registrations are kept: in memory, in files, or in the system's keyring.
+"""Stores tokens and registrations: in memory, in files, or in the system's keyring.
 
-Everything is kept under the issuer that gave it and the resource it is for, and nothing is ever
-looked up under another issuer. A lock on such a key holds between all that share the store, other
-processes included, so that a token is renewed once.
+A record is stored under its issuer and resource, and never looked up under another issuer. A lock on
+such a key applies to all users of the store, including other processes, so that a token is refreshed
+only once.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import hashlib
 import logging
 import os
 import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -20,74 +19,93 @@ import msgspec
 
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
 logger = logging.getLogger("mcpearl.auth")
 
-_POLL = 0.05  # seconds between looks at a lock another process holds
-_MAX_WAIT = 600.0  # seconds; a person may be logging in meanwhile
+_POLL = 0.05  # seconds between attempts to take a lock of another process
+_MAX_WAIT = 600.0  # seconds; a user may be logging in meanwhile
 _MAX_RECORD = 256 * 1024
 
 Record = dict[str, Any]
 
 
 class Key(NamedTuple):
-    """What a record is kept under."""
+    """What a record is stored under."""
 
     issuer: str
     resource: str
-    """The resource a token is for; empty for what belongs to the issuer itself."""
+    """The resource a token is for; empty for records of the issuer itself."""
 
 
 class Storage(Protocol):
-    """Keeps JSON objects. Bring your own by writing these four."""
+    """Stores JSON objects. Implement these four methods for a store of your own."""
 
     async def load(self, key: Key) -> Record | None:
-        """Give what is kept under a key."""
+        """Return the record of a key, or None.
+
+        Args:
+            key: What the record is stored under.
+        """
         ...
 
     async def save(self, key: Key, record: Record) -> None:
-        """Keep something, in place of what was there."""
+        """Store a record, replacing an earlier one.
+
+        Args:
+            key: What to store it under.
+            record: A JSON object.
+        """
         ...
 
     async def delete(self, key: Key) -> None:
-        """Keep nothing any more."""
+        """Delete a record, if it exists.
+
+        Args:
+            key: What the record is stored under.
+        """
         ...
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Keep others from renewing what is under a key."""
+        """Lock a key, so that others do not refresh its token at the same time.
+
+        Args:
+            key: The key to lock.
+        """
         ...
 
 
 class MemoryStorage:
-    """Keeps everything for as long as this object lives."""
+    """Stores records in memory, for as long as this object exists."""
 
     def __init__(self) -> None:
         self._records: dict[Key, Record] = {}
         self._locks: dict[Key, asyncio.Lock] = {}
 
     async def load(self, key: Key) -> Record | None:
-        """Give what is kept under a key."""
+        """Return the record of a key, or None."""
         return self._records.get(key)
 
     async def save(self, key: Key, record: Record) -> None:
-        """Keep something, in place of what was there."""
+        """Store a record, replacing an earlier one."""
         self._records[key] = record
 
     async def delete(self, key: Key) -> None:
-        """Keep nothing any more."""
+        """Delete a record, if it exists."""
         self._records.pop(key, None)
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Keep others from renewing what is under a key."""
+        """Lock a key, so that others do not refresh its token at the same time."""
         return self._locks.setdefault(key, asyncio.Lock())
 
 
 class FileStorage:
-    """Keeps each record in a file of its own that only its owner can read, replaced as a whole.
+    """Stores each record in a file that only its owner can read, replaced atomically.
+
+    Args:
+        directory: Where the files are; by default `mcpearl/tokens` in the user's state directory.
 
     >>> OAuth(storage=FileStorage("~/.config/my-agent/tokens"))
-
-    Without a directory it is `mcpearl/tokens` in the user's directory for state.
     """
 
     def __init__(self, directory: str | Path | None = None) -> None:
@@ -98,7 +116,7 @@ class FileStorage:
         return self._directory / f"{name}.json"
 
     async def load(self, key: Key) -> Record | None:
-        """Give what is kept under a key."""
+        """Return the record of a key, or None."""
         path = self._path(key)
         try:
             return _record(key, path.read_bytes()[: _MAX_RECORD + 1])
@@ -109,7 +127,7 @@ class FileStorage:
             return None
 
     async def save(self, key: Key, record: Record) -> None:
-        """Keep something, in place of what was there."""
+        """Store a record, replacing an earlier one."""
         path = self._path(key)
         try:
             _private_directory(self._directory)
@@ -117,7 +135,7 @@ class FileStorage:
                 logger.warning("tokens are kept in %s, where others can write", self._directory)
             _replace(path, _encoded(key, record))
         except OSError as error:
-            logger.warning("tokens cannot be kept in %s: %s", path, error)
+            logger.warning("tokens cannot be saved to %s: %s", path, error)
 
     async def delete(self, key: Key) -> None:
         """Keep nothing any more."""
@@ -128,39 +146,45 @@ class FileStorage:
             logger.warning("tokens in %s cannot be deleted: %s", path, error)
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Keep other processes from renewing what is under a key."""
+        """Lock a key, so that other processes do not refresh its token at the same time."""
         return _file_lock(self._path(key).with_suffix(".lock"))
 
 
 class KeyringStorage:
-    """Keeps everything in the keyring of the system, through the package `keyring`."""
+    """Stores records in the system's keyring, with the package `keyring`.
+
+    Args:
+        service: The name under which the keyring lists the records.
+    """
 
     def __init__(self, service: str = "mcpearl") -> None:
         try:
             import keyring
         except ImportError:
-            raise RuntimeError("KeyringStorage needs the package `keyring` installed") from None
+            raise RuntimeError(
+                "KeyringStorage needs the package `keyring`: install mcpearl[keyring]"
+            ) from None
         self._keyring = keyring
         self._service = service
         self._locks = _state().parent / "locks"
 
     async def load(self, key: Key) -> Record | None:
-        """Give what is kept under a key."""
+        """Return the record of a key, or None."""
         kept = await asyncio.to_thread(self._keyring.get_password, self._service, _user(key))
         return None if kept is None else _record(key, kept.encode())
 
     async def save(self, key: Key, record: Record) -> None:
-        """Keep something, in place of what was there."""
+        """Store a record, replacing an earlier one."""
         text = _encoded(key, record).decode()
         await asyncio.to_thread(self._keyring.set_password, self._service, _user(key), text)
 
     async def delete(self, key: Key) -> None:
-        """Keep nothing any more."""
+        """Delete a record, if it exists."""
         if await self.load(key) is not None:
             await asyncio.to_thread(self._keyring.delete_password, self._service, _user(key))
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Keep other processes from renewing what is under a key."""
+        """Lock a key, so that other processes do not refresh its token at the same time."""
         name = hashlib.sha256("\n".join((self._service, *key)).encode()).hexdigest()[:32]
         return _file_lock(self._locks / f"{name}.lock")
 
@@ -174,11 +198,11 @@ def _encoded(key: Key, record: Record) -> bytes:
 
 
 def _record(key: Key, data: bytes) -> Record | None:
-    """Read a record; one that names another key is somebody else's."""
+    """Decode a record. Return None if it is damaged or belongs to another key."""
     try:
         found = msgspec.json.decode(data, type=dict[str, Any])
     except UNREADABLE:
-        logger.warning("what is kept for %s is damaged, and passed over", key.issuer)
+        logger.warning("ignored a damaged record of %s in the token store", key.issuer)
         return None
     if (found.get("issuer"), found.get("resource")) != key:
         return None
@@ -202,7 +226,7 @@ def _private_directory(directory: Path) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Write a file as a whole or not at all. It is its owner's alone from the first moment."""
+    """Write a file atomically; only its owner can ever read it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".new")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -217,18 +241,20 @@ def _replace(path: Path, data: bytes) -> None:
 
 @asynccontextmanager
 async def _file_lock(path: Path) -> AsyncIterator[None]:
-    """Hold a lock that ends with the process at the latest."""
+    """Hold a lock on a file, which is released at the latest when the process ends."""
     try:
         handle = _open_lock(path)
     except OSError as error:
-        logger.warning("%s cannot be locked, others may renew at the same time: %s", path, error)
+        logger.warning(
+            "%s cannot be locked, other processes may refresh at the same time: %s", path, error
+        )
         yield
         return
     try:
-        until = time.monotonic() + _MAX_WAIT
+        until = clock.monotonic() + _MAX_WAIT
         while not _try_lock(handle):
-            if time.monotonic() > until:
-                raise AuthorizationFailed(f"another process holds {path} for {_MAX_WAIT:g} s")
+            if clock.monotonic() > until:
+                raise AuthorizationFailed(f"another process has held {path} for {_MAX_WAIT:g} s")
             await asyncio.sleep(_POLL)
         yield
     finally:

@@ -1,6 +1,5 @@
-"""A token as a client holds it: what to show, until when, and what renews it."""
+"""A token as a client holds it: the secret, its expiry, and what is needed to refresh it."""
 
-import time
 from typing import Any
 
 import msgspec
@@ -9,40 +8,41 @@ from msgspec import Struct
 from mcpearl.auth.client.challenge import scopes_in
 from mcpearl.auth.client.identity import Identity
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime import clock
 
-_EARLY = 30.0  # seconds before its end that a token counts as over, unless it lives shorter
-_EARLY_SHARE = 0.1  # of its life, then
+_EARLY = 30.0  # seconds before its expiry at which a token is refreshed
+_EARLY_SHARE = 0.1  # of its lifetime, if that is less
 _MAX_TOKEN = 32 * 1024  # characters; a header has to hold it
 
 
 class Token(Struct, frozen=True):
-    """What an authorization server gave. Its text shows none of it."""
+    """A token issued by an authorization server. Its `repr` contains no secret."""
 
     access_token: str
     issuer: str
     resource: str
     token_type: str = "Bearer"
     expires_at: float | None = None
-    """When to renew it, by the clock of this machine."""
+    """When to refresh it, by this machine's clock."""
     refresh_token: str | None = None
     scopes: tuple[str, ...] = ()
-    """What was granted."""
+    """The granted scopes."""
     requested: tuple[str, ...] = ()
-    """What was asked for, in all."""
+    """All scopes that were requested."""
     key: dict[str, Any] | None = None
-    """The private key the token is bound to, if it is."""
+    """The private key that the token is bound to, if any."""
     client: Identity | None = None
-    """As whom it was asked for, where that was registered on the way."""
+    """The client it was issued to, if that was registered during the login."""
 
     @property
     def bound(self) -> bool:
-        """Whether the token needs a proof beside it."""
+        """Whether the token needs a proof."""
         return self.token_type.lower() == "dpop"
 
     @property
     def over(self) -> bool:
-        """Whether it is time for another one."""
-        return self.expires_at is not None and time.time() >= self.expires_at
+        """Whether the token should be refreshed."""
+        return self.expires_at is not None and clock.now() >= self.expires_at
 
     def __repr__(self) -> str:
         return f"<Token for {self.resource} of {self.issuer}>"
@@ -57,17 +57,17 @@ class _Answer(Struct):
 
 
 def read_token(body: Any, issuer: str, resource: str, requested: tuple[str, ...]) -> Token:
-    """Read the answer of a token endpoint."""
+    """Read the response of a token endpoint. Raises `AuthorizationFailed`."""
     try:
         answer = msgspec.convert(body, _Answer)
     except msgspec.ValidationError as error:
-        raise AuthorizationFailed(f"{issuer} answered with what is no token: {error}") from None
+        raise AuthorizationFailed(f"the answer of {issuer} is not a token: {error}") from None
     shown = answer.access_token
     if not shown or len(shown) > _MAX_TOKEN or not shown.isascii() or not shown.isprintable():
-        raise AuthorizationFailed(f"{issuer} gave a token that does not fit into a header")
+        raise AuthorizationFailed(f"{issuer} issued a token that does not fit into a header")
     if answer.token_type.lower() not in ("bearer", "dpop"):
         raise AuthorizationFailed(
-            f"{issuer} gave a token of the unknown type {answer.token_type!r:.64}"
+            f"{issuer} issued a token of the unknown type {answer.token_type!r:.64}"
         )
     return Token(
         shown,
@@ -88,4 +88,4 @@ def _renew_at(expires_in: float | str | None) -> float | None:
         seconds = None
     if seconds is None or not 0 < seconds < 1e10:
         return None
-    return time.time() + seconds - min(_EARLY, seconds * _EARLY_SHARE)
+    return clock.now() + seconds - min(_EARLY, seconds * _EARLY_SHARE)

@@ -1,4 +1,4 @@
-"""Asking a token endpoint: who is asking, what for, with a proof where tokens are bound to a key."""
+"""Requests to a token endpoint, with client authentication and, for bound tokens, a proof."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,15 +11,15 @@ from mcpearl.auth.client.web import Web
 from mcpearl.auth.fetch import Fetched
 from mcpearl.protocol.errors import AuthorizationFailed, brief
 
-_MAX_NONCES = 3  # a server that wants another nonce each time is not served for ever
+_MAX_NONCES = 3  # attempts with a server that demands another nonce each time
 
 
 class GrantRefused(AuthorizationFailed):
-    """The authorization server said no; `error` is its word for why."""
+    """The authorization server refused; `error` is its error code."""
 
     def __init__(self, issuer: str, error: str, description: str) -> None:
         said = f" ({description})" if description else ""
-        super().__init__(f"{issuer} gives no token: {error}{said}")
+        super().__init__(f"{issuer} refused to issue a token: {error}{said}")
         self.error = error
 
 
@@ -31,7 +31,7 @@ async def request_token(
     requested: tuple[str, ...],
     key: ProofKey | None,
 ) -> Token:
-    """Ask for a token for a resource; the form says on what grounds."""
+    """Request a token for a resource; the form contains the grant."""
     members = {**form, "resource": place.resource}
     body = await post_form(web, place.server, identity, members, key)
     return read_token(body, place.server.issuer, place.resource, requested)
@@ -44,7 +44,7 @@ async def post_form(
     form: Mapping[str, str],
     key: ProofKey | None = None,
 ) -> Any:
-    """Send a form to a token endpoint, once more when the server only wants its nonce in the proof."""
+    """Send a form to a token endpoint, again if the server demands its nonce in the proof."""
     members, headers = ({}, []) if identity is None else identity.authenticate(server)
     endpoint = server.token_endpoint
     for _ in range(_MAX_NONCES):
@@ -59,7 +59,7 @@ async def post_form(
 
 
 def _good(fetched: Fetched, issuer: str) -> Any:
-    """Give the body of a good answer; raise what a bad one says."""
+    """Return the body of a successful response, or raise the error of another."""
     if fetched.status == 200:
         return fetched.body
     error = _error(fetched)
@@ -74,5 +74,5 @@ def _error(fetched: Fetched) -> str | None:
 
 
 def plain(text: object) -> str:
-    """Shorten what a server wrote, and leave out what would disturb a terminal or a log."""
+    """Shorten text of a server, and remove characters that could disturb a terminal or log."""
     return brief("".join(c for c in str(text) if c.isprintable()), 200)

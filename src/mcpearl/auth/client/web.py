@@ -1,7 +1,7 @@
-"""What a client fetches on the way to a token, and how much it trusts who named the address.
+"""Fetches what a client needs to get a token, trusting a URL according to where it comes from.
 
-Addresses this side wrote (the server's, an issuer in the settings) may be private. Those found in
-documents may not, unless that was allowed, and may be on loopback only when the server itself is.
+URLs that this side configured (the server's, an issuer in the settings) may be private. URLs found in
+documents may not, unless allowed, and may be on loopback only if the server is.
 """
 
 import logging
@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from mcpearl.auth.fetch import Fetched, FetchError, FetchPolicy, fetch_json, is_loopback
 from mcpearl.net.http_client.exchange import Header
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
 from mcpearl.net.tls import Tls, client_context, trusting_context
 from mcpearl.protocol.errors import AuthorizationFailed
 
@@ -29,25 +29,25 @@ MAX_TIME = 15.0  # seconds for one exchange with an authorization server
 
 
 class Reach(NamedTuple):
-    """How a client reaches its server, and so those who authorize for it."""
+    """How a client reaches its server, and with it the authorization servers."""
 
     tls: ssl.SSLContext | None = None
-    """To the server itself; None for what the system trusts."""
+    """TLS context for the server itself; None for the system's trust."""
     trust: ssl.SSLContext | None = None
-    """To the others: who this client is, they are not shown."""
+    """TLS context for other servers, without the client's certificate."""
     proxy: str | None = None
-    """The `http://` address of a proxy; None is what the environment says."""
+    """The `http://` URL of a proxy; None for the one set in the environment."""
 
     @classmethod
     def by(cls, tls: Tls | ssl.SSLContext | None, proxy: str | None) -> "Reach":
-        """Do as a client does that was given these."""
+        """Return the `Reach` of a client with these options."""
         if tls is None:
             return cls(proxy=proxy)
         return cls(client_context(tls, _HTTP1), trusting_context(tls, _HTTP1), proxy)
 
 
 class Web:
-    """The addresses around one server."""
+    """Fetches documents for one server and its authorization servers."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class Web:
         )
 
     async def document(self, url: str) -> dict[str, Any] | None:
-        """Fetch metadata; None when there is none at this address."""
+        """Fetch metadata. Return None if there is none at this URL."""
         fetched = await self.fetch(url)
         if 400 <= fetched.status < 500:
             return None
         if fetched.status != 200:
-            raise AuthorizationFailed(f"{bare(url)} is answered with HTTP status {fetched.status}")
+            raise AuthorizationFailed(f"{bare(url)} answered with HTTP status {fetched.status}")
         if not isinstance(fetched.body, dict):
-            return None  # a page for people, as catch-all routes give
+            return None  # an HTML page, as catch-all routes return
         return fetched.body
 
     async def fetch(
@@ -92,7 +92,7 @@ class Web:
         json: Any = None,
         headers: Sequence[Header] = (),
     ) -> Fetched:
-        """Make one request, where that is allowed."""
+        """Send a request, if the policy for the URL allows it. Raises `AuthorizationFailed`."""
         try:
             return await fetch_json(
                 url, method=method, form=form, json=json, headers=headers, policy=self._policy(url)
@@ -105,13 +105,13 @@ class Web:
         try:
             origin = origin_of(urlsplit(url))
         except ValueError:
-            return self._theirs  # which refuses it
+            return self._theirs  # which will refuse it
         if origin == self._server:
             return replace(self._our_policy, tls=self._own_tls)
         return self._our_policy if origin in self._ours else self._theirs
 
     def check_page(self, url: str) -> None:
-        """Refuse an address that must not be opened in the browser."""
+        """Raise `AuthorizationFailed` for a URL that must not be opened in the browser."""
         if not self._may_be_shown(url):
             logger.warning("the authorization endpoint %r is not opened", bare(url))
             raise AuthorizationFailed(
@@ -140,7 +140,7 @@ def _is_private(host: str) -> bool:
     try:
         return not ip_address(host).is_global
     except ValueError:
-        return False  # a name: the browser looks it up, and keeps pages of others from reading it
+        return False  # a name: resolved by the browser, which isolates pages by origin
 
 
 def inert(url: str) -> str:
@@ -154,4 +154,4 @@ def bare(url: str) -> str:
         parts = urlsplit(url)
         return f"{origin_of(parts)}{parts.path}"[:2048]
     except ValueError:
-        return "an address that cannot be read"
+        return "an invalid URL"

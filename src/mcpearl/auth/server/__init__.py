@@ -1,1 +1,1 @@
-"""Letting in: verifiers, keys, proofs and the gate."""
+"""The server's side: verifiers, keys, DPoP proofs, and the gate in front of an endpoint."""

@@ -1,4 +1,4 @@
-"""Several verifiers in one server: which of them is asked about a token."""
+"""Combines several verifiers in one server, and chooses the ones to ask about a token."""
 
 from collections.abc import Sequence
 
@@ -16,18 +16,21 @@ from mcpearl.auth.server.verifier import (
 
 
 class AnyOf:
-    """Lets in who any of these verifiers lets in; `auth=[…, …]` is short for it.
+    """Accepts the tokens of several verifiers; `auth=[…, …]` is short for it.
 
-    A JWT goes to the verifiers of the issuer it names, which is how it is sorted and nothing more:
-    they check who has signed it. Where none is of that issuer, and for tokens that name none, the
-    others are asked in their order. No token is shown to an issuer it cannot be of.
+    A JWT goes to the verifiers of the issuer it names, which check that this issuer signed it. If there
+    is none, the verifiers without an issuer are asked, in order. Opaque tokens go to the verifiers
+    that accept them. A token is never shown to an issuer that cannot have issued it.
+
+    Args:
+        verifiers: The verifiers, in the order to ask them.
 
     >>> AnyOf(JWTVerifier(issuer=staff, audience=url), JWTVerifier(issuer=partners, audience=url))
     """
 
     def __init__(self, *verifiers: Verifier) -> None:
         if not verifiers:
-            raise ValueError("`auth` is an empty list: it needs at least one verifier")
+            raise ValueError("`auth` is an empty list; it needs at least one verifier")
         self._verifiers = [checked(verifier) for verifier in verifiers]
         self._by_issuer: dict[str, list[Verifier]] = {}
         for verifier in verifiers:
@@ -38,23 +41,27 @@ class AnyOf:
         asked = [each.issuer for each in verifiers if isinstance(each, IntrospectionVerifier)]
         if len(set(asked)) > 1:
             raise ValueError(
-                f"opaque tokens would be shown to all of {', '.join(asked)}, though each is of one "
-                "of them; there can be one issuer that is asked (`IntrospectionVerifier`)"
+                f"an opaque token would be shown to all of {', '.join(asked)}, though only one of them "
+                "issued it; use at most one `IntrospectionVerifier`"
             )
 
     @property
     def issuers(self) -> list[str]:
-        """All of them, in the order of the verifiers."""
+        """The issuers, in the order of their verifiers."""
         return list(self._by_issuer)
 
     @property
     def audience(self) -> frozenset[str]:
-        """Whom tokens may be for, by any of the verifiers that say so."""
+        """The audiences of all verifiers that have one."""
         said = [getattr(verifier, "audience", None) for verifier in self._verifiers]
         return frozenset().union(*(each for each in said if isinstance(each, frozenset)))
 
     async def verify(self, token: str) -> Principal:
-        """Give the principal of a token, or raise `TokenRefused`."""
+        """Return the principal of a token. Raises `TokenRefused`.
+
+        Args:
+            token: The access token.
+        """
         refused: TokenRefused | None = None
         unavailable: VerifierUnavailable | None = None
         for verifier in self._choose(token):
@@ -67,7 +74,7 @@ class AnyOf:
             else:
                 if principal is not None:
                     return principal
-        # It might be good after all, if one could not say.
+        # If one verifier could not decide, the token may still be valid.
         raise unavailable or refused or TokenRefused("it is not known")
 
     def _choose(self, token: str) -> Sequence[Verifier]:

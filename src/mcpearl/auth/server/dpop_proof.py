@@ -1,11 +1,10 @@
-"""Proofs of possession (RFC 9449): that who brings a token also has the key it was issued to.
+"""Checks DPoP proofs (RFC 9449), which show that the sender of a token holds the token's key.
 
-A proof is for one request: its method, its address, its token, about now, once. What has been seen
-is remembered (`proof_memory`) until it would be too old anyway, within bounds.
+A proof is for one request: its method, URL and token, at about the current time, once. Used proofs are
+remembered (`proof_memory`) until they are too old to be accepted, within bounds.
 """
 
 import hmac
-import time
 from base64 import urlsafe_b64encode
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -13,36 +12,37 @@ from urllib.parse import urlsplit
 from mcpearl.auth.server import jose
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import TokenRefused, time_of
-from mcpearl.net.http_client.pool import origin_of
+from mcpearl.net.http_client.urls import origin_of
+from mcpearl.runtime import clock
 
 _MAX_ID = 256  # characters
-_NONCE_STEP = 60  # seconds a nonce is given out; it is good for as long again
+_NONCE_STEP = 60  # seconds a nonce is handed out; it stays valid for as long again
 
 
 class NonceNeeded(TokenRefused):
-    """The proof is good, but does not carry a nonce of this server."""
+    """The proof is valid, but lacks a nonce of this server."""
 
 
 class ProofChecker:
-    """Checks the proofs that come to one resource."""
+    """Checks the proofs of requests to one resource."""
 
     def __init__(self, *, max_age: float, memory: ProofMemory, nonces: bytes | None) -> None:
         self._max_age = max_age
-        self._secret = nonces  # what nonces are made with; None when there are none
+        self._secret = nonces  # the key that nonces are derived from; None if they are not used
         self._memory = memory
 
     def check(
         self, proof: bytes | None, method: str, url: str, token: str, thumbprint: str
     ) -> None:
-        """Check a proof of having the key with this thumbprint, or raise `TokenRefused`."""
+        """Check a proof for the key with this thumbprint. Raises `TokenRefused`."""
         if proof is None:
             raise TokenRefused("the DPoP header is missing")
         try:
             signed = jose.read(proof.decode("ascii"))
         except (UnicodeDecodeError, TokenRefused):
-            raise TokenRefused("the DPoP proof is not one signed JWT") from None
+            raise TokenRefused("the DPoP proof is not a signed JWT") from None
         if signed.header.get("typ") != "dpop+jwt":
-            raise TokenRefused("the DPoP proof has another type")
+            raise TokenRefused("the DPoP proof does not have the type `dpop+jwt`")
         self._check_claims(signed, method, url, token)
         self._check_signer(signed, thumbprint)
         self._check_nonce(signed)
@@ -54,7 +54,7 @@ class ProofChecker:
         if claims.get("htm") != method:
             raise TokenRefused("the DPoP proof is for another method")
         if not same_place(claims.get("htu"), url):
-            raise TokenRefused("the DPoP proof is for another address")
+            raise TokenRefused("the DPoP proof is for another URL")
         hashed = urlsafe_b64encode(sha256(token.encode()).digest()).rstrip(b"=")
         given = claims.get("ath")
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), hashed):
@@ -62,8 +62,8 @@ class ProofChecker:
         issued = time_of(claims, "iat")
         if issued is None:
             raise TokenRefused("the DPoP proof does not say when it was made")
-        if abs(time.time() - issued) > self._max_age:
-            raise TokenRefused("the DPoP proof is not from now")
+        if abs(clock.now() - issued) > self._max_age:
+            raise TokenRefused("the DPoP proof is too old or from the future")
         id = claims.get("jti")
         if not isinstance(id, str) or not 0 < len(id) <= _MAX_ID:
             raise TokenRefused("the DPoP proof has no usable `jti`")
@@ -82,11 +82,11 @@ class ProofChecker:
         if key is None or not jose.is_signed_by(signed, key):
             raise TokenRefused("the DPoP proof is not signed by its key")
 
-    # Nonces: this server's clock under a seal, so that nothing has to be remembered
+    # Nonces are derived from the clock with a secret, so they need not be remembered
 
     def nonce(self) -> str:
-        """Give the nonce of the moment."""
-        return self._nonce(int(time.time()) // _NONCE_STEP)
+        """Return the current nonce."""
+        return self._nonce(int(clock.now()) // _NONCE_STEP)
 
     def _nonce(self, step: int) -> str:
         assert self._secret is not None
@@ -96,14 +96,14 @@ class ProofChecker:
         if self._secret is None:
             return
         given = str(signed.claims.get("nonce")).encode()
-        step = int(time.time()) // _NONCE_STEP
+        step = int(clock.now()) // _NONCE_STEP
         good = [hmac.compare_digest(given, self._nonce(step - n).encode()) for n in (0, 1)]
         if not any(good):
             raise NonceNeeded("the DPoP proof needs the nonce of this server")
 
 
 def same_place(given: object, url: str) -> bool:
-    """Whether two addresses name one place, queries and fragments aside."""
+    """Return whether two URLs are the same except for query and fragment."""
     if not isinstance(given, str):
         return False
     try:

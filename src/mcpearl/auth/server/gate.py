@@ -1,12 +1,11 @@
-"""The door of a protected endpoint: from the headers of a request to its principal, or out.
+"""The gate of a protected endpoint: turns the headers of a request into a principal, or refuses.
 
-A token that was verified is known by its hash until it expires, at most for `recheck` seconds, so
-most requests cost one lookup. Everything else is read, verified and, when refused, logged without
-anything of the token, and not more often than somebody could read.
+A verified token is known by its hash until it expires, for at most `recheck` seconds, so most requests
+cost one lookup. All others are read and verified. Refusals are logged without the token, and at a
+limited rate.
 """
 
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -21,20 +20,25 @@ from mcpearl.auth.server.resource_server import METADATA_PATH, ResourceServer
 from mcpearl.auth.server.tls import certificate_digest
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.www_authenticate import Challenges, unavailable
-from mcpearl.net.http_server.request import Scope
+from mcpearl.net.http_server.request import RequestInfo
+from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.http_server.siblings import was_passed_on
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
-_REFUSED_FOR = 2.0  # seconds a refused token stays refused without being looked at again
+_REFUSED_FOR = 2.0  # seconds during which a refused token is refused again without a check
 _HTTP = {"ws": "http", "wss": "https"}
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
 
-HeaderMap = Mapping[bytes, bytes]
-
 
 class TokenGate:
-    """Lets in who brings a good access token. Made by `Server` from its `auth`."""
+    """Accepts requests with a valid access token. `Server` makes it from its `auth`.
+
+    Args:
+        settings: How the server is protected.
+        path: Path of the endpoint.
+        known_scopes: Returns the scopes that tools, resources and prompts need.
+        also: Paths that the gate guards besides the endpoint.
+    """
 
     def __init__(
         self,
@@ -45,10 +49,10 @@ class TokenGate:
     ) -> None:
         self._settings = settings
         self._path = path.rstrip("/")
-        # All it guards: a WebSocket beside the endpoint is a resource, too, unless one was set.
+        # All guarded paths: a WebSocket beside the endpoint is a resource too, unless one was set.
         self._paths = [self._path, *(each.rstrip("/") for each in also)]
         self._known_scopes = known_scopes
-        # By the hash of the whole header. What is `_free` needs no more looking at.
+        # By the hash of the whole header. Requests with a `_free` token need no further check.
         self._free: KnownTokens[Principal] = KnownTokens(settings.max_known)
         self._verified: KnownTokens[Principal] = KnownTokens(settings.max_known)
         self._refused: KnownTokens[str] = KnownTokens(settings.max_known)
@@ -59,109 +63,109 @@ class TokenGate:
         )
         self._log = RefusalLog()
 
-    # What the endpoint asks
+    # Called by the endpoint
 
-    def known(self, scope: Scope, headers: HeaderMap) -> Principal | None:
-        """Give the principal of a bearer token that was verified before."""
-        given = headers.get(b"authorization")
-        if given is None or scope["query_string"]:
+    def known(self, request: RequestInfo) -> Principal | None:
+        """Return the principal of a bearer token that was verified before, or None."""
+        given = request.headers.get(b"authorization")
+        if given is None or request.query:
             return None
         return self._free.get(sha256(given).digest())
 
-    async def admit(self, scope: Scope, headers: HeaderMap) -> Principal:
-        """Give the principal of any good token, or raise `Refused`."""
-        challenge = self._challenge(scope, headers)
-        if _has_token(scope["query_string"]):
-            self._log.note("a token in the query string", scope)
-            raise challenge.malformed("An access token must not be in the address")
-        given = headers.get(b"authorization")
+    async def admit(self, request: RequestInfo) -> Principal:
+        """Return the principal of a valid token. Raises `Refused`."""
+        challenge = self._challenge(request)
+        if _has_token(request.query):
+            self._log.note("a token in the query string", request)
+            raise challenge.malformed("An access token must not be in the URL")
+        given = request.headers.get(b"authorization")
         if given is None:
             raise challenge.missing()
         scheme, token = self._credentials(given, challenge)
         key = sha256(given).digest()
         try:
             principal = await self._verify(key, token)
-            self._check_certificate(principal, scope)
+            self._check_certificate(principal, request)
             if scheme == b"dpop":
-                self._check_proof(principal, token, scope, headers, challenge)
+                self._check_proof(principal, token, request, challenge)
             elif "jkt" in _bindings(principal):
                 raise TokenRefused("it is bound to a key: send it as DPoP, with a proof")
         except TokenRefused as error:
             reason = str(error).replace(token, "…")
-            self._log.note(f"the token: {reason}", scope)
+            self._log.note(f"the token: {reason}", request)
             raise challenge.invalid(reason) from None
         except VerifierUnavailable as error:
-            self._log.note(str(error).replace(token, "…"), scope)
+            self._log.note(str(error).replace(token, "…"), request)
             raise unavailable() from None
         if not self._settings.scopes <= principal.scopes:
-            self._log.note("the token has too few scopes", scope)
+            self._log.note("the token has too few scopes", request)
             raise challenge.insufficient(self._settings.scopes)
         if not _bindings(principal):
             self._free.put(key, principal, self._good_until(principal))
         return principal
 
-    def insufficient(self, scope: Scope, headers: HeaderMap, needed: Iterable[str]) -> Refused:
-        """Make the refusal of a call for which the token has too few scopes."""
-        self._log.note("the token has too few scopes", scope)
-        return self._challenge(scope, headers).insufficient(self._settings.scopes.union(needed))
+    def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
+        """Return the refusal of a call that needs more scopes than the token has."""
+        self._log.note("the token has too few scopes", request)
+        return self._challenge(request).insufficient(self._settings.scopes.union(needed))
 
-    def document(self, scope: Scope) -> bytes | None:
-        """Give the metadata at its well-known places: of the host, and of this endpoint on it."""
-        path, root = scope["path"], scope.get("root_path", "")
-        if not path.removeprefix(root).startswith(METADATA_PATH) or not self._published:
+    def document(self, request: RequestInfo) -> bytes | None:
+        """Return the metadata document if the request is for one of its well-known paths."""
+        path, root = request.path, request.root
+        if not path.startswith(METADATA_PATH) or not self._published:
             return None
-        # A proxy may have removed the root, or an application this one is mounted in kept it.
-        rest = path.removeprefix(root).removeprefix(METADATA_PATH).rstrip("/")
+        # A proxy may have removed the root path, or an enclosing application kept it.
+        rest = path.removeprefix(METADATA_PATH).rstrip("/")
         for guarded in self._paths:
             if rest in ("", guarded, root + guarded):
-                resource = self._resource(scope, guarded)
+                resource = self._resource(request, guarded)
                 return self._settings.metadata(resource, self._known_scopes())
         return None
 
-    # Addresses
+    # URLs
 
-    def _guarded(self, scope: Scope) -> str:
-        """Which of the paths a request is at; the old transport's belong to the endpoint."""
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+    def _guarded(self, request: RequestInfo) -> str:
+        """Return the guarded path of a request; paths of HTTP+SSE belong to the endpoint."""
+        path = request.path.rstrip("/")
         return path if path in self._paths else self._path
 
-    def _resource(self, scope: Scope, path: str) -> str:
-        """Give the address of the resource at a path: as set, or as the request has it."""
+    def _resource(self, request: RequestInfo, path: str) -> str:
+        """Return the URL of the resource at a path: as set, or as the request names it."""
         if self._settings.resource is not None:
             return self._settings.resource
-        return f"{_host_of(scope)}{quote(scope.get('root_path', '') + path)}"
+        return f"{_host_of(request)}{quote(request.root + path)}"
 
-    def _address(self, scope: Scope) -> str:
-        """Give the address of a request; beside the resource itself there may be old ones, or `/ws`."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+    def _address(self, request: RequestInfo) -> str:
+        """Return the URL of a request, which may be beside the resource (HTTP+SSE or `/ws`)."""
+        path = request.path
         guarded, resource = path.rstrip("/"), self._settings.resource
         if guarded == self._path or (resource is None and guarded in self._paths):
-            return self._resource(scope, guarded)
+            return self._resource(request, guarded)
         if resource is None:
-            return f"{_host_of(scope)}{quote(scope['path'])}"
-        # Beside the resource that was set, wherever a proxy has put it.
+            return f"{_host_of(request)}{quote(request.root + path)}"
+        # Beside the resource that was set, which a proxy may have moved.
         parts = urlsplit(resource)
         return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(self._path)}{quote(path)}"
 
     @property
     def _published(self) -> bool:
-        """Whether there is metadata: without an authorization server nobody can log in by it."""
+        """Whether there is a metadata document, which is useless without authorization servers."""
         return bool(self._settings.authorization_servers)
 
-    def _metadata_url(self, scope: Scope) -> str:
+    def _metadata_url(self, request: RequestInfo) -> str:
         if not self._published:
             return ""
-        root = scope.get("root_path", "")
+        root = request.root
         if self._settings.resource is not None and not root:
             parts = urlsplit(self._settings.resource)
             return f"{parts.scheme}://{parts.netloc}{METADATA_PATH}{parts.path.rstrip('/')}"
-        # Where this application is mounted the root of the host is somebody else's.
-        return f"{_host_of(scope)}{quote(root)}{METADATA_PATH}{quote(self._guarded(scope))}"
+        # If the application is mounted in another one, the root of the host belongs to that one.
+        return f"{_host_of(request)}{quote(root)}{METADATA_PATH}{quote(self._guarded(request))}"
 
-    def _challenge(self, scope: Scope, headers: HeaderMap) -> Challenges:
-        tried = headers.get(b"authorization", b"")[:5].lower() == b"dpop "
+    def _challenge(self, request: RequestInfo) -> Challenges:
+        tried = request.headers.get(b"authorization", b"")[:5].lower() == b"dpop "
         dpop = tried or self._settings.dpop_required
-        return Challenges(self._metadata_url(scope), self._settings.scopes, dpop=dpop)
+        return Challenges(self._metadata_url(request), self._settings.scopes, dpop=dpop)
 
     # Tokens
 
@@ -180,7 +184,7 @@ class TokenGate:
         return scheme, found[2].decode("ascii")
 
     async def _verify(self, key: bytes, token: str) -> Principal:
-        """Ask the verifier, unless it has said just now what it thinks."""
+        """Ask the verifier, unless it has decided about this token recently."""
         known = self._verified.get(key)
         if known is not None:
             return known
@@ -190,7 +194,7 @@ class TokenGate:
         try:
             principal = await self._ask(token)
         except TokenRefused as error:
-            self._refused.put(key, str(error), time.monotonic() + _REFUSED_FOR)
+            self._refused.put(key, str(error), clock.monotonic() + _REFUSED_FOR)
             raise
         principal = principal.with_scopes(self._settings.widened(principal.scopes))
         self._verified.put(key, principal, self._good_until(principal))
@@ -203,53 +207,51 @@ class TokenGate:
         except (TokenRefused, VerifierUnavailable):
             raise
         except Exception as error:
-            # Not its words, and no traceback with them: they may quote the token.
+            # Without its message and traceback, which may contain the token.
             said = f"raised {type(error).__name__} in {_place(error)}"
         else:
             if principal is None:
                 raise TokenRefused("it is not known")
             if isinstance(principal, Principal) and principal.subject:
                 return principal
-            said = f"gave a {type(principal).__name__}, not a `Principal` with a subject"
+            said = f"returned a {type(principal).__name__}, not a `Principal` with a subject"
         raise VerifierUnavailable(f"`{type(verifier).__name__}.verify` {said}")
 
     def _good_until(self, principal: Principal) -> float:
         left, longest = principal.time_left, self._settings.recheck
-        return time.monotonic() + (longest if left is None else min(left, longest))
+        return clock.monotonic() + (longest if left is None else min(left, longest))
 
-    def _check_certificate(self, principal: Principal, scope: Scope) -> None:
-        """Refuse a token bound to a certificate (RFC 8705) that is not the connection's."""
+    def _check_certificate(self, principal: Principal, request: RequestInfo) -> None:
+        """Refuse a token that is bound to another certificate (RFC 8705)."""
         bound = _bindings(principal).get("x5t#S256")
-        if bound is not None and bound != certificate_digest(scope):
+        if bound is not None and bound != certificate_digest(request.peer.certificate):
             raise TokenRefused("it is bound to a client certificate that was not shown")
 
     def _check_proof(
         self,
         principal: Principal,
         token: str,
-        scope: Scope,
-        headers: HeaderMap,
+        request: RequestInfo,
         challenge: Challenges,
     ) -> None:
-        """Refuse a token bound to a key that its sender does not show to have."""
+        """Refuse a token bound to a key unless the request proves possession of the key."""
         bound = _bindings(principal).get("jkt")
         if not isinstance(bound, str):
             raise TokenRefused("it is not bound to a key: send it as Bearer")
-        if was_passed_on(scope):
-            return  # the worker it came to has checked the proof, which is good only once
-        proof, url = headers.get(b"dpop"), self._address(scope)
-        method = scope.get("method", "GET")  # of the handshake, for a WebSocket
+        if request.peer.passed_on:
+            return  # the worker that received the request has checked the proof, which is valid once
+        proof, url = request.headers.get(b"dpop"), self._address(request)
         try:
-            self._proofs.check(proof, method, url, token, bound)
+            self._proofs.check(proof, request.method, url, token, bound)
         except NonceNeeded as error:
             raise challenge.needs_nonce(str(error), self._proofs.nonce()) from None
         except TokenRefused as error:
-            self._log.note(str(error), scope)
+            self._log.note(str(error), request)
             raise challenge.bad_proof(str(error)) from None
 
 
 def _place(error: Exception) -> str:
-    """Name the function that raised."""
+    """Return the name of the function that raised."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -257,7 +259,7 @@ def _place(error: Exception) -> str:
 
 
 def _bindings(principal: Principal) -> Mapping[str, object]:
-    """Give what a token is bound to (RFC 7800): a key, a certificate, usually nothing."""
+    """Return what a token is bound to (RFC 7800): a key, a certificate, usually nothing."""
     bound = principal.claims.get("cnf")
     return bound if isinstance(bound, dict) else {}
 
@@ -269,12 +271,12 @@ def _has_token(query: bytes) -> bool:
     return any(name.strip().lower() == "access_token" for name, _ in pairs)
 
 
-def _host_of(scope: Scope) -> str:
-    """Give scheme and host as the request has them; what is no host is not repeated.
+def _host_of(request: RequestInfo) -> str:
+    """Return scheme and host of a request; an invalid host is replaced, never echoed.
 
-    A WebSocket begins as an HTTP request, so that is what its address is (RFC 9449: `htu`).
+    A WebSocket begins as an HTTP request, so its URL is the HTTP one (RFC 9449, `htu`).
     """
-    named = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    named = request.headers.get(b"host", b"")
     host = named.decode("ascii") if _HOST.fullmatch(named) else "localhost"
-    scheme = scope.get("scheme", "http")
+    scheme = request.peer.scheme
     return f"{_HTTP.get(scheme, scheme)}://{host}"

@@ -1,7 +1,6 @@
-"""Access tokens only their issuer understands: it is asked about each (RFC 7662)."""
+"""Verifies opaque access tokens by asking their issuer about each (RFC 7662)."""
 
 import asyncio
-import time
 from base64 import b64encode
 from collections.abc import Iterable
 from urllib.parse import quote_plus
@@ -16,15 +15,25 @@ from mcpearl.auth.server.verifier import (
     check_times,
     principal_of,
 )
+from mcpearl.runtime import clock
 
 _OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
 
 
 class IntrospectionVerifier:
-    """Asks the authorization server about every token that is not known.
+    """Asks the authorization server about every unknown token.
 
-    How long an answer is believed is the resource server's affair (`ResourceServer(recheck=…)`).
-    At most `max_asking` questions are open at once, and ten times as many wait.
+    `ResourceServer(recheck=…)` sets for how long an answer is used.
+
+    Args:
+        url: The introspection endpoint.
+        issuer: The authorization server.
+        audience: The audience, or audiences, that tokens must be issued for.
+        client_id: How this server identifies itself to the endpoint.
+        client_secret: The secret that goes with `client_id`.
+        leeway: Seconds by which clocks may differ.
+        max_asking: Concurrent questions. Ten times as many may wait; more are answered with 503.
+        fetch: From where the answers may be fetched.
 
     >>> IntrospectionVerifier(
     ...     "https://login.example.com/introspect",
@@ -56,26 +65,30 @@ class IntrospectionVerifier:
         self._policy = fetch
         self._asking = asyncio.Semaphore(max_asking)
         self._most = max_asking * 11  # open and waiting together
-        self._questions: dict[str, asyncio.Task[dict[str, object]]] = {}  # by their token
+        self._questions: dict[str, asyncio.Task[dict[str, object]]] = {}  # by token
 
     async def verify(self, token: str) -> Principal:
-        """Give the principal of a token, or raise `TokenRefused`."""
+        """Return the principal of a token. Raises `TokenRefused` or `VerifierUnavailable`.
+
+        Args:
+            token: The access token.
+        """
         claims = dict(await self._answer(token))
         if claims.get("active") is not True:
             raise TokenRefused("its issuer says that it is not active")
-        # RFC 7662 lets an issuer leave its own name out.
+        # RFC 7662 lets an issuer omit its own name.
         if claims.setdefault("iss", self.issuer) != self.issuer:
             raise TokenRefused("it comes from another issuer")
         check_audience(claims, self.audience)
-        check_times(claims, time.time(), self._leeway, must_end=False)
+        check_times(claims, clock.now(), self._leeway, must_end=False)
         return principal_of(claims)
 
     async def _answer(self, token: str) -> dict[str, object]:
-        """Ask about a token once, however many requests bring it at the same time."""
+        """Ask about a token; concurrent requests with the same token share one question."""
         question = self._questions.get(token)
         if question is None:
             if len(self._questions) >= self._most:
-                raise VerifierUnavailable("too many tokens wait for their issuer's word")
+                raise VerifierUnavailable("too many tokens are waiting for introspection")
             question = asyncio.get_running_loop().create_task(self._ask(token))
             self._questions[token] = question
             question.add_done_callback(lambda done: self._answered(token, done))
@@ -84,7 +97,7 @@ class IntrospectionVerifier:
     def _answered(self, token: str, question: "asyncio.Task[dict[str, object]]") -> None:
         del self._questions[token]
         if not question.cancelled():
-            question.exception()  # everybody may have left; then nobody else looks at it
+            question.exception()  # mark as retrieved: all waiting requests may have gone
 
     async def _ask(self, token: str) -> dict[str, object]:
         try:

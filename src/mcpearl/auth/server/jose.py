@@ -1,7 +1,7 @@
-"""Signed JSON (JWS): cutting a compact one apart, and checking its signature with a public key.
+"""Reads compact JWS (signed JSON) and checks signatures with public keys.
 
-Only algorithms with a private and a public key are known here: `none` and the symmetric ones do not
-exist, so nothing can be confused with them. Reading costs little; the signature is for last.
+Only asymmetric algorithms are known: `none` and symmetric ones do not exist here, so nothing can be
+confused with them. Reading is cheap; the signature is checked last.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -25,7 +25,7 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
     "EdDSA": ("OKP", "Ed25519"),
     "Ed25519": ("OKP", "Ed25519"),
 }
-"""By name: the type and the curve of the keys they need."""
+"""By name: the type and the curve of their keys."""
 
 MAX_TOKEN = 16 * 1024
 _MIN_RSA_BITS = 2048
@@ -39,17 +39,17 @@ _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 
 
 class Signed(Struct, frozen=True):
-    """A signed object that nobody has checked yet."""
+    """A signed object whose signature has not been checked."""
 
     header: dict[str, Any]
     claims: dict[str, Any]
     signature: bytes
     covered: bytes
-    """What the signature is over."""
+    """The bytes that the signature covers."""
 
     @property
     def algorithm(self) -> str:
-        """The algorithm it names."""
+        """The algorithm that the header names."""
         return str(self.header["alg"])
 
 
@@ -57,7 +57,7 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 
 def read(token: str) -> Signed:
-    """Cut a compact JWS apart, or raise `TokenRefused`."""
+    """Split a compact JWS. Raises `TokenRefused` if it is not valid."""
     if len(token) > MAX_TOKEN:
         raise TokenRefused(f"it is longer than {MAX_TOKEN} characters")
     parts = token.split(".")
@@ -77,7 +77,7 @@ def read(token: str) -> Signed:
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise TokenRefused("its algorithm is not allowed")
     if "crit" in signed.header:
-        raise TokenRefused("it demands extensions that are not known here")
+        raise TokenRefused("it demands extensions that this server does not support")
     return signed
 
 
@@ -114,12 +114,12 @@ def public_key(jwk: Any) -> "Key | None":
 
 
 def fits(key: "Key", algorithm: str) -> bool:
-    """Whether a key is one of this algorithm's."""
+    """Return whether a key belongs to this algorithm."""
     kind, curve = ALGORITHMS[algorithm]
     if key.key_type != kind or (curve is not None and key.get("crv") != curve):
         return False
     stated = key.get("alg")
-    same = (algorithm,) if kind != "OKP" else ("EdDSA", "Ed25519")  # two names of one thing
+    same = (algorithm,) if kind != "OKP" else ("EdDSA", "Ed25519")  # two names of the same
     return stated is None or stated in same
 
 
@@ -137,7 +137,7 @@ def thumbprint_of(jwk: Any) -> str | None:
 
 
 def is_signed_by(signed: Signed, key: "Key") -> bool:
-    """Check the signature."""
+    """Return whether the signature was made with this key."""
     from joserfc.jws import JWSRegistry
 
     algorithm = JWSRegistry.algorithms[signed.algorithm]
@@ -145,5 +145,5 @@ def is_signed_by(signed: Signed, key: "Key") -> bool:
 
 
 def has_private_part(jwk: Any) -> bool:
-    """Whether somebody put their private key where the public one belongs."""
+    """Return whether a JWK contains private members, which must never be published."""
     return isinstance(jwk, dict) and not _PRIVATE.isdisjoint(jwk)

@@ -1,27 +1,27 @@
-"""The keys an issuer signs with, fetched when needed and seldom.
+"""The keys an issuer signs with, fetched when needed and no more often than that.
 
-A key nobody has heard of is looked for once more, since keys change; but however many tokens name
-unknown keys, there is one fetch at a time, and a pause after each. When the issuer cannot be
-reached, the keys known so far are good for a day.
+An unknown key causes another fetch, since keys are rotated. However many tokens name unknown keys,
+there is one fetch at a time, with a pause after each. If the issuer cannot be reached, known keys stay
+valid for a day.
 """
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.auth.fetch import FetchError, FetchFailed, FetchPolicy, fetch_json
 from mcpearl.auth.issuer import issuer_metadata
 from mcpearl.auth.server.jose import fits, public_key
 from mcpearl.auth.server.verifier import VerifierUnavailable
+from mcpearl.runtime import clock
 
 if TYPE_CHECKING:
     from joserfc.jwk import Key
 
 logger = logging.getLogger("mcpearl.auth")
 MAX_KEYS = 100
-_MAX_TRIED = 8  # keys one token is checked with, when it does not say which is its
-_MAX_STALE = 86_400.0  # seconds old keys are used while there are no new ones
+_MAX_TRIED = 8  # keys to try for a token that does not name its key
+_MAX_STALE = 86_400.0  # seconds for which old keys are used while no new ones can be fetched
 
 
 class IssuerKeys:
@@ -43,13 +43,13 @@ class IssuerKeys:
         self._max_age = max_age
         self._pause = pause
         self._keys: list[Key] = []
-        self._fetched = float("-inf")  # when, by the clock that only goes forward
+        self._fetched = float("-inf")  # by the monotonic clock
         self._tried = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> "list[Key]":
-        """Give the keys a token may be signed with; usually that is one, or none."""
-        if time.monotonic() - self._fetched > self._max_age:
+        """Return the keys a token may be signed with: usually one, or none."""
+        if clock.monotonic() - self._fetched > self._max_age:
             failing = bool(self._keys) and self._tried > self._fetched
             fetching = self._start()
             if fetching is not None and not failing:
@@ -58,10 +58,10 @@ class IssuerKeys:
         if not found:
             fetching = self._start()
             if fetching is not None:
-                # One who leaves must not take the fetch along that others wait for.
+                # Shielded: other requests wait for the same fetch.
                 await asyncio.shield(fetching)
                 found = self._matching(kid, algorithm)
-        if not self._keys or time.monotonic() - self._fetched > _MAX_STALE:
+        if not self._keys or clock.monotonic() - self._fetched > _MAX_STALE:
             raise VerifierUnavailable(f"the keys of {self._issuer} cannot be fetched")
         return found[:_MAX_TRIED]
 
@@ -73,11 +73,11 @@ class IssuerKeys:
         ]
 
     def _start(self) -> "asyncio.Task[None] | None":
-        """Begin to fetch, or join a fetch under way; None when there was one just now."""
-        # One that did not end has gone with its event loop.
+        """Start a fetch, or join the running one. Return None if one was made just now."""
+        # A fetch that did not end belonged to an event loop that is closed.
         under_way = self._fetching is not None and not self._fetching.get_loop().is_closed()
-        if not under_way and time.monotonic() - self._tried >= self._pause:
-            self._tried = time.monotonic()
+        if not under_way and clock.monotonic() - self._tried >= self._pause:
+            self._tried = clock.monotonic()
             self._fetching = asyncio.get_running_loop().create_task(self._fetch())
             under_way = True
         return self._fetching if under_way else None
@@ -90,13 +90,13 @@ class IssuerKeys:
                 raise FetchFailed("the key set has no list `keys`")
             keys = [key for key in map(public_key, listed[:MAX_KEYS]) if key is not None]
             if not keys:
-                raise FetchFailed("the key set has no key for signatures that is known here")
+                raise FetchFailed("the key set has no supported signature key")
         except FetchError as error:
-            self._discovered = None  # it may have moved
+            self._discovered = None  # the URL may have changed
             logger.warning("the keys of %s could not be fetched: %s", self._issuer, error)
         else:
             self._keys = keys
-            self._fetched = time.monotonic()
+            self._fetched = clock.monotonic()
         finally:
             self._fetching = None
 
@@ -115,6 +115,6 @@ class IssuerKeys:
             metadata = await issuer_metadata(self._issuer, self._policy)
             url = metadata.get("jwks_uri")
             if not isinstance(url, str):
-                raise FetchFailed(f"the metadata of {self._issuer} names no `jwks_uri`")
+                raise FetchFailed(f"the metadata of {self._issuer} has no `jwks_uri`")
             self._discovered = url
         return self._discovered

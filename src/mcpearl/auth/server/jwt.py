@@ -1,10 +1,9 @@
-"""Access tokens that say themselves what they are: signed JWTs (RFC 9068, RFC 7519).
+"""Verifies signed JWT access tokens (RFC 9068, RFC 7519).
 
-What is cheap is looked at first (form, issuer, audience, times), so that a wrong token costs little;
-nothing of it is believed before the signature fits.
+Cheap checks come first (form, issuer, audience, times), so that a wrong token costs little; nothing in
+a token is trusted before its signature has been checked.
 """
 
-import time
 from collections.abc import Iterable
 
 from mcpearl.auth.fetch import FetchPolicy
@@ -18,6 +17,7 @@ from mcpearl.auth.server.verifier import (
     check_times,
     principal_of,
 )
+from mcpearl.runtime import clock
 
 _TYPES = frozenset({"jwt", "at+jwt"})
 _OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
@@ -26,9 +26,15 @@ _OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
 class JWTVerifier:
     """Verifies JWT access tokens of one issuer.
 
-    The keys come from `jwks_url`, or from where the issuer's metadata says. They are fetched anew
-    every `keys_max_age` seconds, and when a token names a key that is not among them, then at most
-    once in `keys_pause` seconds.
+    Args:
+        issuer: The authorization server, exactly as its tokens name it.
+        audience: The audience, or audiences, that tokens must be issued for.
+        jwks_url: Where the issuer's keys are; by default as its metadata says.
+        algorithms: The accepted signature algorithms.
+        leeway: Seconds by which clocks may differ.
+        keys_max_age: Seconds after which the keys are fetched again.
+        keys_pause: Seconds between two fetches caused by unknown keys.
+        fetch: From where keys and metadata may be fetched.
 
     >>> JWTVerifier(issuer="https://login.example.com", audience="https://mcp.example.com/mcp")
     """
@@ -51,20 +57,24 @@ class JWTVerifier:
         unknown = self._algorithms - jose.ALGORITHMS.keys()
         if unknown or not self._algorithms:
             raise ValueError(
-                f"unknown algorithms {sorted(unknown)}; there is {', '.join(jose.ALGORITHMS)}"
+                f"unknown algorithms {sorted(unknown)}; use some of {', '.join(jose.ALGORITHMS)}"
             )
         self._leeway = leeway
         self._keys = IssuerKeys(issuer, jwks_url, fetch, max_age=keys_max_age, pause=keys_pause)
 
     async def verify(self, token: str) -> Principal:
-        """Give the principal of a token, or raise `TokenRefused`."""
+        """Return the principal of a token. Raises `TokenRefused` or `VerifierUnavailable`.
+
+        Args:
+            token: The access token.
+        """
         signed = jose.read(token)
         self._check_header(signed)
         claims = signed.claims
         if claims.get("iss") != self.issuer:
             raise TokenRefused("it comes from another issuer")
         check_audience(claims, self.audience)
-        check_times(claims, time.time(), self._leeway, must_end=True)
+        check_times(claims, clock.now(), self._leeway, must_end=True)
         principal = principal_of(claims)
         kid = signed.header.get("kid")
         if kid is not None and not isinstance(kid, str):

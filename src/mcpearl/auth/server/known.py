@@ -1,14 +1,15 @@
-"""What is known of tokens, by their hash and for a while. The tokens themselves are not kept."""
+"""Remembers facts about tokens for a while, by hash. The tokens themselves are not kept."""
 
-import time
 from collections import OrderedDict
 from typing import Generic, TypeVar
+
+from mcpearl.runtime import clock
 
 T = TypeVar("T")
 
 
 class KnownTokens(Generic[T]):
-    """What was found out about tokens; when it is too many, the one noted first goes."""
+    """Values by the hash of a token. At the limit, the oldest entry is dropped."""
 
     __slots__ = ("_found", "_limit")
 
@@ -20,17 +21,17 @@ class KnownTokens(Generic[T]):
         return len(self._found)
 
     def get(self, key: bytes) -> T | None:
-        """Give what is known and still holds."""
+        """Return the value of a token, or None if it is unknown or has expired."""
         found = self._found.get(key)
         if found is None:
             return None
-        if found[0] <= time.monotonic():
+        if found[0] <= clock.monotonic():
             del self._found[key]
             return None
         return found[1]
 
     def put(self, key: bytes, value: T, until: float) -> None:
-        """Note something that holds until then, by the clock that only goes forward."""
+        """Remember a value until a time of the monotonic clock."""
         self._found.pop(key, None)
         if len(self._found) >= self._limit:
             self._found.popitem(last=False)

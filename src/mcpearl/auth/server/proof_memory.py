@@ -1,28 +1,28 @@
-"""The proofs that were used, as long as they could be used again: of one process, or of several.
+"""Remembers used DPoP proofs for as long as they could be used again.
 
-To forget one early would let it be used again, so at the bound no more are taken. One key cannot take
-all the room. A proof is forgotten when both clocks say so: the wall clock, by which it expires, may be
-set forward and back.
+Forgetting a proof early would allow a replay, so at the limit further proofs are refused, and a single
+key may take at most a quarter of the space. A proof is forgotten when both clocks say so: the wall clock,
+by which it expires, may be set forward and back. `shared_proofs` does the same for several workers.
 """
 
-import time
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Protocol
 
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
+from mcpearl.runtime import clock
 
 
 class ProofMemory(Protocol):
-    """Remembers proofs."""
+    """Remembers used proofs."""
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
-        """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
+        """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
         ...
 
 
 class OwnProofs:
-    """The memory of one process."""
+    """The proofs used in one process."""
 
     def __init__(self, max_remembered: int) -> None:
         self._max = max_remembered
@@ -32,8 +32,8 @@ class OwnProofs:
         self._ends: list[tuple[float, float, bytes, str]] = []
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
-        """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
-        now, wall = time.monotonic(), time.time()
+        """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
+        now, wall = clock.monotonic(), clock.now()
         self._forget(now, wall)
         proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16).digest()
         if proof in self._used:
@@ -58,10 +58,10 @@ class OwnProofs:
 
 
 def used_before() -> TokenRefused:
-    """Refuse a proof that is known."""
+    """Return the error for a proof that was used before."""
     return TokenRefused("the DPoP proof was used before")
 
 
 def too_many() -> VerifierUnavailable:
-    """Refuse for now: there is no room to remember another one."""
+    """Return the error for when there is no space to remember another proof."""
     return VerifierUnavailable("too many DPoP proofs in a short time")

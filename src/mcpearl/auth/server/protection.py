@@ -1,4 +1,4 @@
-"""What `Server(auth=…)` takes, and the gate that is made of it."""
+"""Makes the gate of an endpoint from what is passed to `Server(auth=…)`."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -8,13 +8,13 @@ from mcpearl.auth.server.verifier import Verifier
 from mcpearl.transports.http_server.gate import Gate
 
 Auth = Verifier | Sequence[Verifier] | ResourceServer | Gate
-"""A verifier of tokens, several, one with settings around it, or a gate of one's own."""
+"""A verifier, several verifiers, a verifier with settings, or a custom gate."""
 
 
 def gate_of(
     auth: Auth, path: str, known_scopes: Callable[[], Iterable[str]], also: Iterable[str] = ()
 ) -> Gate:
-    """Make the gate of an endpoint at this path, and of what else is served beside it."""
+    """Return the gate of the endpoint at `path`, and of the paths in `also` beside it."""
     settings = _settings(auth)
     if isinstance(settings, ResourceServer):
         return TokenGate(settings, path, known_scopes, also)
@@ -24,7 +24,7 @@ def gate_of(
 
 
 def for_workers(auth: Auth) -> Auth:
-    """Prepare what workers are forked with: what one of them has seen, all of them have."""
+    """Prepare `auth` for workers that will be forked: they share the memory of used proofs."""
     settings = _settings(auth)
     if isinstance(settings, ResourceServer):
         settings.share_proofs()
@@ -32,9 +32,9 @@ def for_workers(auth: Auth) -> Auth:
 
 
 def _settings(auth: Auth) -> ResourceServer | Gate:
-    """Give the settings around verifiers; a gate of one's own stays what it is."""
+    """Return the settings around verifiers; a custom gate is returned unchanged."""
     if isinstance(auth, str):
-        raise _no_auth(auth)  # it is a sequence, but not of verifiers
+        raise _no_auth(auth)  # a string is a sequence too
     if isinstance(auth, Verifier | Sequence):
         return ResourceServer(auth)
     return auth
@@ -42,7 +42,7 @@ def _settings(auth: Auth) -> ResourceServer | Gate:
 
 def _no_auth(given: object) -> TypeError:
     return TypeError(
-        f"`auth` is a {type(given).__name__}; it takes a verifier (`JWTVerifier`, `StaticTokens`, "
+        f"`auth` is a {type(given).__name__}; pass a verifier (`JWTVerifier`, `StaticTokens`, "
         "anything with `async def verify(self, token)`), a list of these, a `ResourceServer` or "
         "`ClientCertificates`"
     )

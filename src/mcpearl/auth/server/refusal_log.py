@@ -1,15 +1,16 @@
-"""The log of those who were not let in: enough to see what happens, never so much that it hurts."""
+"""Logs refused requests, at a limited rate."""
 
 import asyncio
 import logging
-from typing import Any
+
+from mcpearl.net.http_server.request import RequestInfo
 
 logger = logging.getLogger("mcpearl.auth")
 _EACH_SECOND = 10
 
 
 class RefusalLog:
-    """Writes the first refusals of each second, then counts."""
+    """Logs the first refusals of each second and counts the rest."""
 
     __slots__ = ("_left", "_more")
 
@@ -17,15 +18,15 @@ class RefusalLog:
         self._left = _EACH_SECOND
         self._more = 0
 
-    def note(self, reason: str, scope: dict[str, Any]) -> None:
-        """Note that a request was refused. The reason must not contain anything secret."""
+    def note(self, reason: str, request: RequestInfo) -> None:
+        """Log that a request was refused. The reason must not contain secrets."""
         if self._left == _EACH_SECOND:
             asyncio.get_running_loop().call_later(1.0, self._renew)
         if self._left == 0:
             self._more += 1
             return
         self._left -= 1
-        client = scope.get("client")
+        client = request.peer.address
         logger.warning("refused %s: %s", "a client" if client is None else client[0], reason)
 
     def _renew(self) -> None:

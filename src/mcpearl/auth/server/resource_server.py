@@ -1,7 +1,6 @@
-"""A server as the resource OAuth protects: the settings of it, and the documents it publishes."""
+"""The server as an OAuth protected resource: its settings, and the metadata it publishes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from os import urandom
 from typing import Any, Literal
 
 import msgspec
@@ -9,22 +8,30 @@ import msgspec
 from mcpearl.auth.server.jose import ALGORITHMS
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import Verifier, checked, issuers_of
+from mcpearl.runtime import clock
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
 class ResourceServer:
-    """How a server is protected, when the defaults around a verifier do not fit.
+    """How a server is protected, if the defaults around a verifier do not fit.
 
-    It takes one verifier, or several as a list (see `AnyOf`).
-
-    - `resource`: the address clients use, when it is not what requests say (behind a proxy). By
-      default the verifier's audience, if that is one address, else what each request says.
-    - `scopes`: what every request needs; more is asked for by `@app.tool(scopes=…)`.
-    - `implies`: broader scopes, and what they contain.
-    - `recheck`: seconds until a verified token is verified again; a revoked one lives no longer.
-    - `dpop`: whether tokens must be bound to a key; bound ones always are checked.
-    - `dpop_nonces`: whether proofs must carry a nonce of this server.
+    Args:
+        verifier: A verifier, or several as a list (see `AnyOf`).
+        resource: The URL that clients use; set it behind a proxy. By default the verifier's audience if
+            that is a single URL, otherwise the URL of each request.
+        authorization_servers: Issuers where clients can log in; by default those of the verifiers.
+        scopes: Scopes that every request needs; `@app.tool(scopes=…)` adds more for one tool.
+        implies: Broader scopes, and the scopes that each contains.
+        name: Name of the server, for the metadata document.
+        documentation: URL of a page for developers, for the metadata document.
+        recheck: Seconds until a verified token is verified again: how long a revoked token may still be
+            accepted.
+        max_known: Verified tokens to remember; at the limit the oldest is dropped.
+        dpop: Whether tokens must be bound to a key. Bound tokens always need a proof.
+        dpop_max_age: Seconds by which the time of a proof may differ from the server's clock.
+        dpop_nonces: Whether proofs must contain a nonce of this server.
+        dpop_max_remembered: Used proofs to remember; at the limit requests are answered with 503.
 
     >>> app.run("http", auth=ResourceServer(verifier, scopes=["mcp"], implies={"admin": ["mcp"]}))
     """
@@ -64,18 +71,22 @@ class ResourceServer:
         self.dpop_required = dpop == "required"
         self.dpop_max_age = dpop_max_age
         self.dpop_nonces = dpop_nonces
-        self.nonce_secret = urandom(32)  # here, so that workers forked from this process share it
+        self.nonce_secret = clock.random_bytes(32)  # made here, so that forked workers share it
         self.dpop_max_remembered = dpop_max_remembered
-        self.proofs: ProofMemory | None = None  # each gate has its own, unless workers share one
+        self.proofs: ProofMemory | None = None  # shared by workers; None if each gate has its own
 
     def share_proofs(self) -> None:
-        """Remember proofs for all workers together that will be forked from this process."""
+        """Remember used proofs for all workers that will be forked from this process."""
         from mcpearl.auth.server.shared_proofs import SharedProofs
 
         self.proofs = SharedProofs(self.dpop_max_remembered)
 
     def widened(self, scopes: frozenset[str]) -> frozenset[str]:
-        """Give scopes together with everything they imply."""
+        """Return scopes together with all that they imply.
+
+        Args:
+            scopes: The scopes of a token.
+        """
         found, open_ones = set(scopes), list(scopes)
         while open_ones:
             new = self._implied.get(open_ones.pop(), frozenset()) - found
@@ -84,7 +95,12 @@ class ResourceServer:
         return frozenset(found)
 
     def metadata(self, resource: str, known_scopes: Iterable[str]) -> bytes:
-        """Give the Protected Resource Metadata document (RFC 9728)."""
+        """Return the Protected Resource Metadata document (RFC 9728).
+
+        Args:
+            resource: The URL of the resource.
+            known_scopes: Scopes to publish besides those that every request needs.
+        """
         document: dict[str, Any] = {
             "resource": resource,
             "authorization_servers": self.authorization_servers,
@@ -104,7 +120,7 @@ class ResourceServer:
 
 
 def _address_of(verifier: Verifier) -> str | None:
-    """Give the audience of a verifier if it is one address: then it is the resource's."""
+    """Return the audience of a verifier if it is a single URL, which is then the resource's."""
     audience = getattr(verifier, "audience", None)
     if not isinstance(audience, frozenset) or len(audience) != 1:
         return None

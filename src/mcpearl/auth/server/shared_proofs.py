@@ -1,8 +1,8 @@
-"""The proofs that several workers have seen, in memory they share: each is good once at all of them.
+"""Remembers used DPoP proofs for several workers, in shared memory.
 
-The table is made before the workers are forked, and is there as long as any of them: a worker that dies
-takes nothing along. It has a fixed number of buckets. Where a proof belongs is decided by a hash with a
-secret, so nobody can aim at a bucket; who looks into one locks it, and a lock goes with its process.
+The table is made before the workers are forked and survives the death of any of them. It has a fixed
+number of buckets. A keyed hash decides the bucket of a proof, so an attacker cannot fill a chosen one.
+A worker locks the bucket it uses; the lock is released if its process dies.
 """
 
 import fcntl
@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from os import urandom
 
 from mcpearl.auth.server.proof_memory import too_many, used_before
 from mcpearl.auth.server.verifier import VerifierUnavailable
+from mcpearl.runtime import clock
 
 # The proof, its key, and when it may be forgotten: by the wall clock, and by the one that only goes
 # forward, which all processes of a machine share.
@@ -24,22 +24,22 @@ _SLOT = struct.Struct("=16s8sdd")
 _BUCKET = 64  # slots that are looked through for each proof
 _ROOM = 2  # slots for each proof to be remembered: buckets do not fill evenly
 _OF_ONE_KEY = _BUCKET // 4
-_TRIES = 250  # for a lock that another process has, as a rule for microseconds
-_PAUSE = 0.001  # seconds between them
+_TRIES = 250  # attempts to lock a bucket, which is usually locked for microseconds
+_PAUSE = 0.001  # seconds between attempts
 
 
 class SharedProofs:
-    """The memory of all processes forked from the one that made this."""
+    """The proofs used in all processes forked from the one that made this object."""
 
     def __init__(self, max_remembered: int) -> None:
         self._buckets = max(1, -(-_ROOM * max_remembered // _BUCKET))
         self._size = _BUCKET * _SLOT.size  # bytes of a bucket
-        self._table = mmap.mmap(-1, self._buckets * self._size)  # takes memory as it is used
+        self._table = mmap.mmap(-1, self._buckets * self._size)  # memory is allocated as it is used
         self._locks = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the table)
-        self._secret = urandom(32)
+        self._secret = clock.random_bytes(32)
 
     def note(self, thumbprint: str, id: str, until: float) -> None:
-        """Remember a proof of a key until a time, or raise `TokenRefused` when it is known."""
+        """Remember a proof until a time. Raises `TokenRefused` if it was used before."""
         proof = blake2b(f"{thumbprint} {id}".encode(), digest_size=16, key=self._secret).digest()
         key = blake2b(thumbprint.encode(), digest_size=8, key=self._secret).digest()
         bucket = int.from_bytes(proof[:8], "big") % self._buckets
@@ -47,7 +47,7 @@ class SharedProofs:
             self._put(bucket * self._size, proof, key, until)
 
     def _put(self, start: int, proof: bytes, key: bytes, until: float) -> None:
-        wall, now = time.time(), time.monotonic()
+        wall, now = clock.now(), clock.monotonic()
         free, of_key = -1, 0
         slots = _SLOT.iter_unpack(self._table[start : start + self._size])
         for number, (known, owner, end, end_by_age) in enumerate(slots):
@@ -64,7 +64,7 @@ class SharedProofs:
 
     @contextmanager
     def _locked(self, bucket: int) -> Iterator[None]:
-        """Keep the others out of a bucket. One that was stopped inside must not stop the rest."""
+        """Lock a bucket. Gives up after a while, so that a stopped worker does not block all."""
         for _ in range(_TRIES):
             try:
                 fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, bucket)

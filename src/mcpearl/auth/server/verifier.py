@@ -1,4 +1,4 @@
-"""What every verifier is: a token goes in, a principal or the reason against it comes out."""
+"""The interface of verifiers, and the checks of claims that they share."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -8,37 +8,41 @@ from mcpearl.protocol.errors import McpearlError
 
 
 class TokenRefused(McpearlError):
-    """A token that is not accepted, and why. The reason never contains the token."""
+    """A token is not accepted, and why. The reason never contains the token."""
 
 
 class VerifierUnavailable(McpearlError):
-    """Nobody can tell at the moment whether a token is good. It is not the client's fault."""
+    """It cannot be decided now whether a token is valid. This is not the client's fault."""
 
 
 @runtime_checkable
 class Verifier(Protocol):
-    """Anything that can tell who a token belongs to.
+    """Finds the principal of a token.
 
-    It must make sure that the token was issued for this server (its audience), and by whom.
+    It must check that the token was issued for this server (its audience), and by which issuer.
     """
 
     async def verify(self, token: str) -> Principal | None:
-        """Give the principal; None, or raise `TokenRefused`, when the token is not good."""
+        """Return the principal. Return None, or raise `TokenRefused`, if the token is not valid.
+
+        Args:
+            token: The access token.
+        """
         ...
 
 
 def checked(verifier: Verifier) -> Verifier:
-    """Refuse what is no verifier when it is given, and not when the first client comes."""
+    """Raise `TypeError` at startup, not at the first request, if this is not a verifier."""
     if not callable(getattr(verifier, "verify", None)):
         raise TypeError(
             f"{type(verifier).__name__} has no `verify`; a verifier is an object with "
-            "`async def verify(self, token)` that gives a `Principal`"
+            "`async def verify(self, token)` that returns a `Principal`"
         )
     return verifier
 
 
 def issuers_of(verifier: object) -> list[str]:
-    """Give the issuers of a verifier: the one it names, or all of several."""
+    """Return the issuers of a verifier, which may be none, one or several."""
     several = getattr(verifier, "issuers", None)
     if several is not None:
         return list(several)
@@ -47,7 +51,7 @@ def issuers_of(verifier: object) -> list[str]:
 
 
 def principal_of(claims: Mapping[str, Any]) -> Principal:
-    """Read who claims speak of, in the words of RFC 9068 and RFC 7662 and their common variants."""
+    """Read the principal from claims, as named by RFC 9068, RFC 7662 and common variants."""
     client = _text(claims, "client_id") or _text(claims, "azp")
     subject = _text(claims, "sub") or client
     if subject is None:
@@ -63,7 +67,7 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
 
 
 def check_audience(claims: Mapping[str, Any], audience: frozenset[str]) -> None:
-    """Refuse claims that are meant for somebody else, or for nobody in particular."""
+    """Raise `TokenRefused` unless the claims are for this audience."""
     given = claims.get("aud")
     meant = {given} if isinstance(given, str) else set(_strings(given))
     if not meant & audience:
@@ -71,7 +75,7 @@ def check_audience(claims: Mapping[str, Any], audience: frozenset[str]) -> None:
 
 
 def check_times(claims: Mapping[str, Any], now: float, leeway: float, *, must_end: bool) -> None:
-    """Refuse claims that are over, or have not begun."""
+    """Raise `TokenRefused` if the claims have expired or are not valid yet."""
     expires = time_of(claims, "exp")
     if expires is None and must_end:
         raise TokenRefused("it does not say when it expires")
@@ -84,10 +88,10 @@ def check_times(claims: Mapping[str, Any], now: float, leeway: float, *, must_en
 
 
 def audiences(given: str | Iterable[str]) -> frozenset[str]:
-    """Read the audience a verifier was given; there must be one."""
+    """Return the audiences of a verifier as a set. Raises `ValueError` if there is none."""
     found = frozenset((given,) if isinstance(given, str) else given)
     if not found or "" in found:
-        raise ValueError("a verifier needs the audience tokens must be issued for")
+        raise ValueError("a verifier needs the audience that tokens must be issued for")
     return found
 
 
@@ -106,10 +110,10 @@ def _text(claims: Mapping[str, Any], name: str) -> str | None:
 
 
 def time_of(claims: Mapping[str, Any], name: str) -> float | None:
-    """Read a time, in seconds since 1970; None when there is none."""
+    """Return a time in seconds since 1970, or None if the claim is missing."""
     value = claims.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1e15 < value < 1e15:
-        raise TokenRefused(f"its `{name}` is no time")
+        raise TokenRefused(f"its `{name}` is not a time")
     return float(value)

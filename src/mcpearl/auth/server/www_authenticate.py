@@ -1,10 +1,10 @@
-"""What a request is told that does not get in: the status, and `WWW-Authenticate` (RFC 6750, 9728)."""
+"""The responses to refused requests: status and `WWW-Authenticate` (RFC 6750, RFC 9728)."""
 
 import re
 from collections.abc import Iterable
 
 from mcpearl.auth.server.jose import ALGORITHMS
-from mcpearl.net.http_server.request import Headers
+from mcpearl.net.http_server.request import HeaderPairs
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -12,7 +12,7 @@ _QUOTABLE = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
 class Challenges:
-    """How one resource wants to be asked."""
+    """Makes the refusals of one resource."""
 
     def __init__(self, metadata_url: str, scopes: Iterable[str], *, dpop: bool) -> None:
         self._metadata_url = metadata_url
@@ -20,12 +20,12 @@ class Challenges:
         self._dpop = dpop
 
     def missing(self) -> Refused:
-        """Refuse a request without a token; that is no error of the token."""
+        """Refuse a request without a token, which is not an error of a token."""
         header = self._header({"scope": self._scopes})
         return Refused(401, "This server needs an access token", headers=(header,))
 
     def malformed(self, reason: str) -> Refused:
-        """Refuse what is no request for access at all."""
+        """Refuse a request whose credentials are malformed."""
         header = self._header({"error": "invalid_request", "error_description": reason})
         return Refused(400, reason, headers=(header,))
 
@@ -43,12 +43,12 @@ class Challenges:
         return Refused(401, f"The proof is not accepted: {reason}", headers=(header,))
 
     def needs_nonce(self, reason: str, nonce: str) -> Refused:
-        """Refuse a DPoP proof that does not carry the nonce, and give it."""
+        """Refuse a DPoP proof without nonce, and send the nonce to use."""
         header = self._header({"error": "use_dpop_nonce", "error_description": reason})
         return Refused(401, reason, headers=(header, (b"dpop-nonce", nonce.encode())))
 
     def insufficient(self, needed: Iterable[str]) -> Refused:
-        """Refuse what takes more than the token allows; all that is needed is named."""
+        """Refuse a token with too few scopes, and name all that are needed."""
         scopes = " ".join(sorted(needed))
         said = f"This needs the scopes: {scopes}"
         header = self._header(
@@ -66,11 +66,11 @@ class Challenges:
 
 
 def unavailable() -> Refused:
-    """Refuse for the moment: nobody can tell whether the token is good."""
-    later: Headers = ((b"retry-after", b"5"),)
+    """Refuse for now: tokens cannot be verified at the moment."""
+    later: HeaderPairs = ((b"retry-after", b"5"),)
     return Refused(503, "Tokens cannot be verified at the moment", INTERNAL_ERROR, later)
 
 
 def _quoted(text: str) -> str:
-    """Fit text into a quoted string of RFC 6750, which knows neither quotes nor backslashes."""
+    """Replace characters that a quoted string of RFC 6750 must not contain."""
     return _QUOTABLE.sub("'", text)[:512]

@@ -1,4 +1,4 @@
-"""What an exchange over HTTP is to those who have one, whatever version of HTTP carries it."""
+"""One HTTP exchange, as its user sees it, whichever version of HTTP carries it."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ _CHALLENGE = "www-authenticate"
 
 
 class ExchangeFailed(Exception):
-    """An exchange that failed below HTTP. `sent` is False when nothing of it reached the server."""
+    """An exchange failed below HTTP. `sent` is False when nothing of it reached the server."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -18,11 +18,11 @@ class ExchangeFailed(Exception):
 
 
 class HttpExchange(Protocol):
-    """What one exchange has of a connection: all of it in HTTP/1.1, one stream of it in HTTP/2."""
+    """One request and its answer, on a connection in HTTP/1.1 or on a stream of one in HTTP/2."""
 
     status: int
     headers: dict[str, str]
-    """Of the answer, by name in lower case; of repeated ones the first, except challenges."""
+    """Of the answer, by lower-case name; the first of repeated ones, except for challenges."""
 
     def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
         """Send a request."""
@@ -33,16 +33,16 @@ class HttpExchange(Protocol):
         ...
 
     async def chunk(self) -> bytes:
-        """Give the next part of the body; nothing at its end."""
+        """Return the next part of the body; empty at its end."""
         ...
 
     def release(self) -> None:
-        """End the exchange. Where the answer is not over, the server is told at once."""
+        """End the exchange. If the answer is not over, the server is notified at once."""
         ...
 
 
 def note(headers: dict[str, str], name: str, value: str) -> None:
-    """Keep a header of an answer. Servers send one challenge for each scheme they know."""
+    """Add a header of an answer. Servers may send a challenge for each scheme they support."""
     if name not in headers:
         headers[name] = value
     elif name == _CHALLENGE:

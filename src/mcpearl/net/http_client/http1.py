@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: one exchange at a time, the answer read as it comes."""
+"""HTTP/1.1 on one connection: one exchange at a time, the answer read as it arrives."""
 
 import asyncio
 from collections import deque
@@ -13,43 +13,43 @@ from mcpearl.net.http_client.exchange import MAX_HEAD, ExchangeFailed, Header, n
 if TYPE_CHECKING:
     from mcpearl.net.http_client.pool import ConnectionPool
 
-_HIGH = 256 * 1024  # bytes of a body held for a reader that is behind; then the peer waits
+_HIGH = 256 * 1024  # unread bytes of a body at which reading from the server pauses
 
 
 class Http1Connection(asyncio.Protocol):
-    """One connection, and on it one exchange: a request, then its answer read as it comes."""
+    """One connection, which is also the exchange on it: a request, then its answer."""
 
-    def __init__(self, wire: "ConnectionPool", host: str) -> None:
-        self._wire = wire
+    def __init__(self, pool: "ConnectionPool", host: str) -> None:
+        self._pool = pool
         self._loop = asyncio.get_running_loop()
         self._fixed: list[Header] = [("Host", host)]
-        self._prefix = ""  # of every target, towards a proxy
+        self._prefix = ""  # of every target, if the connection is to a proxy
         self._transport: Any = None
         self._parser = httptools.HttpResponseParser(self)
-        self._waiter: asyncio.Future[None] | None = None  # of the one who reads
+        self._waiter: asyncio.Future[None] | None = None  # of the reader
         self._chunks: deque[bytes] = deque()
         self._held = 0  # bytes in `_chunks`
         self._paused = False
         self._free_since = self._loop.time()
         self._active = False  # between `send` and `release`
-        self._overhead = 0  # bytes since there last was a body: headers, before it or after
+        self._overhead = 0  # bytes since the last part of a body: headers, or trailers
         self._headed = False  # the answer's head is whole
         self._complete = False  # and so is its body
         self._reusable = False
         self._error: ExchangeFailed | None = None
         self.status = 0
         self.headers: dict[str, str] = {}
-        """Of the answer, by name in lower case; of repeated ones the first."""
+        """Of the answer, by lower-case name; the first of repeated ones, except for challenges."""
 
     def through_proxy(self, origin: str, headers: list[Header]) -> None:
-        """Address everything to a proxy."""
+        """Send every request to a proxy, in its form."""
         self._prefix = origin
         self._fixed += headers
 
     # Asking
 
     def usable(self, max_idle: float) -> bool:
-        """Whether a request can be sent on it without meeting its end."""
+        """Whether the server will most likely not close it before a request arrives."""
         fresh = self._loop.time() - self._free_since < max_idle
         return fresh and self._error is None and not self._transport.is_closing()
 
@@ -67,14 +67,14 @@ class Http1Connection(asyncio.Protocol):
     async def answered(self) -> None:
         """Wait for the head of the answer: `status` and `headers`."""
         while not self._headed:
-            await self._more()
+            await self._news()
 
     async def chunk(self) -> bytes:
-        """Give the next part of the body; nothing at its end."""
+        """Return the next part of the body; empty at its end."""
         while not self._chunks:
             if self._complete:
                 return b""
-            await self._more()
+            await self._news()
         chunk = self._chunks.popleft()
         self._held -= len(chunk)
         if self._paused and not self._chunks:
@@ -82,17 +82,15 @@ class Http1Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return chunk
 
-    async def _more(self) -> None:
+    def _news(self) -> "asyncio.Future[None]":
+        """Return what is done when there is more to see, or raise why nothing will come."""
         if self._error is not None:
             raise self._error
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def release(self) -> None:
-        """End the exchange. Where the answer is not over, the connection is cut."""
+        """End the exchange. If the answer is not over, the connection is closed at once."""
         if not self._active:
             return
         self._active = False
@@ -102,13 +100,13 @@ class Http1Connection(asyncio.Protocol):
             self.drop()
         else:
             self._free_since = self._loop.time()
-            self._wire.keep(self)
+            self._pool.keep(self)
 
     def drop(self) -> None:
         """Close the connection, now."""
         self._transport.abort()
 
-    # What the loop says
+    # The loop's side
 
     def connection_made(self, transport: Any) -> None:
         """Begin."""
@@ -116,9 +114,9 @@ class Http1Connection(asyncio.Protocol):
         tune(transport.get_extra_info("socket"))
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Read a part of the answer."""
         if not self._active:
-            self._fail("the server spoke without being asked")
+            self._fail("the server sent something without a request")
             return
         self._overhead += len(data)
         try:
@@ -128,11 +126,13 @@ class Http1Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._fail(f"the server's answer is not HTTP: {str(error) or type(error).__name__}")
         if not self._complete and self._overhead > MAX_HEAD:
-            self._fail(f"the server sent over {MAX_HEAD} bytes that say nothing")
-        self._wake()
+            self._fail(f"the server sent over {MAX_HEAD} bytes of headers")
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end, which is also how a body without a length ends."""
+        """Note the end, which also ends a body without a length."""
         lengthless = "content-length" not in self.headers and (
             "transfer-encoding" not in self.headers
         )
@@ -141,33 +141,35 @@ class Http1Connection(asyncio.Protocol):
         what = "its answer was complete" if self._headed else "it answered"
         why = f" ({exc})" if exc is not None else ""
         self._fail(f"the server closed the connection before {what}{why}")
-        self._wire.forget(self)
+        self._pool.forget(self)
 
     def _fail(self, reason: str) -> None:
         self._reusable = False
         if self._error is None:
             self._error = ExchangeFailed(reason, sent=True)
         self._transport.abort()
-        self._wake()
-
-    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # What the parser says
+    # The parser's side
 
     def on_message_begin(self) -> None:
-        """Two answers to one request are one too many."""
+        """Do not reuse a connection on which the server sent a second answer."""
         if self._complete:
             self._reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header. Those after a body are of no use here."""
-        if not self._headed:
-            note(self.headers, name.decode("latin-1").lower(), value.decode("latin-1"))
+        """Note a header; trailers are ignored."""
+        if self._headed:
+            return
+        key = name.decode("latin-1").lower()
+        if key in self.headers:
+            note(self.headers, key, value.decode("latin-1"))
+        else:
+            self.headers[key] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Note the head of the answer, unless it only announces the answer."""
+        """Note the head of the answer, unless it is an interim one."""
         status = self._parser.get_status_code()
         if self._complete:
             return
@@ -178,7 +180,7 @@ class Http1Connection(asyncio.Protocol):
         self._headed = True
 
     def on_body(self, body: bytes) -> None:
-        """Hold a part of the body; a peer ahead of its reader has to wait."""
+        """Hold a part of the body; the server waits when the reader is behind."""
         if self._complete or not self._active:
             return
         self._overhead = 0
@@ -196,9 +198,10 @@ class Http1Connection(asyncio.Protocol):
 
 
 def format_head(method: str, target: str, headers: Iterable[Header]) -> bytes:
-    """Give the bytes before a body. Nothing in a value can end its header."""
-    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
-    head = "\r\n".join([*lines, "", ""])
-    if head.count("\r") != len(lines) + 1 or head.count("\n") != len(lines) + 1 or "\0" in head:
+    """Return the bytes before a body; a line break or NUL in any part raises `ValueError`."""
+    lines = [f"{method} {target} HTTP/1.1", *map(": ".join, headers), "", ""]
+    head = "\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
         raise ValueError("a line break or NUL in a header")
     return head.encode("utf-8", "replace")

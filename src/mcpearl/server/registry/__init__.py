@@ -1,1 +1,1 @@
-"""What a server offers: tools, resources, prompts and templates, and how they are called."""
+"""What is registered with a server (tools, resources, prompts), and how it is called."""

@@ -1,4 +1,4 @@
-"""Elicitation forms: from a Python type to the flat schema a client can show, and back."""
+"""Elicitation forms: from a Python type to the flat schema of a form, and back to a value."""
 
 from typing import Any, Generic, Literal, TypeVar
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Elicited(Generic[T]):
-    """What the user did with a form: `action`, and `data` when they accepted it."""
+    """The user's reaction to a form: `action`, and `data` if they accepted it."""
 
     __slots__ = ("action", "data")
 
@@ -23,7 +23,7 @@ class Elicited(Generic[T]):
 
     @property
     def accepted(self) -> bool:
-        """Whether the user said yes."""
+        """Whether the user accepted the form."""
         return self.action == "accept"
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class Elicited(Generic[T]):
 
 
 class Form:
-    """One form. Without a schema it only asks for consent."""
+    """A form. Without a schema it only asks for consent."""
 
     def __init__(self, schema: Any) -> None:
         self._kind: Any = None
@@ -51,12 +51,12 @@ class Form:
                 primitive_schema(definition)
             except msgspec.ValidationError as error:
                 raise TypeError(
-                    f"form field `{name}` is not one a client can show ({error}); "
+                    f"form field `{name}` cannot be shown by clients ({error}); "
                     "use text, numbers, booleans, `Literal` or lists of `Literal`"
                 ) from None
 
     def read(self, result: ElicitResult) -> Elicited[Any]:
-        """Give the user's answer in the type the handler asked for."""
+        """Return the user's answer, converted to the type of the form. Raises `McpError`."""
         if result.action != "accept":
             return Elicited(result.action, None)
         content = result.content or {}
@@ -85,7 +85,7 @@ def _from_type(kind: Any) -> RequestedSchema:
         (schema,), defs = msgspec.json.schema_components([kind])
     schema = _resolved(schema, defs)
     if schema.get("type") != "object":
-        raise TypeError(f"a form is made from a type with fields, not from {kind!r}")
+        raise TypeError(f"a form needs a type with fields, not {kind!r}")
     properties = {
         name: _field(definition, defs) for name, definition in schema.get("properties", {}).items()
     }
@@ -99,7 +99,7 @@ def _resolved(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _field(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
-    """Bring a field to the forms elicitation has: no nulls, an enum has its type."""
+    """Convert a field's schema to what elicitation allows: no nulls, and enums with a type."""
     schema = _resolved(schema, defs)
     options = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
     if len(options) == 1:

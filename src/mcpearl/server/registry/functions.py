@@ -1,6 +1,7 @@
-"""Running a handler function whatever its kind: async on the loop, plain in a thread, or a generator.
+"""Runs handler functions of every kind: coroutines on the loop, plain functions in a thread.
 
-What a generator yields leaves as progress while it runs, and all of it together is what it returns.
+The values that a generator yields are sent as progress while it runs; all of them together are its
+return value.
 """
 
 import functools
@@ -8,10 +9,10 @@ import inspect
 from collections import abc
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
 from mcpearl.schema.signature import Signature, compile_signature
-from mcpearl.server.context import Context
+from mcpearl.server.context import Context, share_of
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -24,7 +25,7 @@ _STREAMS = (
 
 
 def wants_context(name: str, annotation: Any) -> bool:
-    """Whether a parameter is the injected `Context`, by its annotation (`Context | None` too)."""
+    """Return whether a parameter is annotated `Context` or `Context | None`."""
     if annotation is Context:
         return True
     arguments = getattr(annotation, "__args__", ())
@@ -32,12 +33,12 @@ def wants_context(name: str, annotation: Any) -> bool:
 
 
 def compile_handler(function: Callable[..., Any], where: str, name: str | None) -> Signature:
-    """Compile a handler's signature, with its `Context` left out."""
+    """Compile a handler's signature without its `Context` parameter."""
     return compile_signature(function, skip=wants_context, name=name, where=where)
 
 
 class HandlerFunction:
-    """A function with its compiled signature and the way it has to be run."""
+    """A function with its compiled signature and the way to run it."""
 
     __slots__ = ("_joins", "_pool", "name", "returns", "run", "signature")
 
@@ -46,16 +47,17 @@ class HandlerFunction:
         self.name = signature.name
         self._pool = pool
         target = _underlying(function)
-        #: The annotation of what `run` gives.
+        #: The annotation of the value returned by `run`.
         self.returns = signature.returns
-        self._joins = True  # whether parts that are text become one text
-        #: `await run(arguments, ctx)` gives what the function returns.
+        self._joins = True  # whether parts that are all text are joined
+        #: `await run(arguments, ctx)` returns the function's value.
         self.run: Callable[[Any, Context], Awaitable[Any]]
         if inspect.isasyncgenfunction(target):
             self.run = self._run_stream
             self._note_parts()
         elif inspect.iscoroutinefunction(target):
-            self.run = self._run_async if signature.injected else self._run_async_bare
+            # Where nothing is injected, what stands in its place is not looked at.
+            self.run = self._run_async if signature.injected else cast("Any", signature.call)
         elif inspect.isgeneratorfunction(target):
             self.run = self._run_generator
             self._note_parts()
@@ -63,7 +65,7 @@ class HandlerFunction:
             self.run = self._run_thread
 
     def _note_parts(self) -> None:
-        """From what a generator is annotated to yield to what all of it together is."""
+        """Derive the return annotation from the type that the generator yields."""
         annotation = self.signature.returns
         part = get_args(annotation)[0] if get_origin(annotation) in _STREAMS else Any
         self._joins = part is str or part is Any
@@ -73,17 +75,13 @@ class HandlerFunction:
         names = self.signature.injected
         return dict.fromkeys(names, ctx) if names else None
 
-    def _run_async_bare(self, arguments: Any, ctx: Context) -> Awaitable[Any]:
-        coroutine: Awaitable[Any] = self.signature.call(arguments, None)
-        return coroutine
-
     def _run_async(self, arguments: Any, ctx: Context) -> Awaitable[Any]:
         coroutine: Awaitable[Any] = self.signature.call(arguments, self._injected(ctx))
         return coroutine
 
     async def _run_thread(self, arguments: Any, ctx: Context) -> Any:
         value = await self._pool.run(
-            functools.partial(self.signature.call, arguments, self._injected(ctx))
+            functools.partial(self.signature.call, arguments, self._injected(ctx)), share_of(ctx)
         )
         return await value if inspect.isawaitable(value) else value
 
@@ -99,14 +97,16 @@ class HandlerFunction:
         generator = self.signature.call(arguments, self._injected(ctx))
         parts: list[Any] = []
         end = object()
-        while (part := await self._pool.run(lambda: next(generator, end))) is not end:
+        while (
+            part := await self._pool.run(lambda: next(generator, end), share_of(ctx))
+        ) is not end:
             parts.append(part)
             await ctx.progress(len(parts), message=_shown(part))
         return "".join(parts) if self._joins and _is_text(parts) else parts
 
 
 def _underlying(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind partials and callable objects, which is what tells its kind."""
+    """Return the function behind partials and callable objects, which determines its kind."""
     while isinstance(function, functools.partial):
         function = function.func
     if not (inspect.isfunction(function) or inspect.ismethod(function)) and callable(function):
@@ -124,9 +124,9 @@ def _is_text(parts: list[Any]) -> bool:
 
 
 def scopes_of(given: Iterable[str]) -> frozenset[str]:
-    """Read the scopes a tool, resource or prompt needs."""
+    """Return the scopes that a tool, resource or prompt needs, as a set."""
     if isinstance(given, str):
-        raise TypeError(f"`scopes` is a list, as in `scopes=[{given!r}]`")
+        raise TypeError(f"`scopes` must be a list, as in `scopes=[{given!r}]`")
     scopes = frozenset(given)
     for scope in scopes:
         if not scope or any(

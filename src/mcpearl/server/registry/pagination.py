@@ -1,7 +1,7 @@
-"""Pages of a list, and cursors that only the list they came from accepts.
+"""Pages of a list, with cursors that only the list they came from accepts.
 
-Entries carry a growing number, so a cursor stays right when entries come and go between pages. It
-is the same in every worker of the same server.
+Entries have increasing numbers, so a cursor stays valid when entries are added or removed between
+pages. All workers of a server make the same cursors.
 """
 
 import threading
@@ -19,15 +19,18 @@ _CHECK_BYTES = 6
 
 
 class Listing(Generic[T]):
-    """The entries of one kind by key, in the order they were added."""
+    """The entries of one kind, by key, in the order they were added."""
 
     def __init__(self, kind: str, scope: str, page_size: int) -> None:
         self.kind = kind
         self.page_size = page_size
         self._scope = f"{scope}/{kind}".encode()
-        self._entries: dict[str, tuple[int, T]] = {}  # with their numbers, which grow
+        self._entries: dict[str, T] = {}
+        self._numbers: dict[str, int] = {}  # of the same keys in the same order; they only grow
+        #: Find an entry by its key; None when there is none.
+        self.get = self._entries.get
         self._next = 1
-        self._adding = threading.Lock()  # a plain function may add from its thread
+        self._adding = threading.Lock()  # a plain function may add entries from its thread
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -35,39 +38,34 @@ class Listing(Generic[T]):
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 
-    def get(self, key: str) -> T | None:
-        """Find an entry."""
-        numbered = self._entries.get(key)
-        return None if numbered is None else numbered[1]
-
     @property
     def ever_used(self) -> bool:
-        """Whether there is, or was, an entry."""
+        """Whether there is or was an entry."""
         return self._next > 1
 
     def add(self, key: str, entry: T) -> None:
-        """Add an entry at the end, or replace the one that has its key, in place."""
+        """Add an entry at the end, or replace the entry with the same key in place."""
         with self._adding:
-            replaced = self._entries.get(key)
-            if replaced is None:
-                number, self._next = self._next, self._next + 1
-            else:
-                number = replaced[0]
-            self._entries[key] = number, entry
+            if key not in self._numbers:
+                self._numbers[key], self._next = self._next, self._next + 1
+            self._entries[key] = entry
 
     def remove(self, key: str) -> bool:
-        """Take an entry out; False when there was none."""
-        return self._entries.pop(key, None) is not None
+        """Remove an entry. Return False if there was none."""
+        with self._adding:
+            self._numbers.pop(key, None)
+            return self._entries.pop(key, None) is not None
 
     def values(self) -> list[T]:
-        """All entries, in order."""
-        return [entry for _, entry in list(self._entries.values())]
+        """Return all entries, in order."""
+        return list(self._entries.values())
 
     def page(
         self, cursor: str | None, shown: Callable[[T], bool] | None = None
     ) -> tuple[list[T], str | None]:
-        """Give one page, and the cursor of the page after it; only of what is to be shown."""
-        numbered = list(self._entries.values())
+        """Return one page of the entries for which `shown` is true, and the next cursor."""
+        with self._adding:
+            numbered = list(zip(self._numbers.values(), self._entries.values(), strict=True))
         if shown is not None:
             numbered = [pair for pair in numbered if shown(pair[1])]
         start = 0

@@ -1,4 +1,4 @@
-"""Prompts and completion: message templates with arguments, and suggestions for those arguments."""
+"""Prompts and completion: message templates with arguments, and suggestions for the arguments."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ MAX_COMPLETIONS = 100
 
 
 class PromptEntry:
-    """One prompt of a registry."""
+    """A registered prompt."""
 
     __slots__ = ("_function", "definition", "scopes")
 
@@ -52,7 +52,7 @@ class PromptEntry:
         )
 
     async def get(self, given: dict[str, str], ctx: Context) -> Result:
-        """Fill the prompt in."""
+        """Return the prompt's messages for these arguments."""
         try:
             arguments = self._function.signature.decode_strings(given)
         except ArgumentsError as error:
@@ -82,7 +82,7 @@ def _arguments(schema: dict[str, Any]) -> list[PromptArgument]:
 
 
 def unknown_prompt(name: str) -> McpError:
-    """Make the answer to a prompt that is not there."""
+    """Return the error for an unknown prompt."""
     shown = name if len(name) <= 128 else name[:128] + "…"
     return McpError(INVALID_PARAMS, f"Unknown prompt: {shown}", {"name": shown})
 
@@ -93,7 +93,7 @@ Completer = Callable[..., Any]
 async def run_completer(
     completer: Completer, params: CompleteRequestParams, pool: "ThreadPool", ctx: Context
 ) -> CompleteResult:
-    """Ask a completer: a function of the value typed so far and, if it wants, the other arguments."""
+    """Call a completer with the typed value and, if it takes them, the other arguments."""
     value = params.argument.value
     others = (params.context.arguments if params.context else None) or {}
     takes = len(inspect.signature(completer).parameters)

@@ -1,9 +1,10 @@
-"""The handler behind the decorators: tools, resources and prompts by name, added at any time."""
+"""The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
+from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.normal_uri import normal_uri
@@ -16,6 +17,7 @@ from mcpearl.server.registry.prompts import (
 )
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry, unknown_tool
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import PaginatedResult, Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -30,17 +32,18 @@ from mcpearl.types.completion import (
 )
 from mcpearl.types.prompts import ListPromptsResult
 from mcpearl.types.resources import ListResourcesResult, ListResourceTemplatesResult
-from mcpearl.types.tools import CallToolRequestParams, ListToolsResult
+from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
+NoticeListener = Callable[[Notice, Caller | None], None]
 PageT = TypeVar("PageT", bound=PaginatedResult)
 EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
 
 class Registry(Handler):
-    """What was registered, and how it is found."""
+    """The registered tools, resources and prompts; answers requests for them."""
 
     def __init__(
         self,
@@ -61,12 +64,18 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
+        self.mirrored: dict[str, dict[Path, str]] = {}
+        self.listeners: list[NoticeListener] = []  # to what clients notify
 
-    # Changing
+    # Changes
 
     def add_tool(self, entry: ToolEntry) -> None:
         """Add or replace a tool."""
-        self.tools.add(entry.definition.name, entry)
+        name = entry.definition.name
+        self.tools.add(name, entry)
+        self.mirrored.pop(name, None)
+        if entry.mirrored:
+            self.mirrored[name] = entry.mirrored
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
@@ -90,16 +99,17 @@ class Registry(Handler):
         self._changed("prompts")
 
     def add_completer(self, reference: str, argument: str, completer: Completer) -> None:
-        """Let `completer` suggest values for an argument of a prompt or template."""
+        """Register `completer` for an argument of a prompt or template."""
         self._completers[reference, argument] = completer
         self._changed("completions")
 
     def remove_tool(self, name: str) -> bool:
-        """Take a tool out."""
+        """Remove a tool. Return whether there was one."""
+        self.mirrored.pop(name, None)
         return self._removed("tools", self.tools.remove(name))
 
     def remove_resource(self, uri: str) -> bool:
-        """Take a resource or a resource template out."""
+        """Remove a resource or resource template. Return whether there was one."""
         removed = self.resources.remove(normal_uri(uri))
         if self.templates.remove(uri):
             self._order_templates()
@@ -107,7 +117,7 @@ class Registry(Handler):
         return self._removed("resources", removed)
 
     def remove_prompt(self, name: str) -> bool:
-        """Take a prompt out."""
+        """Remove a prompt. Return whether there was one."""
         return self._removed("prompts", self.prompts.remove(name))
 
     def _removed(self, kind: str, removed: bool) -> bool:
@@ -121,9 +131,9 @@ class Registry(Handler):
         )
 
     def capabilities(self) -> ServerCapabilities:
-        """Say what the registered entries add up to.
+        """Return the capabilities that follow from the registered entries.
 
-        What there was once stays: a list that became empty is still one a client may ask for.
+        They are never withdrawn: a list that has become empty can still be requested.
         """
         changed = ListChangedCapability(list_changed=True)
         resources = ResourcesCapability(list_changed=True, subscribe=True)
@@ -135,10 +145,10 @@ class Registry(Handler):
             logging={},
         )
 
-    # Answering
+    # Requests
 
     async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
-        """Give a page of the tools."""
+        """Return a page of the tools."""
         entries, following = self._page(self.tools, cursor, ctx)
         tools = [entry.definition for entry in entries]
         return self._cached(ListToolsResult(tools=tools, next_cursor=following))
@@ -153,7 +163,7 @@ class Registry(Handler):
         return await entry.call(params.arguments, ctx)
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
-        """Give a page of the fixed resources."""
+        """Return a page of the fixed resources."""
         entries, following = self._page(self.resources, cursor, ctx)
         resources = [entry.definition for entry in entries]
         return self._cached(ListResourcesResult(resources=resources, next_cursor=following))
@@ -161,7 +171,7 @@ class Registry(Handler):
     async def list_resource_templates(
         self, cursor: str | None, ctx: Context
     ) -> ListResourceTemplatesResult:
-        """Give a page of the templates."""
+        """Return a page of the templates."""
         entries, following = self._page(self.templates, cursor, ctx)
         templates = [entry.definition for entry in entries]
         return self._cached(
@@ -169,7 +179,7 @@ class Registry(Handler):
         )
 
     async def read_resource(self, uri: str, ctx: Context) -> Result:
-        """Read a fixed resource, or the first template that the URI fits, most specific first."""
+        """Read a fixed resource, or one of the most specific template that matches the URI."""
         entry, variables = self._route(uri)
         if entry is None:
             raise ResourceNotFound(uri)
@@ -179,7 +189,7 @@ class Registry(Handler):
         return await entry.read(uri, variables, ctx)
 
     async def subscribe(self, uri: str, ctx: Context) -> None:
-        """Agree to follow any resource that could be read."""
+        """Accept a subscription to any resource that could be read."""
         entry, _ = self._route(uri)
         if entry is None:
             raise ResourceNotFound(uri)
@@ -209,13 +219,13 @@ class Registry(Handler):
         return None, {}
 
     async def list_prompts(self, cursor: str | None, ctx: Context) -> ListPromptsResult:
-        """Give a page of the prompts."""
+        """Return a page of the prompts."""
         entries, following = self._page(self.prompts, cursor, ctx)
         prompts = [entry.definition for entry in entries]
         return self._cached(ListPromptsResult(prompts=prompts, next_cursor=following))
 
     async def get_prompt(self, name: str, arguments: dict[str, str], ctx: Context) -> Result:
-        """Fill in a prompt."""
+        """Return the messages of a prompt."""
         entry = self.prompts.get(name)
         if entry is None:
             raise unknown_prompt(name)
@@ -223,7 +233,7 @@ class Registry(Handler):
         return await entry.get(arguments, ctx)
 
     async def complete(self, params: CompleteRequestParams, ctx: Context) -> CompleteResult:
-        """Suggest how an argument could go on; nothing when nobody knows."""
+        """Return suggestions for an argument; none if there is no completer."""
         reference = params.ref
         if isinstance(reference, PromptReference):
             prompt = self.prompts.get(reference.name)
@@ -244,10 +254,10 @@ class Registry(Handler):
             return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
         return await run_completer(completer, params, self._pool, ctx)
 
-    # Who may use what
+    # Scopes
 
     def scopes_of(self, method: str, name: str) -> frozenset[str]:
-        """Give the scopes it takes to use what a request names; none for what is not there."""
+        """Return the scopes needed for what a request names; empty if it does not exist."""
         entry: ToolEntry | PromptEntry | ResourceEntry | TemplateEntry | None = None
         match method:
             case "tools/call":
@@ -259,9 +269,19 @@ class Registry(Handler):
         return frozenset() if entry is None else entry.scopes
 
     def all_scopes(self) -> frozenset[str]:
-        """Give every scope that something here needs."""
+        """Return all scopes that any entry needs."""
         listings = (self.tools, self.resources, self.templates, self.prompts)
         return frozenset().union(*(entry.scopes for each in listings for entry in each.values()))
+
+    def tool(self, name: str) -> Tool | None:
+        """Return the definition of a tool; None when there is none of that name."""
+        entry = self.tools.get(name)
+        return None if entry is None else entry.definition
+
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Hand a notification to those who asked for it."""
+        for listener in self.listeners:
+            listener(notice, caller)
 
     def _page(
         self, listing: Listing[EntryT], cursor: str | None, ctx: Context
@@ -278,6 +298,6 @@ class Registry(Handler):
 
 
 def _require(what: str, name: str, scopes: frozenset[str], ctx: Context) -> None:
-    """Refuse a caller that lacks scopes. Over HTTP the door has done so already, in its own words."""
+    """Raise `InsufficientScope` if the caller lacks scopes. Over HTTP the gate has checked it."""
     if scopes and not ctx.may_use(scopes):
         raise InsufficientScope(what, name, scopes)

@@ -1,4 +1,4 @@
-"""Resources: fixed ones by URI, and families of them by template."""
+"""Resources with fixed URIs, and resource templates."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Reader:
-    """What fixed and templated resources share: the function and what is said of its contents."""
+    """What fixed and templated resources share: the function, and how to describe its contents."""
 
     __slots__ = ("_cache_scope", "_function", "_mime_type", "_ttl_ms", "scopes")
 
@@ -30,7 +30,10 @@ class _Reader:
     ) -> None:
         self.scopes = scopes_of(scopes)
         if self.scopes and cache_scope == "public":
-            raise ValueError("what needs scopes cannot be cached for everybody; leave it `private`")
+            raise ValueError(
+                "a resource that needs scopes cannot be cached for all callers; "
+                "leave `cache_scope` private"
+            )
         self._function = function
         self._mime_type = mime_type
         self._ttl_ms = ttl_ms
@@ -48,7 +51,7 @@ class _Reader:
 
 
 class ResourceEntry(_Reader):
-    """A resource with a URI of its own."""
+    """A resource with a fixed URI."""
 
     __slots__ = ("definition",)
 
@@ -92,13 +95,13 @@ class ResourceEntry(_Reader):
         )
 
     async def read(self, ctx: Context) -> Result:
-        """Read it."""
+        """Read the resource."""
         arguments = self._function.signature.decode(None)
         return await self._read(self.definition.uri, arguments, ctx)
 
 
 class TemplateEntry(_Reader):
-    """A family of resources."""
+    """A resource template."""
 
     __slots__ = ("definition", "template")
 
@@ -151,7 +154,7 @@ class TemplateEntry(_Reader):
             )
 
     async def read(self, uri: str, variables: dict[str, Any], ctx: Context) -> Result:
-        """Read the resource whose URI gave these variables."""
+        """Read the resource at `uri`, from which `variables` were taken."""
         signature = self._function.signature
         try:
             if all(isinstance(value, str) for value in variables.values()):
@@ -159,6 +162,6 @@ class TemplateEntry(_Reader):
             else:
                 arguments = signature.bind(variables)
         except ArgumentsError:
-            # A URI whose variables do not fit names nothing.
+            # A URI whose variables do not fit does not name a resource.
             raise ResourceNotFound(uri) from None
         return await self._read(uri, arguments, ctx)

@@ -1,7 +1,7 @@
-"""From what a handler returns to the result the protocol wants.
+"""Converts the return values of handlers to results of the protocol.
 
-Handlers return plain Python; results, contents and messages of the specification pass as they are.
-A value with no JSON form is the handler's fault and says so.
+Handlers return plain Python values; results, contents and messages of the specification are passed
+through. A value without a JSON form raises `OutputError`.
 """
 
 from base64 import b64encode
@@ -30,7 +30,7 @@ CONTENT_TYPES = (TextContent, ImageContent, AudioContent, ResourceLink, Embedded
 
 
 def _plain(value: Any) -> Any:
-    """Give what the encoder does not know in a form it does: pydantic's models know theirs."""
+    """Convert a value that the encoder does not know; pydantic models convert themselves."""
     dump = getattr(value, "model_dump", None)
     return encode_hook(value) if dump is None else dump(mode="json", by_alias=True)
 
@@ -39,14 +39,19 @@ _to_json = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def is_content(annotation: Any) -> bool:
-    """Whether a return annotation promises content, so that there is no schema to publish."""
+    """Return whether a return annotation is content, for which no schema is published."""
     if not isinstance(annotation, type):
         return annotation is ContentBlock
     return issubclass(annotation, (*CONTENT_TYPES, CallToolResult, bytes, Media))
 
 
 class Media:
-    """Bytes with their type, returned from a tool or prompt as an image, sound or file.
+    """Bytes with a media type, returned by a tool or prompt as an image, audio or file.
+
+    Args:
+        data: The bytes.
+        mime_type: Their media type, such as `image/png`.
+        uri: The URI to use if they are sent as an embedded resource.
 
     >>> return Media(png, "image/png")
     """
@@ -56,10 +61,10 @@ class Media:
     def __init__(self, data: bytes, mime_type: str, uri: str = "data:") -> None:
         self.data = data
         self.mime_type = mime_type
-        self.uri = uri  # only used where it becomes an embedded resource
+        self.uri = uri  # only used for an embedded resource
 
     def block(self) -> ContentBlock:
-        """Give the content block for this kind of bytes."""
+        """Return the content block for this media type."""
         encoded = b64encode(self.data).decode("ascii")
         if self.mime_type.startswith("image/"):
             return ImageContent(data=encoded, mime_type=self.mime_type)
@@ -70,7 +75,7 @@ class Media:
 
 
 def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
-    """Give the result of a tool that returned `value`."""
+    """Return the result of a tool that returned `value`."""
     if isinstance(value, CallToolResult):
         return value
     if output is not None:
@@ -82,7 +87,7 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
     if value is None:
         return CallToolResult(content=[])
     if isinstance(value, dict):
-        # Objects go out as data too, annotated or not: any version can carry them.
+        # Objects are also sent as structured content, with or without annotation.
         data = to_json(value, name)
         return CallToolResult(
             content=[TextContent(text=data.decode())], structured_content=Raw(data)
@@ -98,7 +103,7 @@ def _text_of(value: Any, structured: bytes, wrapped: bool) -> str:
 
 
 def content_blocks(value: Any, name: str) -> list[ContentBlock]:
-    """Turn any return value into content: blocks stay, text becomes text, the rest JSON."""
+    """Convert a return value to content: blocks are kept, text becomes text, the rest JSON."""
     if isinstance(value, (list, tuple)) and any(_is_block(item) for item in value):
         return [content_block(item, name) for item in value]
     return [content_block(value, name)]
@@ -109,7 +114,7 @@ def _is_block(value: Any) -> bool:
 
 
 def content_block(value: Any, name: str) -> ContentBlock:
-    """Turn one value into one block."""
+    """Convert one value to one content block."""
     if isinstance(value, CONTENT_TYPES):
         return value
     if isinstance(value, Media):
@@ -122,7 +127,7 @@ def content_block(value: Any, name: str) -> ContentBlock:
 
 
 def to_json(value: Any, name: str) -> bytes:
-    """Encode whatever a handler returned, or say that it cannot be."""
+    """Encode a handler's return value as JSON. Raises `OutputError`."""
     try:
         return _to_json(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -132,7 +137,7 @@ def to_json(value: Any, name: str) -> bytes:
 
 
 def read_result(value: Any, uri: str, mime_type: str | None) -> ReadResourceResult:
-    """Give the result of a resource that returned `value`."""
+    """Return the result of a resource that returned `value`."""
     if isinstance(value, ReadResourceResult):
         return value
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], ResourceContents):
@@ -157,7 +162,7 @@ def _contents(value: Any, uri: str, mime_type: str | None) -> ResourceContents:
 
 
 def prompt_result(value: Any, name: str, description: str | None) -> GetPromptResult:
-    """Give the result of a prompt that returned `value`: text, messages, or a list of either."""
+    """Return the result of a prompt that returned text, messages, or a list of either."""
     if isinstance(value, GetPromptResult):
         return value
     items: Iterable[Any] = value if isinstance(value, (list, tuple)) else [value]
@@ -173,5 +178,5 @@ def _message(value: Any, name: str) -> PromptMessage:
         try:
             return msgspec.convert(value, PromptMessage)
         except msgspec.ValidationError as error:
-            raise OutputError(f"prompt `{name}` returned a bad message: {error}") from None
+            raise OutputError(f"prompt `{name}` returned an invalid message: {error}") from None
     return PromptMessage(role="user", content=content_block(value, name))

@@ -1,4 +1,4 @@
-"""Tools: functions with their schemas, called with arguments that were decoded into them."""
+"""Tools: functions with their schemas, called with decoded arguments."""
 
 import asyncio
 import logging
@@ -15,6 +15,7 @@ from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
 from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.registry.results import is_content, to_json, tool_result
+from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
 from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations
@@ -28,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
 
 class ToolEntry:
-    """One tool of a registry."""
+    """A registered tool."""
 
     __slots__ = (
         "_decode",
@@ -36,6 +37,7 @@ class ToolEntry:
         "_given_output",
         "_output",
         "definition",
+        "mirrored",
         "scopes",
         "timeout",
     )
@@ -60,7 +62,7 @@ class ToolEntry:
         name = name or signature.name
         if not _NAME.fullmatch(name):
             logger.warning(
-                "tool name %r: clients may refuse it; use 1 to 128 letters, digits, `_`, `-`, `.`",
+                "clients may refuse the tool name %r; use 1 to 128 letters, digits, `_`, `-`, `.`",
                 name,
             )
         self._function = HandlerFunction(function, signature, pool)
@@ -90,9 +92,10 @@ class ToolEntry:
             icons=icons,
             meta=meta,
         )
+        self.mirrored = _mirrored(self.definition)
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
-        """Run the tool on raw arguments."""
+        """Call the tool with raw arguments."""
         try:
             arguments = self._decode(None if raw is UNSET else raw)
         except ArgumentsError:
@@ -116,12 +119,12 @@ class ToolEntry:
                 return await self._function.run(arguments, ctx)
         except TimeoutError:
             if not limit.expired():
-                raise  # one of the tool's own
+                raise  # the tool raised it itself
             name = self.definition.name
             raise ToolError(f"Tool `{name}` did not finish within {timeout:g} s") from None
 
     def _structured(self, value: Any) -> Result:
-        """Check a value against a schema given by hand and send it as data and as text."""
+        """Check a value against the handwritten output schema and return it as data and text."""
         assert self._given_output is not None
         result = tool_result(value, None, self.definition.name)
         result.structured_content = Raw(to_json(value, self.definition.name))
@@ -140,13 +143,13 @@ class ToolEntry:
                 self._given_output.check_json(to_json(result.structured_content, name))
             except ValueError as error:
                 raise OutputError(
-                    f"tool `{name}` returned what its output schema forbids: {error}"
+                    f"tool `{name}` returned a value that does not fit its output schema: {error}"
                 ) from None
         return result
 
 
 class _GivenInput:
-    """Arguments under a schema given by hand: that schema first, then the function's own types."""
+    """Checks arguments against a handwritten schema, then decodes them by the signature."""
 
     def __init__(self, schema: dict[str, Any], signature: Any, name: str) -> None:
         self._validator = _given(schema, f"input schema of tool `{name}`")
@@ -163,7 +166,16 @@ def _given(schema: dict[str, Any], where: str) -> "Validator":
     return compile_schema(schema, where=where)
 
 
+def _mirrored(tool: Tool) -> dict[Path, str]:
+    """Return the parameters that calls of a tool mirror into headers over HTTP."""
+    try:
+        return annotated(tool.input_schema)
+    except ValueError as error:
+        logger.warning("tool %r: no headers are mirrored: %s", tool.name, error)
+        return {}
+
+
 def unknown_tool(name: str) -> McpError:
-    """Make the answer to a call of a tool that is not there."""
+    """Return the error for an unknown tool."""
     shown = name if len(name) <= 128 else name[:128] + "…"
     return McpError(INVALID_PARAMS, f"Unknown tool: {shown}", {"name": shown})

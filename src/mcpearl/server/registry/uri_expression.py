@@ -1,7 +1,7 @@
-"""The language of RFC 6570: what a URI template is made of, and how an expression expands.
+"""The syntax of RFC 6570: parses URI templates and expands their expressions.
 
-A template is parsed into literals and expressions, and each expression expands by one row of a
-table. Matching, which the RFC leaves open, is in `uri_template`.
+A template is parsed into literals and expressions; each expression expands by one row of a table.
+Matching, which the RFC does not define, is in `uri_template`.
 """
 
 import re
@@ -23,21 +23,21 @@ _VARIABLE = re.compile(
 
 
 class TemplateError(ValueError):
-    """A template that breaks the grammar of RFC 6570: what is wrong, and where."""
+    """A template violates the grammar of RFC 6570. The message says what is wrong, and where."""
 
 
 class Operator(NamedTuple):
-    """How the expressions of one operator are written, and how far their values reach."""
+    """How expressions with this operator are written, and what their values may contain."""
 
     first: str
     separator: str
     named: bool
     if_empty: str
     reserved: bool
-    ends: str  # the raw characters that no match goes past
+    ends: str  # the raw characters at which a match ends
 
 
-# Appendix A of the RFC, and the last column ours.
+# Appendix A of the RFC; the last column is our own.
 _OPERATORS = {
     "": Operator("", ",", False, "", False, "/?#"),
     "+": Operator("", ",", False, "", True, "?#"),
@@ -51,15 +51,15 @@ _OPERATORS = {
 
 
 class Variable(NamedTuple):
-    """A name with its modifier."""
+    """A variable name with its modifier."""
 
     name: str
     explode: bool
-    prefix: int  # the most characters it shows, or 0 for all
+    prefix: int  # the maximum number of characters to show, or 0 for all
 
 
 class Expression(NamedTuple):
-    """What stands between braces."""
+    """The text between braces."""
 
     operator: Operator
     variables: tuple[Variable, ...]
@@ -69,19 +69,19 @@ Part = str | Expression
 
 
 def parse(text: str) -> list[Part]:
-    """Cut a template into literals, encoded as the RFC asks, and expressions."""
+    """Split a template into literals, encoded as the RFC demands, and expressions."""
     parts: list[Part] = []
     for token in _TOKEN.finditer(text):
         inside, literal = token.groups()
         if inside is not None:
             parts.append(_expression(text, token.start(1), inside))
         elif literal is None:
-            raise _error(text, token.start(), f"a {token[0]!r} without its pair")
+            raise _error(text, token.start(), f"unmatched {token[0]!r}")
         else:
             wrong = _NOT_LITERAL.search(literal)
             if wrong:
                 at = token.start() + wrong.start()
-                raise _error(text, at, f"{wrong[0]!r} cannot stand in a URI; percent-encode it")
+                raise _error(text, at, f"{wrong[0]!r} is not allowed in a URI; percent-encode it")
             parts.append(quote(literal, safe=_RESERVED + "%"))
     return parts
 
@@ -104,21 +104,21 @@ def _error(text: str, at: int, reason: str) -> TemplateError:
 
 
 def expand(expression: Expression, values: Mapping[str, Value]) -> str:
-    """Give what an expression stands for; nothing when all its variables are undefined."""
+    """Return the expansion of an expression; empty if all its variables are undefined."""
     operator, variables = expression
     shown = [text for v in variables for text in _shown(operator, v, values.get(v.name))]
     return operator.first + operator.separator.join(shown) if shown else ""
 
 
 def _shown(operator: Operator, variable: Variable, value: Value) -> list[str]:
-    """Give what one variable adds to its expression: the terms to be joined, or none."""
+    """Return the terms that one variable adds to its expression."""
     if value is None or value == [] or value == {}:
         return []
     name, explode, prefix = variable
     if not isinstance(value, list | dict):
         text = _encoded(operator, _text(value)[: prefix or None])
     elif prefix:
-        raise TypeError(f"{name!r} is shown by its prefix, so it cannot be a list or a dict")
+        raise TypeError(f"{name!r} has a prefix modifier, so it cannot be a list or a dict")
     elif isinstance(value, dict):
         pairs = [(_encoded(operator, k), _encoded(operator, v)) for k, v in value.items()]
         if explode and operator.named:

@@ -1,11 +1,11 @@
-"""URI templates: `expand` as RFC 6570 has it, all four levels, and `match` as its inverse.
+"""URI templates: `expand` as in RFC 6570, all four levels, and `match` as its inverse.
 
-The RFC leaves matching open. Here it serves to route `resources/read`, so what a variable may hold
-is decided by safety first. Nothing here reads a resource or knows of a server.
+The RFC does not define matching. Here it routes `resources/read`, so safety decides what a variable may
+contain. This module does not read resources and does not know servers.
 
-A template becomes a flat row of pieces. Where the next character always says which piece goes on,
-the row is one regular expression that never backtracks; otherwise `_align` does the same work in
-one pass per piece. Either way the time grows with the length of the URI and no faster.
+A template becomes a flat list of pieces. If the next character always decides which piece follows, the
+list becomes one regular expression that never backtracks; otherwise `_align` does the same in one pass
+per piece. In both cases the time is linear in the length of the URI.
 """
 
 import re
@@ -31,29 +31,29 @@ __all__ = ["MAX_URI", "Matched", "TemplateError", "UriTemplate", "Value"]
 
 Matched = str | list[str] | dict[str, str]
 
-# What no decoded value may hold: it could leave its segment, or its line in somebody's log.
+# Not allowed in decoded values: they could leave a path segment, or forge a line in a log.
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]|\A\.\.?\Z")
 _UNSAFE_PATH = re.compile(r"[\\\x00-\x1f\x7f-\x9f]|(?:\A|/)\.\.?(?:/|\Z)")
 
 
 class _Refused(ValueError):
-    """The URI has the shape of the template, but a value in it is not acceptable."""
+    """The URI has the shape of the template, but one of its values is not allowed."""
 
 
 class _Capture(NamedTuple):
-    """At least one character, none of them in `ends`: a value, or all of a named expression."""
+    """At least one character, none of them in `ends`: one value, or all of a named expression."""
 
     operator: Operator
     variables: tuple[Variable, ...]
     ends: str
 
     def characters(self) -> str:
-        """Give the class of these characters, in the language of `re`."""
+        """Return a regular expression class of these characters."""
         return rf"[^{re.escape(self.ends)}\\\x00-\x1f\x7f]"
 
 
 class _Optional(NamedTuple):
-    """The pieces up to `end` are there or not. The first of them is the literal `lead`."""
+    """The pieces up to `end` may be absent. The first of them is the literal `lead`."""
 
     lead: str
     end: int
@@ -64,17 +64,17 @@ _Found = list[tuple[Variable, Matched]]
 
 
 class UriTemplate:
-    """One template, parsed once, to expand and to match.
+    """A parsed template, to expand and to match.
 
         template = UriTemplate("weather://{city}/now{?units,days}")
         template.expand({"city": "Oslo", "units": "metric"})  # "weather://Oslo/now?units=metric"
         template.match("weather://Oslo/now?units=metric")  # {"city": "Oslo", "units": "metric"}
 
-    In a match, `{a}` and `{+a}` hold at least one character. The other expressions may be absent,
-    and then so are their variables in the result. An exploded variable is a list, or a dict where
-    every part reads `key=value`. Where several readings fit, an earlier variable takes the most,
-    short of leaving out the expression right after it. A value of `{+a}` may begin with `/`: it is
-    a path below something only for code that treats it as one.
+    In a match, `{a}` and `{+a}` contain at least one character. Other expressions may be absent, and
+    their variables are then missing in the result. An exploded variable is a list, or a dict if every
+    part has the form `key=value`. If several readings are possible, earlier variables are as long as
+    possible without leaving out the expression right after them. A value of `{+a}` may begin with
+    `/`: code that uses it as a relative path must check that.
     """
 
     __slots__ = ("_captures", "_groups", "_parts", "specificity", "text", "variables")
@@ -84,7 +84,7 @@ class UriTemplate:
         self._parts = parse(text)
         every = [v.name for e in self._parts if isinstance(e, Expression) for v in e.variables]
         self.variables = tuple(dict.fromkeys(every))
-        # The least is the most specific: of equals the one with fewer `{+a}`, then by its text.
+        # Smaller is more specific: more literal text, fewer variables, fewer `{+a}`, then by text.
         self.specificity = (
             -sum(len(part) for part in self._parts if isinstance(part, str)),
             len(self.variables),
@@ -101,13 +101,13 @@ class UriTemplate:
         return f"UriTemplate({self.text!r})"
 
     def expand(self, values: Mapping[str, Value]) -> str:
-        """Give the URI for these values. None, an absent name, `[]` and `{}` are undefined."""
+        """Return the URI for these values. None, a missing name, `[]` and `{}` are undefined."""
         return "".join(
             part if isinstance(part, str) else expand(part, values) for part in self._parts
         )
 
     def match(self, uri: str) -> dict[str, Matched] | None:
-        """Give the decoded values that `uri` holds, or None where it is not of this template."""
+        """Return the decoded values in `uri`, or None if it does not match."""
         if len(uri) > MAX_URI:
             return None
         try:
@@ -130,7 +130,7 @@ class UriTemplate:
 
 
 def _pieces(parts: list[Part]) -> list[_Piece]:
-    """Lay the template out as what a URI of it holds, from left to right."""
+    """Return the pieces that a matching URI consists of, from left to right."""
     pieces: list[_Piece] = []
     in_query = False
     for part in parts:
@@ -141,7 +141,7 @@ def _pieces(parts: list[Part]) -> list[_Piece]:
         elif not part.operator.named:
             pieces += _values(part, len(pieces), in_query)
         elif isinstance(last, _Capture) and last.operator.separator == part.operator.first == "&":
-            # One query, so that its parameters come in any order.
+            # One query, so that its parameters may be in any order.
             pieces[-1] = last._replace(variables=last.variables + part.variables)
         else:
             lead, ends = part.operator.first, part.operator.ends
@@ -150,7 +150,7 @@ def _pieces(parts: list[Part]) -> list[_Piece]:
 
 
 def _values(expression: Expression, start: int, in_query: bool) -> Iterator[_Piece]:
-    """Give the pieces, from index `start` on, of an expression whose values stand without names."""
+    """Yield the pieces, from index `start` on, of an expression with unnamed values."""
     operator, variables = expression
     lead, ends = operator.first, operator.ends
     if in_query and not operator.reserved:
@@ -166,7 +166,7 @@ def _values(expression: Expression, start: int, in_query: bool) -> Iterator[_Pie
 
 
 def _matcher(pieces: list[_Piece]) -> Callable[[str], Sequence[str | None] | None]:
-    """Give the function from a URI to the text of each capture, or to None."""
+    """Return a function from a URI to the text of each capture, or to None."""
     pattern = _pattern(pieces)
     if pattern is None:
         return lambda uri: _align(pieces, uri)
@@ -175,7 +175,7 @@ def _matcher(pieces: list[_Piece]) -> Callable[[str], Sequence[str | None] | Non
 
 
 def _pattern(pieces: list[_Piece]) -> str | None:
-    """Give the pattern of the pieces, or None where it would have to try one end after another."""
+    """Return the pieces as a regular expression, or None if it would have to backtrack."""
     pattern = ""
     ends: list[int] = []
     for index, piece in enumerate(pieces):
@@ -193,14 +193,14 @@ def _pattern(pieces: list[_Piece]) -> str | None:
             if following is not None and set(following) <= set(piece.ends):
                 pattern += f"({piece.characters()}++)"
             elif index == len(pieces) - 2 and isinstance(pieces[-1], str):
-                pattern += f"({piece.characters()}+)"  # gives back no more than the last literal
+                pattern += f"({piece.characters()}+)"  # backtracks no further than the last literal
             else:
                 return None
     return pattern + ")?" * ends.count(len(pieces))
 
 
 def _following(pieces: list[_Piece], index: int) -> str | None:
-    """Give the characters that may come next at this piece; None where that is any."""
+    """Return the characters that may follow at this piece, or None if any may."""
     characters = ""
     while index < len(pieces):
         piece = pieces[index]
@@ -214,20 +214,20 @@ def _following(pieces: list[_Piece], index: int) -> str | None:
 
 
 def _align(pieces: list[_Piece], uri: str) -> list[str | None] | None:
-    """Read a URI that could be cut in several ways: mark from the end, walk from the start."""
+    """Match a URI that could be split in several ways: mark from the end, walk from the start."""
     marks = _marks(pieces, uri)
     return _walk(pieces, uri, marks) if marks[0] >> len(uri) else None
 
 
 def _marks(pieces: list[_Piece], uri: str) -> list[int]:
-    """Give for each piece the places from which it and all after it can be read.
+    """Return for each piece the positions from which it and all after it can be read.
 
-    A set of places is one integer. Its lowest bit is the end of the URI, so a shift to the left is
-    a step towards the start, for all places at once.
+    A set of positions is one integer. Its lowest bit is the end of the URI, so a left shift moves
+    all positions one step towards the start.
     """
     octets = uri.encode()
     percent = _places(octets, "%")
-    cuts = ~(percent >> 1 | percent >> 2)  # no variable ends inside a triplet
+    cuts = ~(percent >> 1 | percent >> 2)  # no variable ends inside a percent triplet
     marks = [0] * len(pieces) + [1]
     for index in reversed(range(len(pieces))):
         piece, mark = pieces[index], marks[index + 1]
@@ -237,7 +237,7 @@ def _marks(pieces: list[_Piece], uri: str) -> list[int]:
         elif isinstance(piece, _Capture):
             inside = _places(octets, piece.characters())
             last = mark << 1 & inside
-            # The carry of the addition runs from each last character to where its stretch begins.
+            # The carry of the addition runs from each last character to the start of its run.
             mark = ((last + inside) ^ inside | last) & inside
         else:
             mark |= marks[piece.end]
@@ -251,12 +251,12 @@ def _places(octets: bytes, pattern: str) -> int:
 
 @cache
 def _digits(pattern: str) -> bytes:
-    """Give the table that turns characters of the pattern into 1 and the others into 0."""
+    """Return a table that maps characters of the pattern to 1 and all others to 0."""
     return bytes(b"01"[re.match(pattern, chr(code)) is not None] for code in range(256))
 
 
 def _walk(pieces: list[_Piece], uri: str, marks: list[int]) -> list[str | None]:
-    """Go from mark to mark, which all lead to the end: no step is ever taken back."""
+    """Go from mark to mark. All of them lead to the end, so there is no backtracking."""
     taken: dict[int, str] = {}
     at = index = 0
     while index < len(pieces):
@@ -269,7 +269,7 @@ def _walk(pieces: list[_Piece], uri: str, marks: list[int]) -> list[str | None]:
             reach = (len(uri), at, run.end() if run else at)
             end = at
             if index < len(pieces) and isinstance(pieces[index], _Optional):
-                # Rather less of this and something of the expression after it.
+                # Prefer a shorter value if the expression after it then has one too.
                 end = _farthest(marks[index + 1], *reach)
             if end == at:
                 end = _farthest(marks[index], *reach)
@@ -281,13 +281,13 @@ def _walk(pieces: list[_Piece], uri: str, marks: list[int]) -> list[str | None]:
 
 
 def _farthest(places: int, size: int, start: int, stop: int) -> int:
-    """Give the last of the places after `start` up to `stop`, or `start` where there is none."""
+    """Return the last position after `start` and up to `stop`, or `start` if there is none."""
     within = places >> (size - stop) & ((1 << (stop - start)) - 1)
     return stop + 1 - (within & -within).bit_length() if within else start
 
 
 def _read(capture: _Capture, text: str) -> _Found:
-    """Give the values in the text of a capture, decoded; raise where one is refused."""
+    """Return the decoded values in the text of a capture. Raises `_Refused`."""
     operator, variables, _ = capture
     if operator.named:
         return _parameters(operator, variables, text)
@@ -322,7 +322,7 @@ def _parameters(operator: Operator, variables: tuple[Variable, ...], text: str) 
         elif len(values) == 1:
             found.append((variable, _scalar(operator, variable, values[0])))
         elif values:
-            raise _Refused  # two answers to one question
+            raise _Refused  # a parameter is repeated
     if others and operator.first == ";":
         raise _Refused
     return found
@@ -356,7 +356,7 @@ def _decoded(operator: Operator, text: str) -> str:
 
 
 def _agreed(found: _Found) -> dict[str, Matched] | None:
-    """Give the values of variables that stand more than once, if all their places agree."""
+    """Return the values of repeated variables if all their occurrences agree, or None."""
     found = sorted(found, key=lambda pair: pair[0].prefix or MAX_URI + 1)
     values = {variable.name: value for variable, value in found}
     for variable, value in found:

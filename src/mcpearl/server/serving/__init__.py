@@ -1,1 +1,1 @@
-"""Serving on wires: ports, clients, workers, shutdown."""
+"""Serves a server on its wires (transports with an address): ports, clients, workers, shutdown."""

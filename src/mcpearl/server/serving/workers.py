@@ -1,28 +1,34 @@
-"""Several processes that serve one port: started, watched, started again, and ended together.
+"""Several processes that serve one port: started, watched, replaced, and stopped together.
 
-The parent opens the port and forks; it serves nobody. A worker that dies is replaced, after a pause
-when it died young. When the parent goes, however it goes, its workers go: each reads from a pipe only
-the parent holds the other end of.
+The parent opens the port and forks; it serves no request itself. A worker that dies is replaced, after a
+pause when it died young. When the parent goes, however it goes, its workers go: each reads from a pipe
+whose other end only the parent holds. The sockets between the workers are in a folder of the parent.
 """
 
 import asyncio
+import fcntl
 import logging
 import os
+import shutil
 import signal
+import stat
 import sys
 import tempfile
 import threading
-import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcpearl.net.ports import bind_port
-from mcpearl.server.serving.relay import Relay
+from mcpearl.runtime import clock
+from mcpearl.server.serving.http import WorkerHttp
 from mcpearl.server.serving.wires import Http
+from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
 
 if TYPE_CHECKING:
@@ -33,37 +39,79 @@ logger = logging.getLogger("mcpearl.server")
 _YOUNG = 5.0  # seconds of life under which a worker is replaced only after a pause
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds, longer with each early death in a row
 _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
+_PREFIX = "mcpearl-"  # of the folders of sockets
+_LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
 def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
-    """Serve one HTTP address with as many processes as it says until a signal comes."""
+    """Serve one HTTP address with several processes until a signal comes.
+
+    Args:
+        server: The server; it must not run yet.
+        http: The address, with `workers` among its options.
+        run: Serves wires in a worker, on a loop of its own, until the end.
+    """
     if not hasattr(os, "fork") or threading.current_thread() is not threading.main_thread():
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
-    if http.options.get("server", "uvicorn") != "uvicorn":
-        raise ValueError("`workers` share a port on uvicorn only; leave them or `server` out")
-    server.sealer()  # now, so that every worker can open what another has sealed
-    options = dict(http.options)
-    host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
-    count = options.pop("workers")
-    auth = server.auth if options.get("auth") is None else options["auth"]
+    if http.server != "mcpearl":
+        raise ValueError("`workers` do not share a port with granian; leave out one of the two")
+    server.core.sealer()  # now, so that every worker can open what another has sealed
+    auth = server.auth if http.auth is None else http.auth
     if auth is not None:
         from mcpearl.auth.server.protection import for_workers
 
-        options["auth"] = for_workers(auth)
-    with tempfile.TemporaryDirectory(prefix="mcpearl-") as directory, bind_port(host, port) as sock:
-        paths = [Path(directory) / f"{number}" for number in range(count)]
+        http = replace(http, auth=for_workers(auth))
+    count, http = http.workers, replace(http, workers=1)
+    with socket_folder() as folder, bind_port(http.host, http.port) as listening:
+        paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
             siblings = Siblings(number, paths)
-            wire = Http(host=host, port=port, listening=sock, siblings=siblings, **options)
-            run(server, wire, Relay(server, siblings), _Lifeline(ready, lifeline))
+            server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
+            wire = WorkerHttp(http, listening, siblings)
+            run(server, wire, _Lifeline(ready, lifeline))
 
-        Crew(count, work, server.grace + _MARGIN).run()
+        Crew(count, work, server.core.grace + _MARGIN).run()
+
+
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """Make a folder for the sockets of the workers; remove those that killed parents left behind."""
+    parent = Path(tempfile.gettempdir())
+    _remove_stale_folders(parent)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as made:
+        folder = Path(made)
+        fresh = folder / "lock.new"
+        # Locked before it has its name: a lock file that is not locked means that no process is left.
+        with fresh.open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fresh.rename(folder / _LOCK)
+            yield folder
+
+
+def _remove_stale_folders(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        try:
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+                _remove_if_stale(folder)
+        except OSError as error:
+            logger.debug("%s was left alone: %s", folder, error)
+
+
+def _remove_if_stale(folder: Path) -> None:
+    """Remove a folder whose lock no process holds. One without a lock file may not be ours."""
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)
 
 
 class _Lifeline(Struct):
-    """Tells the parent that everything is up, and ends the worker when the parent is gone."""
+    """Reports to the parent that everything is up, and ends the worker when the parent is gone."""
 
     ready: int
     lifeline: int
@@ -92,20 +140,27 @@ class _Lifeline(Struct):
 
 
 class _Worker(Struct):
-    """One place in the crew, and who has it at the moment."""
+    """One place in the crew, and the process that has it at the moment."""
 
     number: int
     pid: int = 0
-    ready: int = -1  # from which the news comes that it is up
+    ready: int = -1  # the descriptor it reports on that it is up
     began: float = 0.0
     early_deaths: int = 0
-    due: float | None = None  # when it is to be started again
+    due: float | None = None  # when it is to be started again, while there is no process
 
 
 class Crew:
-    """The parent's side: keeps as many workers as asked."""
+    """The parent's side: keeps a number of workers running."""
 
     def __init__(self, count: int, work: Callable[[int, int, int], None], patience: float) -> None:
+        """Prepare the crew; `run` starts it.
+
+        Args:
+            count: How many workers.
+            work: Run in each worker, with its number, the descriptor to report on, and the lifeline.
+            patience: Seconds the workers have to stop before they are killed.
+        """
         self._workers = [_Worker(number) for number in range(count)]
         self._work = work
         self._patience = patience
@@ -113,8 +168,12 @@ class Crew:
         self._mask: set[signal.Signals] = set()
 
     def run(self) -> None:
-        """Start them, and see them through to a signal. Raises when one cannot even start."""
-        # Blocked, so that none is missed between looking and waiting.
+        """Start the workers and watch them until a signal comes.
+
+        Raises:
+            RuntimeError: A worker died before it was up for the first time.
+        """
+        # Blocked, so that no signal is missed between looking and waiting.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # type: ignore[assignment]
         try:
             for worker in self._workers:
@@ -136,14 +195,14 @@ class Crew:
         if pid == 0:
             self._be(worker, ready)
         os.close(ready)
-        worker.pid, worker.began = pid, time.monotonic()
+        worker.pid, worker.began = pid, clock.monotonic()
 
     def _be(self, worker: _Worker, ready: int) -> None:
-        """Be a worker, and nothing after that."""
+        """Run as the forked worker. Never returns."""
         code = 1
         try:
             os.close(self._lifeline[1])
-            os.setpgid(0, 0)  # what is typed at a terminal is the parent's to pass on
+            os.setpgid(0, 0)  # signals from a terminal go to the parent, which passes them on
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0
@@ -157,7 +216,7 @@ class Crew:
     def _watch(self) -> None:
         while True:
             dues = [worker.due for worker in self._workers if worker.due is not None]
-            wait = max(0.0, min(dues) - time.monotonic()) if dues else 3600.0
+            wait = max(0.0, min(dues) - clock.monotonic()) if dues else 3600.0
             got = signal.sigtimedwait(_SIGNALS, wait)
             if got is not None and got.si_signo != signal.SIGCHLD:
                 return
@@ -166,22 +225,22 @@ class Crew:
 
     def _look_after(self, worker: _Worker) -> None:
         if worker.due is not None:
-            if worker.due <= time.monotonic():
+            if worker.due <= clock.monotonic():
                 self._start(worker)
             return
         status = _reaped(worker)
         if status is None:
             return
-        pid, worker.pid = worker.pid, 0  # the number may be somebody else's from now on
+        pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         came_up = self._came_up(worker)
         if not came_up and not worker.early_deaths:
-            raise RuntimeError(f"a worker {_how(status)} before it was up; what it said is above")
-        lived = time.monotonic() - worker.began
+            raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
+        lived = clock.monotonic() - worker.began
         worker.early_deaths = worker.early_deaths + 1 if lived < _YOUNG else 0
         pause = _PAUSES[min(worker.early_deaths, len(_PAUSES)) - 1] if worker.early_deaths else 0.0
-        worker.due = time.monotonic() + pause
+        worker.due = clock.monotonic() + pause
         logger.error(
-            "worker %d (process %d) %s; it is replaced in %g s",
+            "worker %d (process %d) %s; it will be replaced in %g s",
             *(worker.number, pid, _how(status), pause),
         )
         if not pause:
@@ -196,14 +255,14 @@ class Crew:
             os.close(worker.ready)
 
     def _end(self) -> None:
-        """Let all finish, those that do not within their time not any longer."""
+        """Ask every worker to stop; kill those still running after the grace period."""
         self._signal(signal.SIGTERM)
-        until = time.monotonic() + self._patience
+        until = clock.monotonic() + self._patience
         while alive := [worker for worker in self._workers if worker.pid]:
             for worker in alive:
                 if _reaped(worker) is not None:
                     worker.pid = 0
-            left = until - time.monotonic()
+            left = until - clock.monotonic()
             got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left, 0.1)))
             if left <= 0 or (got is not None and got.si_signo != signal.SIGCHLD):
                 self._signal(signal.SIGKILL)

@@ -1,8 +1,7 @@
-"""How requests are authorized: what an HTTP client asks of whoever holds the tokens.
+"""How an HTTP client authorizes its requests; `http_server.gate` is the server's counterpart.
 
-A transport knows neither tokens nor logins. It asks an authorizer for the headers of each request,
-and tells it when the server refuses one; the authorizer then says whether to try again. The other
-side of `http_gate`.
+A transport knows neither tokens nor logins. It asks an authorizer for the headers of each request and
+reports each refusal; the authorizer decides whether to try again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,42 +14,42 @@ T = TypeVar("T")
 
 
 class Refusal(NamedTuple):
-    """One request that the server did not let in."""
+    """One request that the server refused."""
 
     status: int
     headers: Mapping[str, str]
-    """Of the answer, by name in lower case."""
+    """Of the answer, by lower-case name."""
     sent: Sequence[Header]
-    """What the authorizer had given for the request."""
+    """The headers that the authorizer supplied for the request."""
     attempt: int
-    """How often this very request has been refused by now."""
+    """How often this request has been refused so far."""
 
 
 class Authorizer(Protocol):
-    """Holds what it takes to be let in by one server."""
+    """Holds the credentials for one server."""
 
     def headers(self, method: str, url: str) -> list[Header] | Awaitable[list[Header]]:
-        """Give the headers that authorize a request; none when nothing is held yet."""
+        """Return the headers that authorize a request; empty without credentials."""
         ...
 
     async def refused(self, refusal: Refusal) -> bool:
-        """Deal with a refusal: whether to try again. Raises `AuthorizationFailed` to give up."""
+        """Handle a refusal; return whether to try again. Raises `AuthorizationFailed` to give up."""
         ...
 
     def answered(self, status: int, headers: Mapping[str, str]) -> None:
-        """See how a request was answered: servers renew nonces with the headers."""
+        """Note how a request was answered: servers renew nonces in the headers."""
         ...
 
 
 class Answered(Protocol):
-    """A request that was answered: an exchange over HTTP, or the handshake of a WebSocket."""
+    """A request that was answered: an HTTP exchange, or the handshake of a WebSocket."""
 
     status: int
     headers: dict[str, str]
-    """Of the answer, by name in lower case."""
+    """Of the answer, by lower-case name."""
 
     def release(self) -> None:
-        """Let go of it, since another will be made."""
+        """Release it, since another will be made."""
         ...
 
 
@@ -64,9 +63,14 @@ async def let_in(
     ask: Callable[[list[Header]], Awaitable[A]],
     held: Callable[[bool], None],
 ) -> A:
-    """Make a request, as often as the authorizer has something new to show for it.
+    """Make a request, again each time the authorizer has new credentials for it.
 
-    `held` is told when the request has to wait here for authorization, and when no longer.
+    Args:
+        authorizer: Supplies the headers, and handles refusals.
+        method: The HTTP method.
+        url: The address of the request.
+        ask: Makes the request with the headers it is passed.
+        held: Called when the request begins and stops to wait for authorization.
     """
     attempt = 0
     while True:
@@ -90,7 +94,7 @@ async def let_in(
 
 
 async def _holding(held: Callable[[bool], None], work: Awaitable[T]) -> T:
-    """Wait for authorization; meanwhile the clock of the request stands still."""
+    """Wait for authorization, while the clock of the request stands still."""
     held(True)
     try:
         return await work
@@ -99,6 +103,6 @@ async def _holding(held: Callable[[bool], None], work: Awaitable[T]) -> T:
 
 
 def check_given(names: Iterable[str], authorizer: Authorizer | None) -> None:
-    """Refuse headers of the program's own that would say something else than the authorizer."""
+    """Raise `ValueError` if given headers would contradict the authorizer."""
     if authorizer is not None and any(name.lower() == "authorization" for name in names):
-        raise ValueError("give either `auth` or an `Authorization` header, not both")
+        raise ValueError("pass either `auth` or an `Authorization` header, not both")

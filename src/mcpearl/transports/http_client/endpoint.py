@@ -1,15 +1,17 @@
-"""One endpoint and what every exchange with it carries: who asks, in which version and session.
+"""One MCP endpoint, and what every HTTP request to it carries: version, session, authorization.
 
-Between the wire, which knows HTTP alone, and the transport, which knows messages.
+It stands between the connection pool, which knows HTTP only, and the transport, which knows messages.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
 from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchange
 from mcpearl.net.http_client.http1 import format_head
-from mcpearl.net.http_client.pool import ConnectionPool, origin_of, target_of
+from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
 from mcpearl.transports.mirrored_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
 
@@ -18,6 +20,7 @@ EVENTS = "text/event-stream"
 REDIRECTS = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)
 _MAX_REDIRECTS = 5
+_OF_A_POST: list[Header] = [("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON)]
 
 
 class SessionEnded(ExchangeFailed):
@@ -28,53 +31,100 @@ class SessionEnded(ExchangeFailed):
 
 
 class Oversized(ExchangeFailed):
-    """The server's answer is larger than a message may be. Asking again would not mend it."""
+    """The server's answer is larger than a message may be. A retry would not help."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{what} is over the limit of {limit} bytes", sent=True)
 
 
+class Sender(Protocol):
+    """The source of a request, which wants to know how far the request is."""
+
+    def sent(self) -> None:
+        """Note that the request was handed to the loop."""
+        ...
+
+    def held(self, holding: bool) -> None:
+        """Note that the request begins or stops to wait for authorization."""
+        ...
+
+
+class _Unconcerned:
+    """The sender of requests whose progress does not matter."""
+
+    def sent(self) -> None: ...
+
+    def held(self, holding: bool) -> None: ...
+
+
+_UNCONCERNED = _Unconcerned()
+
+
 class RemoteEndpoint:
-    """The way to one MCP endpoint. Whoever learns of a version, session or address sets it here."""
+    """The way to one MCP endpoint. It owns the version and session that requests carry.
+
+    Args:
+        url: The address of the endpoint.
+        pool: Makes the connections to its origin.
+        headers: Further headers of every request.
+        authorizer: Supplies the headers that authorize each request.
+    """
 
     def __init__(
         self,
         url: str,
-        wire: ConnectionPool,
+        pool: ConnectionPool,
         headers: Mapping[str, str] | None,
         authorizer: Authorizer | None,
     ) -> None:
-        self.wire = wire
+        self.pool = pool
         self._url = url
         self._target = target_of(urlsplit(url))
         self._given = list((headers or {}).items())
         if not any(name.lower() == "user-agent" for name, _ in self._given):
             self._given.append(("User-Agent", f"mcpearl/{__version__}"))
-        format_head("POST", "/", self._given)  # so that a bad one is refused here
+        format_head("POST", "/", self._given)  # refuses invalid headers now, not per request
         check_given((name for name, _ in self._given), authorizer)
         self._authorizer = authorizer
-        self.version: str | None = None
-        """As the last message named it, or `initialize` agreed."""
-        self.session: str | None = None
-        self.endpoint: str | None = None
-        """Where messages go instead, when the server speaks HTTP+SSE."""
+        self._version: str | None = None  # of the last message
+        self._session: str | None = None
+        self._messages = self._target  # where messages go; an HTTP+SSE server names it
+        self.is_sse = False
+        """Whether the server speaks HTTP+SSE of 2024-11-05."""
 
-    async def post(
-        self,
-        message: bytes,
-        mirrored: list[Header],
-        version: str | None,
-        sent: Callable[[], None],
-        held: Callable[[bool], None],
-    ) -> HttpExchange:
-        """Send one message and wait for the head of the answer; `sent` is told in between.
+    # State
 
-        `held` is told when the message has to wait here for authorization, and when no longer.
+    @property
+    def has_session(self) -> bool:
+        """Whether the server opened a legacy session."""
+        return self._session is not None
+
+    def join_session(self, session: str) -> None:
+        """Send this session id from now on, if it is a valid one."""
+        if session and all("!" <= character <= "~" for character in session):
+            self._session = session
+
+    def send_messages_to(self, target: str) -> None:
+        """POST messages to the target that an HTTP+SSE server named."""
+        self._messages = target
+        self.is_sse = True
+
+    # Requests
+
+    def post(
+        self, message: bytes, mirrored: list[Header], version: str | None, sender: Sender
+    ) -> Awaitable[HttpExchange]:
+        """Send one message and wait for the head of the answer.
+
+        Args:
+            message: The body.
+            mirrored: Headers that repeat parts of the message.
+            version: The protocol version of the message; later GETs and DELETEs name it too.
+            sender: Told when the message leaves, and when it waits for authorization.
         """
-        headers = [("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON), *mirrored]
-        return await self._ask(
-            "POST", self.endpoint or self._target, headers, message, version, sent, held
-        )
+        self._version = version
+        headers = [*_OF_A_POST, *mirrored]
+        return self._ask("POST", self._messages, headers, message, sender)
 
     async def get(self, last_id: str = "") -> HttpExchange:
         """Ask for a stream of events, from the start or after the event `last_id`."""
@@ -84,12 +134,21 @@ class RemoteEndpoint:
         return await self._ask("GET", self._target, headers)
 
     async def delete(self) -> None:
-        """End the session. Nobody is asked to log in for that."""
-        headers = [*self._given, *self._common(self.version)]
+        """End the session, with the authorization at hand: a login is not worth it."""
+        headers = self._complete([])
         if self._authorizer is not None:
-            shown = self._authorizer.headers("DELETE", self.wire.origin + self._target)
+            shown = self._authorizer.headers("DELETE", self.pool.origin + self._target)
             headers += shown if isinstance(shown, list) else await shown
-        (await self._exchange("DELETE", self._target, headers, b"", lambda: None)).release()
+        (await self._exchange("DELETE", self._target, headers, b"", _UNCONCERNED)).release()
+
+    def _complete(self, headers: list[Header]) -> list[Header]:
+        """Add the headers that every request carries."""
+        headers += self._given
+        if self._version is not None:
+            headers.append((PROTOCOL_VERSION, self._version))
+        if self._session is not None:
+            headers.append((SESSION_ID, self._session))
+        return headers
 
     async def _ask(
         self,
@@ -97,94 +156,77 @@ class RemoteEndpoint:
         target: str,
         headers: list[Header],
         body: bytes = b"",
-        version: str | None = None,
-        sent: Callable[[], None] = lambda: None,
-        held: Callable[[bool], None] = lambda _: None,
+        sender: Sender = _UNCONCERNED,
     ) -> HttpExchange:
         """Make a request, following redirects only within the origin."""
-        headers = [*headers, *self._given, *self._common(version or self.version)]
+        headers = self._complete(headers)
         for _ in range(_MAX_REDIRECTS):
-            connection = await self._let_in(method, target, headers, body, sent, held)
+            if self._authorizer is None:
+                connection = await self._exchange(method, target, headers, body, sender)
+            else:
+                connection = await self._authorized(
+                    self._authorizer, method, target, headers, body, sender
+                )
+            if connection.status == 404 and self._session is not None:
+                connection.release()
+                raise SessionEnded  # the server did nothing with the request
+            if connection.status not in REDIRECTS:
+                return connection
             elsewhere = self._redirected(method, target, connection)
             if elsewhere is None:
-                return self._in_session(connection)
+                return connection
             connection.release()
             target = elsewhere
         raise ExchangeFailed(f"the server redirects more than {_MAX_REDIRECTS} times", sent=False)
 
-    async def _let_in(
+    async def _authorized(
         self,
+        authorizer: Authorizer,
         method: str,
         target: str,
         headers: list[Header],
         body: bytes,
-        sent: Callable[[], None],
-        held: Callable[[bool], None],
+        sender: Sender,
     ) -> HttpExchange:
-        """Make a request, with authorization where there is somebody to give it."""
-        if self._authorizer is None:
-            return await self._exchange(method, target, headers, body, sent)
+        """Make a request with what the authorizer supplies."""
 
         def ask(shown: list[Header]) -> Awaitable[HttpExchange]:
-            return self._exchange(method, target, headers + shown, body, sent)
+            return self._exchange(method, target, headers + shown, body, sender)
 
-        return await let_in(self._authorizer, method, self.wire.origin + target, ask, held)
+        return await let_in(authorizer, method, self.pool.origin + target, ask, sender.held)
 
     async def _exchange(
-        self,
-        method: str,
-        target: str,
-        headers: list[Header],
-        body: bytes,
-        sent: Callable[[], None],
+        self, method: str, target: str, headers: list[Header], body: bytes, sender: Sender
     ) -> HttpExchange:
-        connection = await self.wire.acquire()
+        connection = self.pool.free() or await self.pool.acquire()
         try:
             connection.send(method, target, headers, body)
-            sent()
+            sender.sent()
             await connection.answered()
         except BaseException:
             connection.release()
             raise
         return connection
 
-    def _in_session(self, connection: HttpExchange) -> HttpExchange:
-        """Refuse the answer that means a lost session: nothing was done for it."""
-        if connection.status == 404 and self.session is not None:
-            connection.release()
-            raise SessionEnded
-        return connection
-
-    def _common(self, version: str | None) -> list[Header]:
-        headers: list[Header] = []
-        if version is not None:
-            headers.append((PROTOCOL_VERSION, version))
-        if self.session is not None:
-            headers.append((SESSION_ID, self.session))
-        return headers
-
     def _redirected(self, method: str, target: str, connection: HttpExchange) -> str | None:
-        """Give where an answer points to, if it may be followed there."""
+        """Return the target a redirect points to, if it may be followed."""
         location = connection.headers.get("location")
-        if connection.status not in REDIRECTS or location is None:
-            return None
-        if method != "GET" and connection.status not in _SAME_METHOD:
+        if location is None or (method != "GET" and connection.status not in _SAME_METHOD):
             return None
         return self.within(location, target)
 
     def within(self, reference: str, base: str | None = None) -> str | None:
-        """Give the target a reference names, if it is of the same origin."""
+        """Return the target a reference names, if it is of the same origin."""
+        origin = self.pool.origin
         try:
-            url = urlsplit(
-                urljoin(self._url if base is None else self.wire.origin + base, reference)
-            )
-            return target_of(url) if origin_of(url) == self.wire.origin else None
+            url = urlsplit(urljoin(self._url if base is None else origin + base, reference))
+            return target_of(url) if origin_of(url) == origin else None
         except ValueError:
             return None
 
 
 def kind_of(connection: HttpExchange) -> str:
-    """Give the content type of an answer without its parameters."""
+    """Return the content type of an answer without its parameters."""
     return connection.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 

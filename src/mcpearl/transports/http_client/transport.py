@@ -1,23 +1,24 @@
-"""The client's end of Streamable HTTP, in both its shapes, and of HTTP+SSE before it.
+"""The client's transport over Streamable HTTP of both eras, and over HTTP+SSE before it.
 
-Each message is a POST of its own; whatever comes back, as JSON or as events, is handed on as
-messages, and whatever goes wrong is told to the one request it happened to. In the legacy era there
-is also a session, a standing stream for what belongs to no request, and streams that break and are
-resumed. In the modern era giving up a request closes its response, and nothing else is kept.
+Each message is a POST of its own. What comes back, as JSON or as events, is handed on as messages; a
+failure concerns only the request it happened to. In the legacy era there is also a session, and a
+standing stream for what belongs to no request. In the modern era a request is cancelled by closing
+its response.
 """
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from msgspec import UNSET
-
+from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
-from mcpearl.net.http_client.pool import ConnectionPool, tls_context
+from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.sse import EventReader
 from mcpearl.net.tls import Tls
+from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import (
     AuthorizationFailed,
     ConnectionLost,
@@ -28,39 +29,22 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime.eager import spawn
+from mcpearl.transports.http_client.answers import AnswerReader
 from mcpearl.transports.http_client.authorizer import Authorizer
-from mcpearl.transports.http_client.endpoint import (
-    JSON,
-    REDIRECTS,
-    Oversized,
-    RemoteEndpoint,
-    SessionEnded,
-    is_stream,
-    kind_of,
-)
+from mcpearl.transports.http_client.endpoint import Oversized, RemoteEndpoint, SessionEnded
 from mcpearl.transports.http_client.event_streams import EventStreams
-from mcpearl.transports.http_client.messages import (
-    Outgoing,
-    agreed_version,
-    answers,
-    connection_failure,
-    error_in,
-    http_failure,
-    read_outgoing,
-    shown,
-)
-from mcpearl.transports.mirrored_headers import SESSION_ID, ToolHeaders
-from mcpearl.transports.transport import Receiver
+from mcpearl.transports.http_client.exchange import NOTICE_TIMEOUT, PostExchange
+from mcpearl.transports.http_client.failures import reason_of
+from mcpearl.transports.http_client.ordering import Predecessors, SendOrder
+from mcpearl.transports.mirrored_headers import ToolHeaders
+from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.http")
 
-_OLD_TRANSPORT = (400, 404, 405)  # how a server of HTTP+SSE may refuse a POST to its stream
-_NOTICE_TIMEOUT = 30.0  # seconds until a notification counts as not taken
-_FAREWELL = 2.0  # seconds for what was taken to leave, and again for the session to end
+_FAREWELL = 2.0  # seconds for messages to leave when closing, and again for ending the session
 
 
 class HttpTransport:
@@ -68,12 +52,20 @@ class HttpTransport:
 
     >>> transport = HttpTransport("https://example.com/mcp", Limits())
 
-    `authorizer` gives what authorizes each request. `tls` says whom to trust and who to
-    be; a context of one's own offers HTTP/2 if its ALPN does. `proxy` is an `http://` address; without
-    it the environment is asked. `http2` is False to offer HTTP/1.1 alone, True for nothing but HTTP/2.
+    Args:
+        url: The `http://` or `https://` address of the endpoint.
+        limits: Bounds of the connection.
+        headers: Further headers of every request.
+        authorizer: Supplies the headers that authorize each request.
+        tls: Certificates to trust and to present, or a context, whose ALPN decides on HTTP/2.
+        proxy: An `http://` address; without it the environment decides.
+        http2: False offers HTTP/1.1 only, True accepts HTTP/2 only, None offers both.
+        connect_timeout: Seconds that connecting may take.
+        reconnect_delay: Seconds before a broken stream is resumed, unless the server names a time.
+        max_exchanges: Requests under way at once; further ones wait.
     """
 
-    keeps_alive = True  # requests have their timeouts, and streams the system's own probes
+    keeps_alive = True  # requests have timeouts, and connections the system's own probes
 
     def __init__(
         self,
@@ -89,88 +81,93 @@ class HttpTransport:
         reconnect_delay: float = 1.0,
         max_exchanges: int = 256,
     ) -> None:
-        self._max_message = limits.max_message
         context = tls_context(tls, http2) if url.startswith("https:") else None
-        wire = ConnectionPool(
+        pool = ConnectionPool(
             url, tls=context, proxy=proxy, connect_timeout=connect_timeout, http2=http2 is True
         )
-        self._link = RemoteEndpoint(url, wire, headers, authorizer)
+        self._endpoint = endpoint = RemoteEndpoint(url, pool, headers, authorizer)
         self._connect_timeout = connect_timeout
-        self._streams = EventStreams(self._link, limits.max_message, reconnect_delay, self._hand_on)
-        self._receiver: Receiver | None = None
+        bound = limits.max_message
+        self._streams = EventStreams(endpoint, bound, reconnect_delay, self._hand_on)
+        self._answers = AnswerReader(endpoint, self._streams, bound, self._hand_on, self._fall_back)
         self._tools = ToolHeaders()
-        self._modern = False  # whether the last request was
-        self._starting: RequestId | None = None  # `initialize`, whose answer names the version
-        self._exchanges: dict[RequestId, PostExchange] = {}  # requests that are not answered yet
-        self._unsent: set[PostExchange] = set()  # of these, those notifications wait for
+        self._order = SendOrder(max_exchanges)
+        self._receiver: ClientReceiver | None = None
+        self._exchanges: dict[RequestId, PostExchange] = {}  # unanswered requests
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
-        self._last_notice: asyncio.Task[None] | None = None
-        self._opening: asyncio.Task[None] | None = None  # `notifications/initialized`, on its way
-        self._slots = asyncio.Semaphore(max_exchanges)
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._retiring: asyncio.Task[None] | None = None  # while a session the server ended goes
-        self._not_run: dict[RequestId, str] = {}  # requests it did not take, and why
-        self._closing = False
-        self._finished = False
+        self._retiring: asyncio.Task[None] | None = None  # set once the server ended the session
+        self._not_run: dict[RequestId, str] = {}  # requests that session did not take, and why
+        self._over = False  # closing, or closed: nothing more is taken
+        self._finished = False  # the end was reported
 
     async def open(self, receiver: Receiver) -> None:
-        """Connect, to know that somebody is there; the connection is kept for the first message."""
+        """Connect, to know that the server is there; the connection is kept for the first message."""
+        if not isinstance(receiver, ClientReceiver):
+            raise TypeError(f"{type(receiver).__name__} is not a `ClientReceiver`")
         try:
-            await self._link.wire.reach()
+            await self._endpoint.pool.reach()
         except ExchangeFailed as error:
             raise ConnectionLost(error.reason) from None
         self._receiver = receiver
 
     # Sending
 
-    def send(self, message: bytes) -> None:
-        """Take one message: its exchange begins now and is nobody else's."""
-        if self._is_over or self._receiver is None:
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
+        """Take one message, and begin its exchange."""
+        receiver = self._receiver
+        if self._over or receiver is None:
             return
-        outgoing = read_outgoing(message)
-        if outgoing.version is not None:
-            self._link.version, self._modern = outgoing.version, True
-        elif outgoing.method == "initialize":
-            self._link.version, self._modern = None, False
-            self._starting = None if outgoing.id is UNSET else outgoing.id
-        cancelled = outgoing.cancels
-        exchange = None if cancelled is None else self._exchanges.get(cancelled)
-        if exchange is not None and (exchange.modern or not exchange.has_left):
-            exchange.give_up()  # closing the response tells a modern server; before, nobody knows
-            return
-        if cancelled is not None and exchange is None and self._modern:
-            return
-        self._begin(PostExchange(outgoing, message, exchange))
+        if about is None:
+            raise TypeError("`HttpTransport.send` needs `about`, to make headers from")
+        exchange = PostExchange(about, message, receiver, self._order)
+        if about.method is not None and about.id is not None:
+            self._begin_request(exchange, about.id)
+        elif about.cancels is None or not self._cancel(exchange, about.cancels):
+            self._begin(exchange)
 
-    @property
-    def _is_over(self) -> bool:
-        return self._closing or self._finished
+    def _cancel(self, notice: PostExchange, id: RequestId) -> bool:
+        """Give up a request; return False when the server has to be sent `notice` for that."""
+        request = self._exchanges.get(id)
+        if request is None:
+            return notice.about.modern
+        if request.about.modern or not request.has_left:
+            request.give_up()  # a modern server sees its response closed
+            return True
+        notice.gives_up = request
+        return False
 
-    def _begin(self, exchange: "PostExchange") -> None:
-        outgoing = exchange.outgoing
-        if outgoing.is_request:
-            assert outgoing.id is not UNSET
-            if self._retiring is not None:
-                self._not_run[outgoing.id] = "the server ended the session"
-                return
-            self._exchanges[outgoing.id] = exchange
-            self._unsent.add(exchange)
-            task = exchange.task = self._spawn(self._request(exchange, outgoing.id))
-            task.add_done_callback(lambda _: self._over(exchange))
+    def _begin_request(self, exchange: PostExchange, id: RequestId) -> None:
+        if self._retiring is not None:
+            self._not_run[id] = "the server ended the session"
             return
-        if outgoing.is_notification:
-            work = self._notify(exchange, self._last_notice, list(self._unsent))
+        self._exchanges[id] = exchange
+        slot = self._order.enter(exchange, lasts=exchange.about.method == LISTEN)
+        task = spawn(asyncio.get_running_loop(), self._request(exchange, id, slot))
+        exchange.task = task
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._forget, exchange, id))
+
+    def _forget(self, exchange: PostExchange, id: RequestId, task: "asyncio.Task[None]") -> None:
+        """Forget a request that is over, even if it was given up before it began."""
+        self._tasks.discard(task)
+        self._order.leave(exchange)
+        if self._exchanges.get(id) is exchange:
+            del self._exchanges[id]
+
+    def _begin(self, exchange: PostExchange) -> None:
+        """Begin to send a notification or an answer."""
+        if exchange.is_notification:
+            work = self._notify(exchange, self._order.predecessors())
         else:
             work = self._deliver(exchange)
-        task = exchange.task = self._spawn(work)
+        exchange.task = task = self._spawn(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
-        if outgoing.is_notification:
-            self._last_notice = task
-        if exchange.starts_session:
-            self._opening = task
+        if exchange.is_notification:
+            self._order.note(task, opens=exchange.starts_session)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = spawn(asyncio.get_running_loop(), work)
@@ -179,22 +176,21 @@ class HttpTransport:
         return task
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: each message leaves at once."""
 
-    async def _request(self, exchange: "PostExchange", id: RequestId) -> None:
-        """See one request to its end, whatever it is."""
+    async def _request(
+        self, exchange: PostExchange, id: RequestId, slot: "asyncio.Future[None] | None"
+    ) -> None:
+        """Carry out the exchange of one request, whatever its outcome."""
         try:
-            if self._opening is not None and not self._opening.done():
-                await asyncio.wait([self._opening])
-            if exchange.outgoing.method == LISTEN:  # it lasts; it must not take the place of calls
-                await self._post(exchange)
-            else:
-                if self._slots.locked():
-                    self._make_way(exchange)
-                async with self._slots:
-                    await self._post(exchange)
+            if self._order.opening is not None:
+                await self._order.opened()
+            if slot is not None:
+                await slot
+            await self._post(exchange)
         except SessionEnded as error:
-            self._not_run.update({} if error.sent else {id: error.reason})
+            if not error.sent:
+                self._not_run[id] = error.reason
             self._retire(error)
         except Oversized as error:
             self._fail(id, LimitReached(f"{error.reason}: see `Limits.max_message`"))
@@ -206,157 +202,65 @@ class HttpTransport:
             logger.exception("the exchange of %s failed", exchange.name)
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
 
-    def _over(self, exchange: "PostExchange") -> None:
-        """Forget a request, also one that was given up before it began."""
-        self._make_way(exchange)
-        id = exchange.outgoing.id
-        if id is not UNSET and self._exchanges.get(id) is exchange:
-            del self._exchanges[id]
-
-    async def _notify(
-        self,
-        exchange: "PostExchange",
-        before: asyncio.Task[None] | None,
-        unsent: "list[PostExchange]",
-    ) -> None:
-        """Send a notification after the one before it and after the requests before it."""
-        if before is not None and not before.done():
-            await asyncio.wait([before])
-        for request in unsent:
-            await request.out_of_the_way()
+    async def _notify(self, exchange: PostExchange, before: Predecessors) -> None:
+        """Send a notification in its order."""
+        await before.gone()
         await self._deliver(exchange)
         if exchange.gives_up is not None:
             exchange.gives_up.give_up()
-        elif exchange.starts_session and self._link.endpoint is None and not self._is_over:
+        elif exchange.starts_session and not (self._endpoint.is_sse or self._over):
             self._spawn(self._stand())
 
-    async def _deliver(self, exchange: "PostExchange") -> None:
-        """Send what gets no answer."""
+    async def _deliver(self, exchange: PostExchange) -> None:
+        """Send a message that has no answer."""
         try:
-            async with asyncio.timeout(_NOTICE_TIMEOUT) as exchange.limit:
+            async with asyncio.timeout(NOTICE_TIMEOUT) as exchange.limit:
                 await self._post(exchange)
         except SessionEnded as error:
             self._retire(error)
         except (ExchangeFailed, TimeoutError, AuthorizationFailed) as error:
-            self._undelivered(exchange, _reason(error))
+            self._undelivered(exchange, reason_of(error))
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
             self._undelivered(exchange, str(error))
 
-    def _undelivered(self, exchange: "PostExchange", reason: str) -> None:
+    def _undelivered(self, exchange: PostExchange, reason: str) -> None:
         if exchange.starts_session:  # without it the server will take nothing else
             self._lose(ConnectionLost(f"the session could not be opened: {reason}"))
         else:
             logger.warning("%s was not delivered: %s", exchange.name, reason)
 
-    def _sent(self, exchange: "PostExchange") -> None:
-        exchange.has_left = True
-        self._make_way(exchange)
+    async def _post(self, exchange: PostExchange) -> None:
+        again = True
+        while again:
+            headers = exchange.headers(self._tools)
+            version = exchange.about.version
+            connection = await self._endpoint.post(exchange.message, headers, version, exchange)
+            try:
+                again = await self._answers.read(exchange, connection)
+            finally:
+                connection.release()
 
-    def _held(self, exchange: "PostExchange", holding: bool) -> None:
-        """Stop the clock of a message that waits for authorization: nobody works on it."""
-        exchange.has_left = False
-        if exchange.limit is not None:
-            now = asyncio.get_running_loop().time()
-            exchange.limit.reschedule(None if holding else now + _NOTICE_TIMEOUT)
-        held = getattr(self._receiver, "held", None)
-        if held is not None and exchange.outgoing.is_request and not self._finished:
-            held(exchange.outgoing.id, holding)
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Note which parameters of tools go into headers; return the tools with valid schemas."""
+        return self._tools.learn(tools)
 
-    def _make_way(self, exchange: "PostExchange") -> None:
-        """Let later notifications pass: the request has left, never will, or waits for its turn."""
-        self._unsent.discard(exchange)
-        exchange.make_way()
+    # Receiving
 
-    # One exchange
-
-    async def _post(self, exchange: "PostExchange") -> None:
-        connection = await self._link.post(
-            exchange.message,
-            exchange.outgoing.headers(self._tools),
-            exchange.outgoing.version,
-            lambda: self._sent(exchange),
-            lambda holding: self._held(exchange, holding),
-        )
-        try:
-            await self._answered(exchange, connection)
-        finally:
-            connection.release()
-
-    async def _answered(self, exchange: "PostExchange", connection: HttpExchange) -> None:
-        """Turn the answer of the server into messages."""
-        status = connection.status
-        id = exchange.outgoing.id if exchange.outgoing.is_request else UNSET
-        if id is UNSET:
-            if status >= 300:
-                body = shown(await self._body(connection))
-                logger.warning("%s was refused with HTTP status %d%s", exchange.name, status, body)
-            return
-        if self._link.endpoint is not None and 200 <= status < 300:
-            return  # the answer comes on the stream
-        if exchange.outgoing.method == "initialize" and status == 200:
-            self._learn_session(connection)
-        if is_stream(connection):
-            await self._streams.until_answered(connection, id, resumable=not exchange.modern)
-        elif status == 200 and kind_of(connection) == JSON:
-            await self._read_json(id, connection)
-        else:
-            await self._refused(exchange, id, connection)
-
-    def _learn_session(self, connection: HttpExchange) -> None:
-        session = connection.headers.get(SESSION_ID.lower(), "")
-        if session and all("!" <= character <= "~" for character in session):
-            self._link.session = session
-
-    async def _read_json(self, id: RequestId, connection: HttpExchange) -> None:
-        body = await self._body(connection)
-        if body[:1] != b"[" and not answers(body, id):
-            problem = f"the server answered with what is no answer to the request{shown(body)}"
-            body = http_failure(id, connection.status, problem, {})
-        await self._hand_on([body])
-
-    async def _refused(
-        self, exchange: "PostExchange", id: RequestId, connection: HttpExchange
-    ) -> None:
-        status, headers = connection.status, connection.headers
-        body = await self._body(connection)
-        error = error_in(body, id) if status >= 400 else None
-        may_be_old = exchange.outgoing.method == "initialize" and self._link.endpoint is None
-        unsaid = error is None or status == 405  # without POST, whatever is said of it
-        if unsaid and may_be_old and status in _OLD_TRANSPORT and await self._is_old():
-            await self._post(exchange)
-            return
-        problem = _problem(status, headers) + shown(body)
-        await self._hand_on([error or http_failure(id, status, problem, headers)])
-
-    async def _body(self, connection: HttpExchange) -> bytes:
-        """Read a whole body, within the bound."""
-        parts: list[bytes] = []
-        size = 0
-        while part := await connection.chunk():
-            size += len(part)
-            if size > self._max_message:
-                raise Oversized("the server's answer", self._max_message)
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    async def _hand_on(self, frames: list[Frame]) -> None:
-        """Give messages to the receiver, unless it has enough for now."""
-        if self._starting is not None:
-            self._learn_version(frames, self._starting)
+    async def _hand_on(self, frames: Sequence[Frame | Envelope]) -> None:
+        """Pass messages to the receiver, once it takes any."""
         if not self._flowing.is_set():
             await self._flowing.wait()
         if self._receiver is not None and not self._finished and frames:
             self._receiver.received(frames)
 
-    def _learn_version(self, frames: list[Frame], starting: RequestId) -> None:
-        for frame in frames:
-            if isinstance(frame, bytes) and answers(frame, starting):
-                self._starting = None
-                version = agreed_version(frame)
-                self._link.version = version if version in VERSIONS else None
+    def pause(self) -> None:
+        """Stop handing on messages; what is being read fills up, and then the server waits."""
+        self._flowing.clear()
 
-    # Streams
+    def resume(self) -> None:
+        """Read again."""
+        self._flowing.set()
 
     async def _stand(self) -> None:
         """Keep the stream for what belongs to no request."""
@@ -367,51 +271,32 @@ class HttpTransport:
         except AuthorizationFailed as error:
             logger.warning("there is no standing stream: %s", error)
 
-    async def _is_old(self) -> bool:
-        """Whether the server speaks HTTP+SSE: then its stream stays open and says where to POST."""
+    async def _fall_back(self) -> bool:
+        """Try HTTP+SSE: its stream stays open, and names the address for messages."""
         try:
             async with asyncio.timeout(self._connect_timeout):
-                endpoint, connection, reader = await self._streams.open_old()
+                target, connection, reader = await self._streams.open_old()
         except (ExchangeFailed, TimeoutError) as error:
-            logger.debug("the server does not speak HTTP+SSE either: %s", _reason(error))
+            logger.debug("the server does not speak HTTP+SSE either: %s", reason_of(error))
             return False
-        self._link.endpoint = endpoint
+        self._endpoint.send_messages_to(target)
         self._spawn(self._follow(connection, reader))
         return True
 
     async def _follow(self, connection: HttpExchange, reader: EventReader) -> None:
-        """Read the one stream of HTTP+SSE. When it ends, so has the connection."""
+        """Read the one stream of HTTP+SSE. The connection ends with it."""
         reason = await self._streams.follow(connection, reader)
         self._lose(ConnectionLost(reason, maybe_executed=True))
-
-    # What the client says of itself
-
-    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Remember which parameters of tools go into headers; give the tools fit to be called."""
-        return self._tools.learn(tools)
-
-    def pause(self) -> None:
-        """Stop handing on messages; what is being read fills up, and then the server waits."""
-        self._flowing.clear()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._flowing.set()
 
     # Ending
 
     def _fail(self, id: RequestId, error: McpearlError) -> None:
-        """Tell of one request that it will not be answered."""
-        if self._receiver is None or self._finished:
-            return
-        failed = getattr(self._receiver, "failed", None)
-        if failed is not None:
-            failed(id, error)
-        else:
-            self._receiver.received([connection_failure(id, error)])
+        """Report that a request will not be answered."""
+        if self._receiver is not None and not self._finished:
+            self._receiver.failed(id, error)
 
     def _retire(self, ended: SessionEnded) -> None:
-        """Let the other requests of a session that is no more find out for themselves, then end."""
+        """End the connection, once the other requests of the lost session have their outcome."""
         if self._retiring is None and not self._finished:
             self._retiring = self._spawn(self._outlive(ended))
 
@@ -424,7 +309,7 @@ class HttpTransport:
         self._lose(SessionLost(ended.reason, maybe_executed=True))
 
     def _lose(self, reason: ConnectionLost | None) -> None:
-        """Let go of everything and report the end, once."""
+        """Release everything and report the end, once."""
         if self._finished:
             return
         for id, why in self._not_run.items():
@@ -432,19 +317,19 @@ class HttpTransport:
         for id, exchange in self._exchanges.items():
             if not exchange.has_left:
                 self._fail(id, ConnectionLost("not sent: the connection ended before"))
-        self._finished = True
+        self._over = self._finished = True
         current = asyncio.current_task()
         for task in list(self._tasks):
             if task is not current:
                 task.cancel()
-        self._link.wire.close()
+        self._endpoint.pool.close()
         if self._receiver is not None:
             self._receiver.lost(reason)
 
     async def close(self) -> None:
-        """Let what was taken leave, give up what waits, and end the session."""
-        if not self._is_over:
-            self._closing = True
+        """Let messages without an answer leave, give up the requests, and end the session."""
+        if not self._over:
+            self._over = True
             try:
                 await self._part()
             finally:
@@ -457,79 +342,10 @@ class HttpTransport:
             await asyncio.wait(self._leaving, timeout=_FAREWELL)
         for exchange in list(self._exchanges.values()):
             exchange.give_up()
-        if self._link.session is None:
+        if not self._endpoint.has_session:
             return
         try:
             async with asyncio.timeout(_FAREWELL):
-                await self._link.delete()
+                await self._endpoint.delete()
         except (ExchangeFailed, TimeoutError) as error:
-            logger.debug("the session was not ended: %s", _reason(error))
-
-
-class PostExchange:
-    """One message on its way, and the request it gives up, if it is that kind of message."""
-
-    __slots__ = (
-        "_in_the_way",
-        "_waiter",
-        "gives_up",
-        "has_left",
-        "limit",
-        "message",
-        "modern",
-        "outgoing",
-        "task",
-    )
-
-    def __init__(self, outgoing: Outgoing, message: bytes, gives_up: "PostExchange | None") -> None:
-        self.outgoing = outgoing
-        self.message = message
-        self.gives_up = gives_up
-        self.modern = outgoing.version is not None
-        self.task: asyncio.Task[None] | None = None
-        self.has_left = False  # its bytes are on their way
-        self.limit: asyncio.Timeout | None = None  # of a message that gets no answer
-        self._in_the_way = True
-        self._waiter: asyncio.Future[None] | None = None  # only when somebody waits
-
-    @property
-    def name(self) -> str:
-        """What to call it in the log."""
-        method = self.outgoing.method
-        return "an answer" if method is UNSET else f"`{method}`"
-
-    @property
-    def starts_session(self) -> bool:
-        """Whether everything else of a legacy session comes after it."""
-        return self.outgoing.method == "notifications/initialized"
-
-    def give_up(self) -> None:
-        """Close its connection, or not even begin."""
-        if self.task is not None:
-            self.task.cancel()
-
-    async def out_of_the_way(self) -> None:
-        """Wait until nothing has to wait for it any more."""
-        if self._in_the_way:
-            self._waiter = self._waiter or asyncio.get_running_loop().create_future()
-            await asyncio.wait([self._waiter])
-
-    def make_way(self) -> None:
-        """Let pass who waits."""
-        self._in_the_way = False
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or "no answer in time"
-
-
-def _problem(status: int, headers: Mapping[str, str]) -> str:
-    if status in REDIRECTS:
-        return f"HTTP status {status} points to {headers.get('location', '')!r:.200}"
-    if 200 <= status < 300:
-        kind = headers.get("content-type", "")
-        return f"HTTP status {status} with content type {kind!r:.100} is no answer"
-    wanted = "; the server wants authorization, see `auth=`" if status == 401 else ""
-    return f"HTTP status {status}{wanted}"
+            logger.debug("the session was not ended: %s", reason_of(error))

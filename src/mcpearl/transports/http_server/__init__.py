@@ -1,1 +1,1 @@
-"""Streamable HTTP as a server speaks it, and HTTP+SSE of 2024-11-05."""
+"""The server's side of Streamable HTTP, and of HTTP+SSE of 2024-11-05."""

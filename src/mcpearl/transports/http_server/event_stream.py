@@ -1,126 +1,219 @@
 """One stream of server-sent events on its way out: the answer to a POST, or a standing stream.
 
-Events are numbered and wait in order for whoever reads them. A resumable stream outlives its
-reader: it keeps the last events, and a new reader goes on where the old one stopped. What waits is
-bounded: who says something can wait until there is room, and where that is not done, a reader that
-falls behind loses the stream, not the server its memory.
+A stream has at most one reader, the response that writes it at the moment; a new one displaces it.
+Events wait at the reader. A `KeptStream` also has its events in an `EventStore`: it outlives its reader,
+and the next one continues where the last one stopped. What waits at a reader is bounded: a sender can
+wait until there is room; a reader that falls too far behind is cut off.
 """
 
 import asyncio
 from collections import deque
-from itertools import islice
+from collections.abc import Iterable
 
 from mcpearl.net.sse import format_event, format_retry
+from mcpearl.net.watermark import high_water
 from mcpearl.runtime.late import LateWatch
+from mcpearl.stores.events import Event, EventStore
 
-MAX_KEPT = 1000
-MUCH = 1024 * 1024  # bytes that wait, from which on it is better to wait as well
-MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless one event has more
-MAX_HISTORY = 1024 * 1024  # bytes kept of what was read already, for a reader that comes back
+MAX_WAITING = 1000  # events that may wait at a reader
+MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless a single event has more
+
+
+class StreamReader:
+    """One response's way through a stream. It owns the events that wait for the response."""
+
+    __slots__ = ("_retry", "_wake", "is_left_behind", "queue", "size", "stream")
+
+    def __init__(self, stream: "EventStream", events: Iterable[Event] = ()) -> None:
+        self.stream = stream
+        self.is_left_behind = False  # events it had not taken were dropped
+        self.queue: deque[Event] = deque(events)  # what was not taken yet
+        self.size = sum(len(message) for _, message in self.queue)  # bytes of that
+        self._retry: int | None = None  # set to make the client leave and come back
+        self._wake: asyncio.Future[None] | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is still the stream's reader."""
+        return self.stream.reader_now is self
+
+    # Filled by the stream
+
+    def push(self, number: int, message: bytes) -> bool:
+        """Queue an event; False, with the queue dropped, when too much waits already."""
+        if self.is_left_behind:
+            return False
+        queue = self.queue
+        queue.append((number, message))
+        self.size += len(message)
+        if self._wake is not None:
+            self.wake()
+        if len(queue) > 1 and (self.size > self.stream.limit or len(queue) > MAX_WAITING):
+            self.is_left_behind = True
+            queue.clear()
+            self.size = 0
+            return False
+        return True
+
+    def send_away(self, retry_ms: int) -> None:
+        """End the response after what waits, and tell the client when to come back."""
+        self._retry = retry_ms
+        self.wake()
+
+    def wake(self) -> None:
+        """Make `wait` look again."""
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # Used by the response
+
+    def take(self) -> bytes:
+        """Return a chunk of what waits, as bytes to write."""
+        if not self.is_current:
+            return b""
+        queue, stream = self.queue, self.stream
+        parts: list[bytes] = []
+        size = number = 0
+        while queue and size < MAX_CHUNK:
+            number, message = queue.popleft()
+            self.size -= len(message)
+            event = format_event(message, "" if stream.id is None else f"{stream.id}.{number}")
+            parts.append(event)
+            size += len(event)
+        if number:
+            stream.taken(number)
+        if self._retry is not None and not queue:
+            parts.append(format_retry(self._retry))
+        return b"".join(parts)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will be queued for this reader."""
+        over = self.stream.ended or self._retry is not None
+        return over or self.is_left_behind or not self.is_current
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything was taken and nothing will follow."""
+        return self.finished and not self.has_news
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something waits to be taken."""
+        return bool(self.queue) and self.is_current
+
+    async def wait(self, silence: LateWatch) -> bool:
+        """Wait for news or the end; False when there was neither for too long."""
+        if self._is_awake():
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wake = future
+        silence.add(self)
+        try:
+            await future
+        finally:
+            silence.discard(self)
+            self._wake = None
+        return self._is_awake()
+
+    def _is_awake(self) -> bool:
+        return self.has_news or self.finished
+
+    def late(self) -> None:
+        """Note that the stream has been silent for long."""
+        self.wake()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self.stream.detach(self)
 
 
 class EventStream:
-    """Events of one stream. `id` is its name in event ids; without one it cannot be resumed."""
+    """A stream that is not kept: what its reader does not get is lost."""
 
-    __slots__ = (
-        "_bytes",
-        "_events",
-        "_limit",
-        "_next",
-        "_reader",
-        "_retry",
-        "_room",
-        "_taken",
-        "_unread",
-        "_wake",
-        "ended",
-        "id",
-        "overrun",
-        "read",
-    )
+    __slots__ = ("_much", "_room", "ended", "last", "limit", "overrun", "reader_now")
 
-    def __init__(self, id: str | None, limit: int) -> None:
-        self.id = id
+    id: str | None = None
+    """The name of the stream in event ids; without one they have none."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit  # bytes that may wait at a reader
+        self._much = high_water(limit)
         self.ended = False
-        self.overrun = False
-        self.read = False  # whether a response reads it now
-        self._limit = limit  # bytes that may wait
-        self._events: deque[tuple[int, bytes]] = deque()
-        self._bytes = 0
-        self._next = 1
-        self._taken = 0  # the newest event any reader took
-        self._unread = 0  # bytes of those that are newer
-        self._room: asyncio.Event | None = None  # there while somebody waits for some
-        self._reader = 0  # the newest reader; older ones end
-        self._retry: int | None = None  # set to send the reader away for a while
-        self._wake: asyncio.Future[None] | None = None
+        self.overrun = False  # the reader was cut off, and with it the stream
+        self.last = 0  # the number of the newest event
+        self.reader_now: StreamReader | None = None
+        self._room: asyncio.Event | None = None  # while senders wait for the reader
+
+    @property
+    def read(self) -> bool:
+        """Whether a response reads the stream now."""
+        return self.reader_now is not None
 
     def prime(self) -> None:
-        """Begin with an empty event, so that a reader has an id to come back with."""
-        if self.id is not None and self._next == 1:
-            self._append(b"")
+        """Begin with an empty event, so that the client has a position to come back with."""
 
     def put(self, message: bytes) -> None:
         """Add one message."""
         if not self.ended:
-            self._append(message)
+            self.heard(self.last + 1, message)
 
     def end(self) -> None:
         """Note that nothing more will come."""
+        self.over()
+
+    def heard(self, number: int, message: bytes) -> None:
+        """Hand an event to the reader."""
+        self.last = number
+        reader = self.reader_now
+        if reader is not None and not reader.push(number, message):
+            self._cut_off()
+
+    def _cut_off(self) -> None:
+        self.overrun = True
+        self.over()
+
+    def over(self) -> None:
+        """End the stream for its reader."""
         self.ended = True
-        self.wake()
+        if self.reader_now is not None:
+            self.reader_now.wake()
         self._make_room()
 
     def send_away(self, retry_ms: int) -> None:
-        """Let the reader close its connection and come back after a while."""
-        self._retry = retry_ms
-        self.wake()
+        """Make the client close its connection and come back after a while."""
+        if self.reader_now is not None:
+            self.reader_now.send_away(retry_ms)
 
-    def _append(self, message: bytes) -> None:
-        number = self._next
-        self._next = number + 1
-        event = format_event(message, "" if self.id is None else f"{self.id}.{number}")
-        self._events.append((number, event))
-        self._bytes += len(event)
-        self._unread += len(event)
-        if self.id is not None:
-            while len(self._events) > 1 and self._is_crowded():
-                self._drop()
-        elif self._bytes > self._limit and len(self._events) > 1:
-            self.overrun = self.ended = True
-            self._events.clear()
-            self._bytes = self._unread = 0
+    # Readers
+
+    def reader(self, events: Iterable[Event] = ()) -> StreamReader:
+        """Return a new reader that starts with these events, and displace the one there is."""
+        before, self.reader_now = self.reader_now, StreamReader(self, events)
+        if before is not None:
+            before.wake()
+        self._make_room()
+        return self.reader_now
+
+    def detach(self, reader: StreamReader) -> None:
+        """Note that a reader stopped reading; one that was displaced may say so late."""
+        if self.reader_now is reader:
+            self.reader_now = None
             self._make_room()
-        self.wake()
 
-    def _is_crowded(self) -> bool:
-        return self._bytes > self._limit or len(self._events) > MAX_KEPT
-
-    def _drop(self) -> None:
-        number, dropped = self._events.popleft()
-        self._bytes -= len(dropped)
-        if number > self._taken:
-            self._unread -= len(dropped)
-
-    def _note_taken(self, number: int, size: int) -> None:
-        """Keep of what was read as much as a reader that comes back may want."""
-        if number > self._taken:
-            self._taken = number
-            self._unread = max(0, self._unread - size)
-            self._make_room()
-        kept = 0 if self.id is None else MAX_HISTORY
-        while self._bytes > kept and self._events[0][0] <= self._taken:
-            self._drop()
+    def taken(self, number: int) -> None:
+        """Note that the reader took everything up to a number."""
+        self._make_room()
 
     # Room
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits for a reader that is there that no more should be said for now."""
-        if not self.read or self.ended:
+        """Whether so much waits for a reader that senders should wait."""
+        reader = self.reader_now
+        if reader is None or self.ended:
             return False
-        count = self._next - 1 - self._taken
-        return self._unread > min(MUCH, self._limit // 4) or count > MAX_KEPT // 2
+        return reader.size > self._much or len(reader.queue) > MAX_WAITING // 2
 
     async def until_room(self) -> None:
         """Wait until the reader has caught up, or left."""
@@ -134,123 +227,68 @@ class EventStream:
             self._room.set()
             self._room = None
 
-    # Reading
 
-    def wake(self) -> None:
-        """Let whoever waits for news look again."""
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+class KeptStream(EventStream):
+    """A stream of a session: its events are in the event store, and readers can come back.
 
-    @property
-    def size(self) -> int:
-        """How many bytes it keeps."""
-        return self._bytes
+    What is put into it reaches the reader by way of the store, once the store allows it to be sent.
+    """
 
-    def reader(self, after: int) -> "StreamReader":
-        """Read from behind an event number; whoever read before is sent away."""
-        if self._reader:
-            self._retry = None  # back again; the first reader may have to leave at once
-        self._reader += 1
-        self.read = True
-        self.wake()
-        return StreamReader(self, self._reader, after)
+    __slots__ = ("_events", "_session", "id")
 
-    def unread_from(self) -> int:
-        """Where a new reader of a standing stream begins: with what nobody has read."""
-        return max(self._taken, self._events[0][0] - 1) if self._events else self._taken
+    def __init__(self, id: str, limit: int, session: str, events: EventStore) -> None:
+        """Open a stream.
 
-    def can_resume(self, after: int) -> bool:
-        """Whether nothing behind this number is lost already."""
-        if not 0 < after < self._next:
-            return False
-        return not self._events or self._events[0][0] <= after + 1
+        Args:
+            id: Its name in the session.
+            limit: Bytes that may wait at a reader.
+            session: The id of the session.
+            events: The store that keeps its events.
+        """
+        super().__init__(limit)
+        self.id: str = id
+        self._session = session
+        self._events = events
+        events.follow(session, id, self)
 
+    def prime(self) -> None:
+        """Begin with an empty event, unless something was said before."""
+        if not self.last:
+            self.put(b"")
 
-class StreamReader:
-    """One response's way through a stream."""
+    def put(self, message: bytes) -> None:
+        """Add one message."""
+        if not self.ended:
+            self._events.append(self._session, self.id, message)
 
-    __slots__ = ("_number", "_position", "is_left_behind", "stream")
+    def end(self) -> None:
+        """Note that nothing more will come; what is kept stays readable."""
+        if not self.ended:
+            self._events.end(self._session, self.id)
 
-    def __init__(self, stream: EventStream, number: int, after: int) -> None:
-        self.stream = stream
-        self.is_left_behind = False  # something it had not taken yet was dropped
-        self._number = number
-        self._position = after
+    def _cut_off(self) -> None:
+        """Let the stream go on without the reader, which fell behind."""
 
-    @property
-    def current(self) -> bool:
-        """Whether this is still the stream's reader."""
-        return self.stream._reader == self._number
+    def taken(self, number: int) -> None:
+        """Note what was taken here and in the store."""
+        self._events.mark_read(self._session, self.id, number)
+        self._make_room()
 
-    def take(self) -> bytes:
-        """Give what waits, a chunk at a time, as bytes to write; to one reader only."""
-        stream = self.stream
-        if not self.current:
-            return b""
-        events = stream._events
-        parts: list[bytes] = []
-        if events and events[0][0] > self._position + 1:
-            self.is_left_behind = True
-            return b""
-        if events:
-            # Numbers are without gaps, so what was read is a prefix.
-            begin = self._position + 1 - events[0][0]
-            size = 0
-            for number, event in islice(events, begin, None):
-                parts.append(event)
-                self._position = number
-                size += len(event)
-                if size >= MAX_CHUNK:
-                    break
-            stream._note_taken(self._position, size)
-        if stream._retry is not None:
-            parts.append(format_retry(stream._retry))
-        return b"".join(parts)
+    async def resume(self, after: int | None) -> StreamReader:
+        """Return a reader that continues after an event, or with what was never read.
 
-    @property
-    def finished(self) -> bool:
-        """Whether the response is over: the stream ended, or the reader was sent or left behind."""
-        stream = self.stream
-        return stream.ended or stream._retry is not None or not self.current or self.is_left_behind
-
-    @property
-    def is_over(self) -> bool:
-        """Whether everything was taken and nothing will come."""
-        return self.finished and not self.has_news
-
-    @property
-    def has_news(self) -> bool:
-        """Whether something waits that this reader has not taken."""
-        events = self.stream._events
-        if self.is_left_behind or not events:
-            return False
-        return events[-1][0] > self._position and self.current
+        Raises:
+            EventsLost: Events after this one are gone.
+        """
+        events, last, ended = await self._events.after(self._session, self.id, after)
+        while last < self.last:  # the store took its time, and more was heard meanwhile
+            more, last, ended = await self._events.after(self._session, self.id, last)
+            events += more
+        self.last = last
+        self.ended = self.ended or ended
+        return self.reader(events)
 
     def close(self) -> None:
-        """Read no further."""
-        if self.current:
-            self.stream.read = False
-            self.stream._make_room()
-
-    def _awake(self) -> bool:
-        return self.has_news or self.finished
-
-    async def wait(self, silence: LateWatch) -> bool:
-        """Wait for news; False when there are none for too long a silence."""
-        stream = self.stream
-        if self._awake():
-            return True
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stream._wake = future
-        silence.add(self)
-        try:
-            await future
-            return self._awake()
-        finally:
-            silence.discard(self)
-            if stream._wake is future:
-                stream._wake = None
-
-    def late(self) -> None:
-        """Note that it has been silent for long."""
-        self.stream.wake()
+        """End the stream in this process; what is kept stays in the store."""
+        self._events.unfollow(self._session, self.id, self)
+        self.over()

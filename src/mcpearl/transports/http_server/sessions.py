@@ -1,160 +1,78 @@
-"""Legacy sessions over HTTP: who they are, the streams they have, and how they end.
+"""Legacy sessions over HTTP: one client each, and the streams it reads.
 
-A session is the `Transport` of one client that has no connection of its own: what belongs to no
-request goes to a standing stream, whichever response reads it at the moment. Sessions nobody uses
-expire; their number is bounded.
+A session is the transport of a client that has no connection of its own. What belongs to no request
+goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
 """
 
-import asyncio
-import secrets
-from collections import OrderedDict
-from time import monotonic
-from typing import Any, Generic, TypeVar
+from enum import IntEnum
+from typing import Any, NamedTuple
 
-from mcpearl.protocol.limits import Limits
-from mcpearl.transports.http_server.event_stream import EventStream
-from mcpearl.transports.http_server.gate import busy
-from mcpearl.transports.transport import Receiver
+from mcpearl.runtime import clock
+from mcpearl.stores.events import EventsLost, EventStore
+from mcpearl.transports.http_server.event_stream import KeptStream, StreamReader
+from mcpearl.transports.http_server.gate import Refused, busy
 
-STANDING = "s"
-MAX_BESIDE = 8  # streams of one session that are open beside the first
-MAX_STREAMS = 32  # streams of one session nobody reads that can still be resumed
+STANDING = "s"  # the name of the first standing stream; those of further ones begin with it
+_POST = "p"
+MAX_BESIDE = 8  # standing streams of one session beside the first that are read, and that are not
 
 
-class HttpSession:
-    """One legacy session."""
+class Stage(IntEnum):
+    """How far a session has come."""
 
-    __slots__ = (
-        "_limit",
-        "_next",
-        "_open",
-        "_receiver",
-        "_standing",
-        "_streams",
-        "closed",
-        "id",
-        "principal",
-        "used",
-    )
+    OPENING = 0  # until `notifications/initialized`
+    UNUSED = 1  # until the first request after that
+    USED = 2
+    CLOSED = 3
+
+
+class StreamTerms(NamedTuple):
+    """What all sessions of an endpoint share."""
+
+    limit: int
+    """Bytes that may wait at one reader."""
+    events: EventStore | None
+    """What keeps events of resumable streams; None where there are none."""
+
+
+class Session:
+    """What sessions of every HTTP transport have in common: a client, a receiver, and a life."""
+
+    __slots__ = ("_terms", "id", "open", "principal", "receiver", "stage", "used")
 
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
-    def __init__(self, id: str, limits: Limits, principal: Any, now: float) -> None:
-        self.id = id
+    def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
+        self.id = ""  # given when the session enters the table
         self.principal = principal
-        self.used = now
-        self.closed = False
-        self._limit = limits.max_outgoing
-        self._next = 1
-        self._open = 0  # requests that are being answered
-        self._receiver: Receiver | None = None
-        self._standing: EventStream | None = None
-        self._streams: OrderedDict[str, EventStream] | None = None  # of POSTs, by name
+        self.receiver: Any = None  # the server's side of this client
+        self.used = now  # when a request of it last began or ended
+        self.open = 0  # requests that are being answered
+        self.stage = Stage.OPENING
+        self._terms = terms
 
-    def attach(self, receiver: Receiver) -> None:
-        """Take whoever receives the messages of this session."""
-        self._receiver = receiver
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended."""
+        return self.stage is Stage.CLOSED
 
     def recognize(self, principal: Any) -> None:
-        """Go on with the same somebody who brought a new token, and with what that one allows."""
+        """Continue the session under a refreshed token; its scopes apply from now on."""
         self.principal = principal
         self.receiver.recognize(principal)
 
-    @property
-    def receiver(self) -> Any:
-        """Whoever receives the messages of this session."""
-        return self._receiver
-
     def enter(self) -> None:
         """Note that a request is being answered."""
-        self._open += 1
+        self.open += 1
 
-    def leave(self) -> None:
-        """Note that it has been."""
-        self._open -= 1
-        self.used = monotonic()
-
-    def new_stream(self) -> EventStream:
-        """Make the stream of a POST, which can be resumed."""
-        stream = EventStream(f"{self._next}", self._limit)
-        self._next += 1
-        self._keep(stream)
-        return stream
-
-    def _keep(self, stream: EventStream) -> None:
-        assert stream.id is not None
-        if self._streams is None:
-            self._streams = OrderedDict()
-        self._streams[stream.id] = stream
-        unread = [kept for kept in self._streams.values() if not kept.read and kept is not stream]
-        size = sum(kept.size for kept in unread)
-        for place, oldest in enumerate(unread):
-            if len(unread) - place < MAX_STREAMS and size <= self._limit:
-                break
-            assert oldest.id is not None
-            del self._streams[oldest.id]
-            size -= oldest.size
-            oldest.end()
-
-    def standing(self) -> EventStream:
-        """The stream for what belongs to no request."""
-        if self._standing is None:
-            self._standing = EventStream(STANDING, self._limit)
-        return self._standing
-
-    def another_standing(self) -> EventStream:
-        """The stream of one more GET. Several may be open; each message goes on one of them."""
-        first = self.standing()
-        if not first.read:
-            return first
-        if sum(stream.read for stream in self._beside()) >= MAX_BESIDE:
-            raise busy("Too many streams of this session are open", 1)
-        stream = EventStream(f"{STANDING}{self._next}", self._limit)
-        self._next += 1
-        self._keep(stream)
-        return stream
-
-    def _beside(self) -> list[EventStream]:
-        """The streams of further GETs."""
-        kept: dict[str, EventStream] = self._streams or {}
-        return [stream for name, stream in kept.items() if name.startswith(STANDING)]
-
-    def find(self, event_id: str) -> tuple[EventStream, int] | None:
-        """Find the stream and position an event id names; None when it is not one of this session."""
-        name, _, number = event_id.rpartition(".")
-        kept = self._streams
-        stream = self._standing if name == STANDING else kept.get(name) if kept else None
-        if stream is None or not (number.isascii() and number.isdigit()) or len(number) > 18:
-            return None
-        return (stream, int(number)) if stream.can_resume(int(number)) else None
-
-    @property
-    def busy(self) -> bool:
-        """Whether one of its requests is being answered."""
-        return bool(self._open) or any(stream.read for stream in self._all_streams())
-
-    def _all_streams(self) -> list[EventStream]:
-        posts = self._streams.values() if self._streams else ()
-        return [*posts] if self._standing is None else [self._standing, *posts]
-
-    def end_standing(self) -> None:
-        """End the stream for what belongs to no request: nothing more will be said."""
-        if self._standing is not None:
-            self._standing.end()
-        for stream in self._beside():
-            stream.end()
+    # As a transport
 
     def send(self, message: bytes) -> None:
-        """Say something that belongs to no request."""
-        if self.closed:
-            return
-        stream = self.standing()
-        if not stream.read and self._streams:
-            stream = next((other for other in self._beside() if other.read), stream)
-        stream.put(message)
+        """Send a message that belongs to no request."""
+        raise NotImplementedError
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Nothing is held back here."""
 
     def pause(self) -> None:
         """Every POST is admitted or refused by itself; there is nothing to hold back."""
@@ -163,98 +81,137 @@ class HttpSession:
         """Nothing was held back."""
 
     async def close(self) -> None:
-        """End every stream."""
+        """End the session."""
         self.end()
 
     def end(self) -> None:
-        """End the session: its streams, and what its receiver holds."""
-        if self.closed:
+        """End the streams of the session, and release what its receiver holds."""
+        if self.stage is Stage.CLOSED:
             return
-        self.closed = True
-        for stream in self._all_streams():
-            stream.end()
-        if self._receiver is not None:
-            self._receiver.lost(None)
+        self.stage = Stage.CLOSED
+        self._end_streams()
+        if self.receiver is not None:
+            self.receiver.lost(None)
+
+    def _end_streams(self) -> None:
+        raise NotImplementedError
 
 
-S = TypeVar("S", bound=HttpSession)
+class HttpSession(Session):
+    """A session of Streamable HTTP."""
+
+    __slots__ = ("_streams",)
+
+    def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
+        super().__init__(terms, principal, now)
+        self._streams: dict[str, KeptStream] | None = None  # in this process, by name
+
+    # Streams
+
+    def new_stream(self) -> KeptStream:
+        """Return the stream of a POST, which can be resumed."""
+        return self._open_stream(_new_name(_POST))
+
+    def _open_stream(self, name: str) -> KeptStream:
+        limit, events = self._terms
+        assert events is not None
+        if self._streams is None:
+            self._streams = {}
+        for ended in [each for each in self._streams.values() if each.ended and not each.read]:
+            self._drop(ended)
+        stream = self._streams[name] = KeptStream(name, limit, self.id, events)
+        return stream
+
+    def _drop(self, stream: KeptStream) -> None:
+        """Let go of a stream; what the store has of it can still be resumed."""
+        assert self._streams is not None
+        del self._streams[stream.id]
+        stream.close()
+
+    def standing(self) -> KeptStream:
+        """Return the stream for what belongs to no request."""
+        found = self._streams.get(STANDING) if self._streams else None
+        return found or self._open_stream(STANDING)
+
+    def _beside(self) -> list[KeptStream]:
+        """Return the streams of further GETs, the oldest first."""
+        streams: dict[str, KeptStream] = self._streams or {}
+        return [
+            stream
+            for name, stream in streams.items()
+            if name.startswith(STANDING) and name != STANDING
+        ]
+
+    async def listen(self, primes: bool) -> StreamReader:
+        """Return the reader of one more GET. Several may be open; each message goes to one of them.
+
+        Args:
+            primes: Whether to begin with an empty event, as the client's version knows it.
+        """
+        stream = self.standing()
+        if stream.read:
+            stream = self._another_standing()
+        if primes:
+            stream.prime()
+        return await stream.resume(None)
+
+    def _another_standing(self) -> KeptStream:
+        beside = self._beside()
+        unread = [stream for stream in beside if not stream.read]
+        if len(beside) - len(unread) >= MAX_BESIDE:
+            raise busy("Too many streams of this session are open", 1)
+        if len(unread) >= MAX_BESIDE:
+            unread[0].end()
+            self._drop(unread[0])
+        return self._open_stream(_new_name(STANDING))
+
+    async def listen_after(self, event_id: str) -> StreamReader:
+        """Return a reader that continues a broken stream after the event a client names."""
+        name, _, digits = event_id.rpartition(".")
+        if not name or not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+            raise _not_kept()
+        number = int(digits)
+        try:
+            stream = self._streams.get(name) if self._streams else None
+            if stream is None:
+                stream = await self._reopen(name, number)
+            return await stream.resume(number)
+        except EventsLost:
+            raise _not_kept() from None
+
+    async def _reopen(self, name: str, number: int) -> KeptStream:
+        """Open a stream only the store knows: it was dropped here, or began at another process."""
+        assert self._terms.events is not None
+        await self._terms.events.after(self.id, name, number)  # raises where there is none
+        found = self._streams.get(name) if self._streams else None
+        return found or self._open_stream(name)
+
+    def end_standing(self) -> None:
+        """End the streams for what belongs to no request, in this process."""
+        for stream in list((self._streams or {}).values()):
+            if stream.id.startswith(STANDING):
+                self._drop(stream)
+
+    def _end_streams(self) -> None:
+        for stream in list((self._streams or {}).values()):
+            self._drop(stream)
+
+    # As a transport
+
+    def send(self, message: bytes) -> None:
+        """Send a message that belongs to no request, on a standing stream that is read if one is."""
+        if self.stage is Stage.CLOSED:
+            return
+        stream = self.standing()
+        if not stream.read:
+            stream = next((other for other in self._beside() if other.read), stream)
+        stream.put(message)
 
 
-class SessionsFull(Exception):
-    """As many sessions as allowed exist, and all are in use."""
+def _new_name(kind: str) -> str:
+    """Return a name no other stream of the session has, whichever process opened it."""
+    return kind + clock.token(6)
 
 
-class Sessions(Generic[S]):
-    """All sessions of one endpoint, of one kind."""
-
-    def __init__(
-        self,
-        limits: Limits,
-        max_sessions: int,
-        idle_timeout: float,
-        kind: type[S],
-        prefix: str = "",
-    ) -> None:
-        self._prefix = prefix  # of every id
-        self._kind = kind
-        self._limits = limits
-        self._max = max_sessions
-        self._idle = idle_timeout
-        self._sessions: dict[str, S] = {}
-        self._sweeper: asyncio.TimerHandle | None = None
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def create(self, principal: Any) -> S:
-        """Begin a session, or raise `SessionsFull`."""
-        loop = asyncio.get_running_loop()
-        if len(self._sessions) >= self._max:
-            self._expire(monotonic())
-            if len(self._sessions) >= self._max:
-                raise SessionsFull
-        id = self._prefix + secrets.token_urlsafe(24)
-        session = self._kind(id, self._limits, principal, monotonic())
-        self._sessions[session.id] = session
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(self._idle / 4, self._sweep)
-        return session
-
-    def find(self, id: str, principal: Any) -> S | None:
-        """Find a session; another principal's does not exist."""
-        session = self._sessions.get(id)
-        if session is None or session.closed or session.principal != principal:
-            return None
-        if session.principal is not principal:
-            session.recognize(principal)
-        session.used = monotonic()
-        return session
-
-    def remove(self, session: S) -> None:
-        """End a session."""
-        self._sessions.pop(session.id, None)
-        session.end()
-
-    def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._sweeper = None
-        self._expire(monotonic())
-        if self._sessions:
-            self._sweeper = loop.call_later(self._idle / 4, self._sweep)
-
-    def _expire(self, now: float) -> None:
-        for session in list(self._sessions.values()):
-            if session.closed or (now - session.used > self._idle and not session.busy):
-                self.remove(session)
-
-    def all(self) -> list[S]:
-        """Every session there is."""
-        return list(self._sessions.values())
-
-    def close(self) -> None:
-        """End all sessions."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-        for session in self.all():
-            self.remove(session)
+def _not_kept() -> Refused:
+    return Refused(400, "Last-Event-ID names no event that is still kept")

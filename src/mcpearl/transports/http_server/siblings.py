@@ -1,36 +1,35 @@
-"""Several processes behind one port: whose session is whose, and the way to its owner.
+"""Several processes behind one port: which one holds a session, and how a request gets there.
 
-A connection lands at any of them, but a legacy session lives in one. Its id begins with the number of
-its owner, and a request that lands elsewhere is passed on over a socket only these processes share. With
-it goes what only the first can know: how the client came, and the certificate it showed. That is
-believed at this socket (`Door`) and nowhere else.
+A connection lands at any worker, but a legacy session lives in one. Its id begins with the number of its
+owner, and a request that lands elsewhere is passed on over a socket only the workers share. With it goes
+what only the first worker can know: how the client came, and the certificate it showed. That is believed
+at this socket (`Door`) and nowhere else.
 """
 
 import asyncio
 from base64 import b64decode, b64encode
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from mcpearl.net.http_client.dial import Dialer
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
-from mcpearl.net.http_server.request import Request, Scope, Serving
-from mcpearl.net.tls import tls_extension
-from mcpearl.transports.http_server.gate import busy
-from mcpearl.transports.http_server.responses import EVENTS, disconnected
+from mcpearl.net.http_server.http1_request import Http1Request
+from mcpearl.net.http_server.request import EVENTS, Peer, Request, Serving
+from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host"}
 )
 _ARRIVAL = b"mcpearl-arrival"
-_PASSED_ON = "mcpearl.passed_on"
 
 
 class _PassedOn(Struct, frozen=True):
-    """How a request came to the process that passes it on."""
+    """How a request came to the worker that passes it on."""
 
     scheme: str
     host: str
@@ -40,140 +39,178 @@ class _PassedOn(Struct, frozen=True):
 
 
 class Siblings:
-    """The processes, by number. Each has a socket at its path."""
+    """The workers, by number. Each has a socket at its path."""
 
-    def __init__(self, number: int, paths: list[Path]) -> None:
+    def __init__(self, number: int, paths: list[Path], margin: float = 5.0) -> None:
+        """Describe the workers to one of them.
+
+        Args:
+            number: The number of this worker.
+            paths: The sockets of all workers.
+            margin: Seconds beyond twice the keep-alive interval that an owner may be silent. A worker
+                that works shows a sign of life in each interval.
+        """
         self.number = number
         self.paths = paths
-        self._wires: dict[int, ConnectionPool] = {}
+        self._margin = margin
+        self._pools: dict[int, ConnectionPool] = {}
 
     @property
     def prefix(self) -> str:
-        """How ids of sessions begin that live in this process."""
+        """The beginning of the ids of sessions that live in this worker."""
         return f"{self.number}."
 
     def owner_of(self, session: str) -> int | None:
-        """The number of the other process a session lives in; None when it would be this one."""
+        """Return the number of the other worker a session lives in; None when it would be this one."""
         number, dot, _ = session.partition(".")
         if not dot or not (number.isascii() and number.isdigit()) or len(number) > 4:
             return None
         owner = int(number)
         return owner if owner != self.number and owner < len(self.paths) else None
 
-    async def pass_on(self, owner: int, request: Request, body: bytes) -> None:
-        """Let the owner answer a request, and give its response as it comes."""
-        headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in request.headers.items()
-            if name.decode("latin-1") not in _HOP_BY_HOP
-            and name not in (b"content-length", _ARRIVAL)
-        ]
-        scope = request.scope
-        headers.append((_ARRIVAL.decode(), _told(request)))
-        query = scope.get("query_string", b"").decode("latin-1")
-        target = scope["path"] + (f"?{query}" if query else "")
-        wire = self._wires.get(owner)
-        if wire is None:
-            wire = self._wires[owner] = _SocketWire(self.paths[owner])
+    async def pass_on(self, owner: int, request: Request, body: bytes, keep_alive: float) -> None:
+        """Have the owner answer a request, and copy its response as it comes.
+
+        Args:
+            owner: The number of the worker.
+            request: The request.
+            body: Its body.
+            keep_alive: Seconds after which the owner shows a sign of life in any response.
+
+        Raises:
+            Refused: The owner is not there (503), or shows no sign of life (504).
+        """
+        patience = 2 * keep_alive + self._margin
+        pool = self._pools.get(owner)
+        if pool is None:
+            pool = self._pools[owner] = _pool_at(self.paths[owner])
         try:
-            connection = await wire.acquire()
+            async with asyncio.timeout(patience):
+                connection = await pool.acquire()
         except ExchangeFailed as error:
-            raise busy(f"The process that has this session: {error.reason}", 1) from None
-        connection.send(scope["method"], target, headers, body)
-        copying = asyncio.ensure_future(_copy(connection, request))
-        gone = asyncio.ensure_future(disconnected(request.receive))
+            raise _not_there(error) from None
+        except TimeoutError:
+            raise _silent(patience) from None
+        headers = _headers_of(request)
+        connection.send(request.method, _target_of(request), headers, body)
+        copying = asyncio.ensure_future(_copy(connection, request, patience))
+        gone = asyncio.ensure_future(request.until_gone())
         try:
             await asyncio.wait((copying, gone), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
                 copying.result()
         except ExchangeFailed as error:
-            raise busy(f"The process that has this session: {error.reason}", 1) from None
+            raise _not_there(error) from None
         finally:
             gone.cancel()
             copying.cancel()
             connection.release()
 
     def close(self) -> None:
-        """Close the ways to the others."""
-        for wire in self._wires.values():
-            wire.close()
+        """Close the connections to the other workers."""
+        for pool in self._pools.values():
+            pool.close()
 
 
-async def _copy(connection: HttpExchange, request: Request) -> None:
-    await connection.answered()
-    send = request.send
+def _not_there(error: ExchangeFailed) -> Refused:
+    return busy(f"The worker that holds this session: {error.reason}", 1)
+
+
+def _silent(patience: float) -> Refused:
+    reason = f"The worker that holds this session did not answer within {patience:g} s"
+    return Refused(504, reason, INTERNAL_ERROR)
+
+
+def _headers_of(request: Request) -> list[tuple[str, str]]:
+    """Return the headers to pass on, with one that says how the request came."""
     headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in request.headers.items()
+        if name.decode("latin-1") not in _HOP_BY_HOP and name not in (b"content-length", _ARRIVAL)
+    ]
+    headers.append((_ARRIVAL.decode(), _arrival_of(request)))
+    return headers
+
+
+def _target_of(request: Request) -> str:
+    query = request.query.decode("latin-1")
+    return request.path + (f"?{query}" if query else "")
+
+
+async def _copy(connection: HttpExchange, request: Request, patience: float) -> None:
+    try:
+        async with asyncio.timeout(patience):
+            await connection.answered()
+    except TimeoutError:
+        raise _silent(patience) from None
+    headers = tuple(
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in connection.headers.items()
         if name not in _HOP_BY_HOP
-    ]
-    await send({"type": "http.response.start", "status": connection.status, "headers": headers})
-    if (b"content-type", EVENTS) in headers:
-        # The head leaves with the first part, and there may be nothing to say for long.
-        await send({"type": "http.response.body", "body": b"", "more_body": True})
-    try:
-        while chunk := await connection.chunk():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    except ExchangeFailed:
-        return  # the rest is lost; a response that stays incomplete says so
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _told(request: Request) -> str:
-    """Write down how a request came."""
-    scope = request.scope
-    shown = (scope.get("extensions") or {}).get("tls") or {}
-    chain = shown.get("client_cert_chain")
-    arrival = _PassedOn(
-        scope.get("scheme", "http"),
-        request.headers.get(b"host", b"").decode("latin-1"),
-        scope.get("client"),
-        chain[0] if chain and not shown.get("client_cert_error") else None,
     )
+    await request.start(connection.status, headers)
+    if (b"content-type", EVENTS) in headers:
+        await request.write(b"")  # the head leaves now; the first event may take long
+    while True:
+        try:
+            async with asyncio.timeout(patience):
+                chunk = await connection.chunk()
+        except (ExchangeFailed, TimeoutError):
+            return  # the rest is lost; that the response stays incomplete tells the client
+        if not chunk:
+            break
+        await request.write(chunk)
+    await request.end()
+
+
+def _arrival_of(request: Request) -> str:
+    """Write down how a request came."""
+    peer, host = request.peer, request.headers.get(b"host", b"").decode("latin-1")
+    arrival = _PassedOn(peer.scheme, host, peer.address, peer.certificate)
     return b64encode(msgspec.json.encode(arrival)).decode()
 
 
 class Door:
-    """The endpoint as the other processes reach it: requests come in as they came to them."""
+    """The endpoint as the other workers reach it: a request is served as it came to them."""
 
     def __init__(self, endpoint: Serving) -> None:
+        """Open the way to an endpoint.
+
+        Args:
+            endpoint: What answers the requests.
+        """
         self._endpoint = endpoint
 
     async def serve(self, request: Request) -> None:
         """Answer a request that was passed on."""
-        told = request.headers.pop(_ARRIVAL, None)
-        if told is not None:
-            _as_it_came(request, msgspec.json.decode(b64decode(told), type=_PassedOn))
+        arrival = request.headers.get(_ARRIVAL)
+        if arrival is not None:
+            assert isinstance(request, Http1Request)
+            _describe(request, msgspec.json.decode(b64decode(arrival), type=_PassedOn))
         await self._endpoint.serve(request)
 
 
-def _as_it_came(request: Request, arrival: _PassedOn) -> None:
-    request.headers[b"host"] = arrival.host.encode("latin-1")
-    extensions: dict[str, Any] = {_PASSED_ON: {}}
-    if arrival.certificate is not None:
-        extensions["tls"] = tls_extension(arrival.certificate)
-    request.scope = {
-        **request.scope,
-        "scheme": arrival.scheme,
-        "client": arrival.client,
-        "extensions": extensions,
-    }
+def _describe(request: Http1Request, arrival: _PassedOn) -> None:
+    """Make a request look as it did to the worker that passed it on."""
+    headers = {**request.headers, b"host": arrival.host.encode("latin-1")}
+    del headers[_ARRIVAL]
+    peer = Peer(arrival.scheme, arrival.client, arrival.certificate, passed_on=True)
+    request.passed_on(peer, headers)
 
 
-def was_passed_on(scope: Scope) -> bool:
-    """Whether another worker has let this request in, and passed it on."""
-    return _PASSED_ON in (scope.get("extensions") or ())
-
-
-class _SocketWire(ConnectionPool):
-    """The way to a process at a Unix socket."""
+class _SocketDialer(Dialer):
+    """Connects to a worker at a Unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("http://localhost")
+        super().__init__("http://localhost", None, None, False)
         self._path = path
 
-    async def _open(self) -> Any:
-        connection = Http1Connection(self, "localhost")
+    async def dial(self, pool: ConnectionPool) -> Http1Connection:
+        connection = Http1Connection(pool, "localhost")
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, str(self._path))
         return connection
+
+
+def _pool_at(path: Path) -> ConnectionPool:
+    return ConnectionPool("http://localhost", dialer=_SocketDialer(path))

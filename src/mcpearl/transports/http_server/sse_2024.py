@@ -1,4 +1,4 @@
-"""HTTP+SSE of 2024-11-05, for clients that know nothing newer: one stream down, POSTs up.
+"""HTTP+SSE of 2024-11-05, for clients that know no newer transport: one stream down, POSTs up.
 
 `GET /sse` begins a session and stays open; its first event says where to POST. Every answer comes on
 the stream. When the stream ends, so does the session.
@@ -7,72 +7,69 @@ the stream. When the stream ends, so does the session.
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from mcpearl.net.http_server.request import Request, Scope
+from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
+from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.post import PostOutlet, Terms
-from mcpearl.transports.http_server.responses import (
-    EVENTS,
-    check_accept,
-    check_type,
-    respond_stream,
-    watched,
-)
-from mcpearl.transports.http_server.sessions import HttpSession, Sessions, SessionsFull
+from mcpearl.transports.http_server.responses import respond_stream, watched
+from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.sessions import Session, StreamTerms
 
 STREAM = "/sse"
 MESSAGES = "/messages"
 PATHS = (STREAM, MESSAGES)
 
 
-def session_of(scope: Scope) -> str:
-    """The session a POST names in its query."""
+def session_of(request: Request) -> str:
+    """Return the session a POST names in its query; empty when it names none."""
     try:
-        text: str = scope.get("query_string", b"").decode("latin-1")
-        query = parse_qs(text, max_num_fields=10)
+        query = parse_qs(request.query.decode("latin-1"), max_num_fields=10)
     except ValueError:
         return ""
     return query.get("session_id", [""])[0]
 
 
 class SseHost(Protocol):
-    """What is needed of the server."""
+    """What the transport needs of the server."""
 
     limits: Limits
 
     def converse(self, transport: Any, principal: Any) -> Any:
-        """Make the server's side of one client."""
+        """Return the server's side of one client."""
         ...
 
     def time_left(self, principal: Any) -> float | None:
-        """How many seconds a principal is good for; None for ever."""
+        """Return for how many seconds a principal is valid; None for no limit."""
         ...
 
 
-class SseSession(HttpSession):
+class SseSession(Session):
     """A session that lives on one stream and as long as it. What is lost there is lost."""
 
-    __slots__ = ("full",)
+    __slots__ = ("is_full", "stream")
 
-    def __init__(self, id: str, limits: Limits, principal: Any, now: float) -> None:
-        super().__init__(id, limits, principal, now)
-        self.full = False  # has as much in hand as it takes
+    def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
+        super().__init__(terms, principal, now)
+        self.is_full = False  # as many calls are in flight as a client may have
+        self.stream = EventStream(terms.limit)
 
-    def standing(self) -> EventStream:
-        """The stream for everything."""
-        if self._standing is None:
-            self._standing = EventStream(None, self._limit)
-        return self._standing
+    def send(self, message: bytes) -> None:
+        """Send a message; there is one stream for all of them."""
+        self.stream.put(message)
 
     def pause(self) -> None:
         """Refuse POSTs for now."""
-        self.full = True
+        self.is_full = True
 
     def resume(self) -> None:
-        """Take them again."""
-        self.full = False
+        """Accept POSTs again."""
+        self.is_full = False
+
+    def _end_streams(self) -> None:
+        self.stream.end()
 
 
 class HttpSse:
@@ -81,42 +78,59 @@ class HttpSse:
     def __init__(
         self, host: SseHost, terms: Terms, max_sessions: int, idle_timeout: float, prefix: str
     ) -> None:
+        """Create it without sessions.
+
+        Args:
+            host: The server.
+            terms: What the endpoint grants every request.
+            max_sessions: How many sessions there may be.
+            idle_timeout: Seconds after which an unused session ends; one whose stream is open is used.
+            prefix: The beginning of every session's id.
+        """
         self._host = host
         self._terms = terms
         self._sessions: Sessions[SseSession] = Sessions(
-            host.limits, max_sessions, idle_timeout, SseSession, prefix
+            SseSession,
+            host.converse,
+            StreamTerms(host.limits.max_outgoing, None),
+            max_sessions=max_sessions,
+            idle_timeout=idle_timeout,
+            initialize_timeout=idle_timeout,
+            prefix=prefix,
         )
 
     async def get(self, request: Request, principal: Any) -> None:
-        """Begin a session, and keep its stream open until one of the two ends it."""
+        """Begin a session, and keep its stream open until the client or the server ends it."""
         check_accept(request.headers, EVENTS)
+        session = self._sessions.create(principal)
+        self._sessions.add(session)
+        session.enter()
         try:
-            session = self._sessions.create(principal)
-        except SessionsFull:
-            raise busy("Too many sessions", 10) from None
-        try:
-            session.attach(self._host.converse(session, principal))
-            root = request.scope.get("root_path", "")
-            place = f"{root}{MESSAGES}?session_id={session.id}"
+            place = f"{request.root}{MESSAGES}?session_id={session.id}"
             first = format_event(place.encode(), event="endpoint")
-            reader = session.standing().reader(0)
-            with watched(request.receive, self._host.time_left(principal)) as gone:
+            reader = session.stream.reader()
+            with watched(request, self._host.time_left(principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace, first=first)
         finally:
             self._sessions.remove(session)
 
     async def post(self, request: Request, principal: Any, exchange: PostOutlet) -> None:
-        """Take one message; what there is to say to it goes on the stream."""
+        """Accept one message; answers to it go on the stream."""
         check_type(request.headers)
-        session = self._sessions.find(session_of(request.scope), principal)
+        session = self._sessions.find(session_of(request), principal)
         if session is None:
             raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
-        if session.full:
+        if session.is_full:
             raise busy("Too much of this session is in hand", 1)
         body = await exchange.read_body()
         if not session.closed:
             session.receiver.received([body])
         await request.respond(202, b"")
+
+    def end_streams(self) -> None:
+        """End every session once its calls are answered, within the server's grace period."""
+        for session in self._sessions.all():
+            session.receiver.ended()
 
     def close(self) -> None:
         """End all sessions."""

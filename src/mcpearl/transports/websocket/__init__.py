@@ -1,1 +1,1 @@
-"""WebSocket: frames, the client's and the server's handshake, and under ASGI."""
+"""WebSocket: frames, the handshakes of client and server, and WebSockets under ASGI."""

@@ -1,4 +1,4 @@
-"""WebSocket, the client's side: a stream socket that somebody had to be let in for."""
+"""WebSocket, the client's side: a stream socket that is opened by an authorized HTTP request."""
 
 import ssl
 from collections.abc import Awaitable, Mapping
@@ -14,7 +14,7 @@ from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
 from mcpearl.transports.socket import SocketClient
-from mcpearl.transports.transport import Receiver
+from mcpearl.transports.transport import ClientReceiver, Receiver
 from mcpearl.transports.websocket.frames import Beat, MessageFramer, WebSocketStream
 from mcpearl.transports.websocket.handshake import WebSocketHandshake
 
@@ -24,7 +24,13 @@ class WebSocketClient(WebSocketStream, SocketClient):
 
     >>> transport = WebSocketClient("wss://tools.example/mcp", Limits())
 
-    An `authorizer` gives what the handshake shows, always in its headers.
+    Args:
+        url: The `ws://` or `wss://` address.
+        limits: Bounds of the connection.
+        headers: Further headers of the handshake.
+        tls: Certificates to trust and to present, or a context.
+        beat: When a silent server is pinged.
+        authorizer: Supplies the headers that authorize the handshake.
     """
 
     core: ClientProtocol
@@ -42,7 +48,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         check_given(headers or (), authorizer)
         self._uri = uri = parse_uri(url)
         if authorizer is not None and uri.user_info:
-            raise ValueError("give either `auth` or a login in the address, not both")
+            raise ValueError("pass either `auth` or a login in the address, not both")
         self.url = url
         self.beat = beat or Beat()
         self._given: list[Header] = list((headers or {}).items())
@@ -53,7 +59,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         SocketClient.__init__(self, address, limits, MessageFramer())
 
     async def open(self, receiver: Receiver) -> None:
-        """Connect, be let in, and begin."""
+        """Connect, complete the handshake, and begin."""
         self.receiver = receiver
         handshake = await self._let_in(receiver)
         handshake.check()
@@ -64,14 +70,13 @@ class WebSocketClient(WebSocketStream, SocketClient):
             self.take(self.framer.messages(frames))
 
     async def _let_in(self, receiver: Receiver) -> WebSocketHandshake:
-        """Shake hands, as often as there is something new to show; each time on a new socket."""
+        """Make handshakes until one is authorized, each on a new socket."""
         if self._authorizer is None:
             return await self._shake([])
 
         def hold(holding: bool) -> None:
-            held = getattr(receiver, "held", None)
-            if held is not None:
-                held(None, holding)
+            if isinstance(receiver, ClientReceiver):
+                receiver.held(None, holding)
 
         url = self.url.replace("ws", "http", 1)  # the handshake is an HTTP request
         return await let_in(self._authorizer, "GET", url, self._shake, hold)
@@ -81,7 +86,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         return handshake.ask(self.address, self._given + shown)
 
     def part(self) -> None:
-        """Report the end: to a client none is in order that it did not ask for."""
+        """Report the end. One that this client did not ask for is never orderly."""
         reason = self.end_reason()
         if reason is None and self.core.close_rcvd_then_sent:
             reason = ConnectionLost("the server closed the connection")
@@ -89,7 +94,7 @@ class WebSocketClient(WebSocketStream, SocketClient):
         self.wire.close()
 
     async def close(self) -> None:
-        """Say goodbye, and give the server a moment to answer it."""
+        """Send a close frame, and wait a moment for the server's."""
         if not self.is_gone and not self.finished:
             await self.settle()
             self.send_close(CloseCode.NORMAL_CLOSURE)

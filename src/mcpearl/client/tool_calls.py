@@ -1,0 +1,152 @@
+"""Calling tools: results are checked against output schemas, which takes a list of the tools.
+
+The tools are listed when a called tool is not known, and when a server refuses the headers of a call
+because the tool wants others by now. Listing is a courtesy: it gets what is left of the call's time,
+is bounded, and when it fails the result is handed over unchecked. A server that announces changes
+all the time, or cannot list, is asked less and less often.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from math import inf
+
+from mcpearl.client.cache import CacheView
+from mcpearl.client.known_tools import KnownTools
+from mcpearl.client.link import Link
+from mcpearl.client.pages import pages
+from mcpearl.client.requests import Call, Requests
+from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
+from mcpearl.runtime.backoff import Backoff, Retries
+from mcpearl.types.base import encode
+from mcpearl.types.jsonrpc import HEADER_MISMATCH
+from mcpearl.types.tools import CallToolResult, ListToolsResult
+
+logger = logging.getLogger("mcpearl.client")
+
+# Bounds of a listing that the application did not ask for.
+MAX_PAGES = 1000
+MAX_TOOLS = 10_000
+MAX_BYTES = 64 << 20
+
+_AFTER_LISTING = Backoff(delays=(0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0), settled_after=30.0)
+_AFTER_FAILURE = Backoff(delays=(1.0, 2.0, 5.0, 10.0, 30.0, 60.0), settled_after=120.0)
+
+
+class ToolCalls:
+    """How one client calls tools."""
+
+    def __init__(
+        self,
+        link: Link,
+        requests: Requests,
+        known: KnownTools,
+        cache: CacheView,
+        list_page: Callable[[str | None], Awaitable[ListToolsResult]],
+        *,
+        validate: bool,
+    ) -> None:
+        self._link = link
+        self._requests = requests
+        self._known = known
+        self._cache = cache
+        self._list_page = list_page  # gets a page of the tools, and notes what it says
+        self._validate = validate
+        self._pace = _Pace()
+        self._listing = asyncio.Lock()  # held by the one call that lists the tools
+        self._listed = 0  # how often they were listed
+        self._listed_as = 0  # the generation of `known` that the last list belongs to
+
+    def begin(self) -> None:
+        """Forget what belonged to an earlier event loop."""
+        self._pace = _Pace()
+        self._listing = asyncio.Lock()
+
+    async def run(self, name: str, call: Call[CallToolResult]) -> CallToolResult:
+        """Call the tool `name` and check its result. The call is made by `Requests.call`."""
+        try:
+            result = await self._requests.run(call)
+        except McpError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+            self._cache.clear("tools/list")  # the tool wants other headers than when it was listed
+            if not await self._list(name, _deadline(call)):
+                raise
+            result = await self._requests.run(call)
+        if self._validate and not result.is_error and not self._known.check(name, result):
+            await self.learn(name, _deadline(call))
+            self._known.check(name, result)
+        return result
+
+    async def learn(self, name: str, deadline: float) -> None:
+        """List the tools until `deadline`, to know what one of them promises."""
+        if await self._list(name, deadline):
+            self._known.settle(name)
+
+    async def _list(self, name: str, deadline: float) -> bool:
+        """List all tools; whether that succeeded before `deadline`."""
+        before = self._listed
+        began = False
+        try:
+            async with asyncio.timeout_at(None if deadline == inf else deadline), self._listing:
+                if self._listed != before and self._listed_as == self._known.generation:
+                    return True  # another call has listed them meanwhile
+                if not self._pace.may_list():
+                    logger.debug("tool %.128s is not checked: the tools were just listed", name)
+                    return False
+                began = True
+                await self._link.while_up(self._list_all())
+                return True
+        except McpearlError as error:
+            problem = str(error)
+            began = not isinstance(error, ConnectionLost)  # reconnecting has delays of its own
+        except TimeoutError:
+            problem = "the time of the call was over"
+        if began:
+            self._pace.failed()
+        logger.warning("tool %.128s is not checked: the tools cannot be listed: %s", name, problem)
+        return False
+
+    async def _list_all(self) -> None:
+        generation = self._known.generation
+        count = size = 0
+        async for page in pages(self._list_page, MAX_PAGES):
+            count += len(page.tools)
+            size += len(encode(page.tools))
+            if page.next_cursor is not None and (count >= MAX_TOOLS or size >= MAX_BYTES):
+                raise LimitReached(f"after {count} tools, {size} bytes, the list goes on")
+        self._listed += 1
+        self._listed_as = generation
+        self._pace.listed()
+
+
+class _Pace:
+    """Says when the tools may be listed again, of a client that nobody told to list them."""
+
+    def __init__(self) -> None:
+        self._listings = Retries(_AFTER_LISTING)
+        self._failures = Retries(_AFTER_FAILURE)
+        self._last = -inf
+        self._not_before = -inf
+
+    def may_list(self) -> bool:
+        """Whether the time has come."""
+        return asyncio.get_running_loop().time() >= self._not_before
+
+    def listed(self) -> None:
+        """Note that the tools were listed."""
+        self._wait(self._listings)
+
+    def failed(self) -> None:
+        """Note that they could not be listed."""
+        self._wait(self._failures)
+
+    def _wait(self, retries: Retries) -> None:
+        now = asyncio.get_running_loop().time()
+        retries.worked_for(now - self._last)
+        self._last = now
+        self._not_before = now + retries.next_delay()
+
+
+def _deadline(call: Call[CallToolResult]) -> float:
+    return call.deadlines(asyncio.get_running_loop().time())[0]

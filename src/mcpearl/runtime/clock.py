@@ -1,0 +1,60 @@
+"""Clock and chance: the one place where the time of day, monotonic time and random bytes come from.
+
+Callers write `clock.now()`, with the module's name, so that they see a replaced source and pay for
+no more than a call of `time.time`. The time that timers run by is the event loop's, `loop.time()`.
+The layers below this one take the time, or a source of random bytes, as an argument.
+"""
+
+import os
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Source(Protocol):
+    """A clock and a source of random bytes."""
+
+    def now(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return a time in seconds that is never set back; only differences have a meaning."""
+        ...
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes that an attacker cannot predict."""
+        ...
+
+
+class SystemSource:
+    """The clock and the random bytes of the operating system."""
+
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
+    random_bytes = staticmethod(os.urandom)
+
+
+now: Callable[[], float]
+monotonic: Callable[[], float]
+random_bytes: Callable[[int], bytes]
+
+
+def use(source: Source) -> None:
+    """Take time and chance from `source` from now on, in the whole process. For tests."""
+    global now, monotonic, random_bytes
+    now, monotonic, random_bytes = source.now, source.monotonic, source.random_bytes
+
+
+def token(count: int) -> str:
+    """Return `count` random bytes as text that is safe in a URL."""
+    return urlsafe_b64encode(random_bytes(count)).rstrip(b"=").decode("ascii")
+
+
+def uniform(low: float, high: float) -> float:
+    """Return a random number between `low` and `high`."""
+    return low + (high - low) * int.from_bytes(random_bytes(6), "big") / (1 << 48)
+
+
+use(SystemSource)

@@ -1,0 +1,282 @@
+"""The calls of one connection while they run: each is started, answered once, or stopped.
+
+A call that arrives on a stream runs in a task of its own; one that arrives in an HTTP request runs in
+the task of that request.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
+from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.runtime import clock
+from mcpearl.runtime.eager import spawn
+from mcpearl.runtime.observer import Guarded, Outcome
+from mcpearl.schema.errors import OutputError
+from mcpearl.server.context import Context
+from mcpearl.server.core import ServerCore
+from mcpearl.server.failures import answer_to
+from mcpearl.server.peer import Peer
+from mcpearl.server.roster import UNWINDING
+from mcpearl.types.base import Result
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+logger = logging.getLogger("mcpearl.server")
+Answer = Result | Encoded | McpError
+Run = Callable[[Call], Coroutine[Any, Any, None]]
+
+
+class Calls:
+    """Runs the calls of one end.
+
+    Args:
+        core: What the server's connections share.
+        end: Admits and answers the calls.
+        peer: The other end, as handlers see it.
+        ended: Called after a call ended, while `watched` is set.
+        flush: Called when the last answer in hand is to leave at once, unless `corked`.
+    """
+
+    def __init__(
+        self,
+        core: ServerCore,
+        end: ServerEnd,
+        peer: Peer,
+        ended: Callable[[], None] | None,
+        flush: Callable[[], None] | None,
+    ) -> None:
+        self.watched = False  # whether the connection waits for calls to end
+        self.corked = flush is None  # whether answers wait for a flush that comes anyway
+        self._core = core
+        self._end = end
+        self._peer = peer
+        self._ended = ended or _nothing
+        self._flush = flush or _nothing
+        self._loop = peer.loop
+        self._largest = core.limits.max_outgoing
+        self._closing = False  # calls that arrive now are refused
+
+    # Starting
+
+    def start(self, call: Call, run: Run | None = None) -> None:
+        """Run a call in a task of its own, up to its first wait at once.
+
+        `run` is what the connection does with a call instead of having it dispatched.
+        """
+        if self._closing:
+            self.answer(call, _shutting_down())
+        else:
+            call.work = spawn(self._loop, (run or self.run)(call))
+
+    async def run_all(self, calls: list[Call], run: Run) -> None:
+        """Run calls to their end: one in the current task, several in tasks of their own.
+
+        `run` runs one call: `self.run`, or what the connection does with it instead.
+        """
+        if self._closing:
+            for call in calls:
+                self.answer(call, _shutting_down())
+            return
+        if len(calls) > 1:
+            for call in calls:
+                call.work = spawn(self._loop, run(call))
+            await asyncio.wait([call.work for call in calls if call.work is not None])
+            return
+        call = calls[0]
+        task = call.work = asyncio.current_task(self._loop)
+        assert task is not None
+        before = task.cancelling()
+        try:
+            await run(call)
+        except asyncio.CancelledError:
+            if self._end.is_open(call):
+                raise
+        finally:
+            call.work = None
+            while task.cancelling() > before:
+                task.uncancel()  # the cancellation was meant for the call, which has ended
+
+    async def run(self, call: Call) -> None:
+        """Run one call and answer it."""
+        answer: Answer
+        raised: BaseException | None = None
+        try:
+            answer = await self._core.dispatch(call, Context(call, self._peer, self._core))
+        except asyncio.CancelledError as error:
+            if not self._end.is_open(call):
+                if self.watched:
+                    self._ended()
+                raise
+            raised = error
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            raised = error
+        if call.rounds is not None and call.rounds.suspended:
+            # The handler asked and was stopped. What it made of being stopped does not matter.
+            answer = self._input_required(call)
+        elif raised is not None:
+            answer = self._failed(call, raised)
+        self.answer(call, answer)
+
+    def _input_required(self, call: Call) -> Answer:
+        try:
+            required: Result = call.rounds.required(clock.now())
+        except Exception as error:
+            return answer_to(call, error, mask=self._core.mask_errors)
+        return required
+
+    def _failed(self, call: Call, error: BaseException) -> Answer:
+        if self._closing and isinstance(error, asyncio.CancelledError):
+            return _shutting_down()
+        return answer_to(call, error, mask=self._core.mask_errors)
+
+    # Answering
+
+    def answer(self, call: Call, answer: Answer) -> int:
+        """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
+        end = self._end
+        try:
+            if isinstance(answer, (Result, Encoded)):
+                message = end.result(call, answer)
+            else:
+                message = end.fail(call, _error(answer))
+        except Exception as error:
+            # A result that cannot be encoded costs only this call.
+            message = self._no_form(call, error)
+        if message is not None:
+            if len(message) > self._largest and call.batch is None:
+                message = codec.encode_error(call.id, self._too_large(len(message)))
+            call.outlet.finish(message)
+            if not self.corked and not end.in_flight:
+                self._flush()
+        if self.watched:
+            self._ended()
+        return 0 if message is None else len(message)
+
+    def _no_form(self, call: Call, error: Exception) -> bytes | None:
+        no_form = OutputError(f"The result has no JSON form: {error}")
+        answer = answer_to(call, no_form, mask=False)
+        if isinstance(answer, McpError):
+            return self._end.fail(call, answer)
+        return self._end.result(call, answer)
+
+    def _too_large(self, size: int) -> McpError:
+        reason = f"The answer has {size} bytes, over the {self._largest} of `Limits.max_outgoing`"
+        self._core.bounded("Limits.max_outgoing", reason)
+        return McpError(INTERNAL_ERROR, reason)
+
+    # Ending
+
+    def stop(self, call: Call) -> None:
+        """Stop a handler; the server stays up until it has ended."""
+        # A cancelled task keeps its frames, and so the call: they must not hold each other for long.
+        work, call.work = call.work, None
+        if work is not None and not work.done():
+            self._core.roster.unwind(work)
+
+    def stop_all(self) -> None:
+        """Stop every call: the client is gone."""
+        for call in list(self._end.in_flight.values()):
+            self._end.drop(call)
+            self.stop(call)
+
+    def give_up(self, calls: Sequence[Call]) -> list[Call]:
+        """Stop those of these calls that are still open, and return them."""
+        given_up = [call for call in calls if self._end.is_open(call)]
+        for call in given_up:
+            self._end.drop(call)
+            self.stop(call)
+        return given_up
+
+    def close(self) -> None:
+        """Refuse calls from now on."""
+        self._closing = True
+        self.watched = True
+
+    async def cancel_rest(self) -> None:
+        """Cancel what still runs, and wait a moment for it to end."""
+        tasks = [call.work for call in self._end.in_flight.values() if call.work is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=UNWINDING)
+
+
+class ObservedCalls(Calls):
+    """Calls that an observer is told about."""
+
+    def __init__(self, observer: Guarded, *rest: Any) -> None:
+        super().__init__(*rest)
+        self._observer = observer
+        self._began: dict[Call, Any] = {}  # what the observer returned for calls that run
+
+    async def run(self, call: Call) -> None:
+        """Run one call between two notes to the observer."""
+        self._began[call] = self._observer.call_began(call)
+        try:
+            await super().run(call)
+        finally:
+            if call in self._began:
+                self._observer.call_ended(self._began.pop(call), call, "cancelled", 0)
+
+    def answer(self, call: Call, answer: Answer) -> int:
+        """Answer, and note how."""
+        size = super().answer(call, answer)
+        if call in self._began:
+            self._observer.call_ended(self._began.pop(call), call, _outcome(answer), size)
+        return size
+
+
+def make_calls(
+    core: ServerCore,
+    end: ServerEnd,
+    peer: Peer,
+    ended: Callable[[], None] | None = None,
+    flush: Callable[[], None] | None = None,
+) -> Calls:
+    """Make what runs the calls of one end: with an observer only where the server has one."""
+    if core.observer is None:
+        return Calls(core, end, peer, ended, flush)
+    return ObservedCalls(core.observer, core, end, peer, ended, flush)
+
+
+def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
+    """Deal with a message whose answers have an outlet of their own; return the calls to run."""
+    match event:
+        case Call():
+            event.outlet = outlet
+            return [event]
+        case Reply(message, refused):
+            outlet.finish(message, refused)
+        case Opened(message):
+            outlet.finish(message)
+        case Many(events):
+            return [call for each in events for call in take(each, outlet, handle)]
+        case _:
+            handle(event)
+    return []
+
+
+def _error(answer: Any) -> McpError:
+    if isinstance(answer, McpError):
+        return answer
+    raise TypeError(f"the handler returned a {type(answer).__name__}, not a `Result`")
+
+
+def _nothing() -> None:
+    pass
+
+
+def _outcome(answer: Answer) -> Outcome:
+    if isinstance(answer, McpError):
+        return "error"
+    return "tool_error" if getattr(answer, "is_error", False) else "result"
+
+
+def _shutting_down() -> McpError:
+    return McpError(INTERNAL_ERROR, "The server is shutting down")

@@ -1,0 +1,116 @@
+"""What the connections of one server share: settings, the dispatcher, subscriptions, the roster.
+
+A connection knows this, and no `Server`. So calls can be served for whatever has a dispatcher.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.protocol.limits import Limits
+from mcpearl.protocol.modern import Stamp
+from mcpearl.protocol.offer import Offer
+from mcpearl.runtime import clock
+from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.observer import Guarded, Observer
+from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
+from mcpearl.server.roster import Roster
+from mcpearl.server.subscriptions import Subscriptions
+from mcpearl.types.base import Implementation
+
+if TYPE_CHECKING:
+    from mcpearl.protocol.seal import Sealer
+
+
+class ServerCore:
+    """One server, as its connections see it.
+
+    Args:
+        dispatcher: Answers the calls.
+        info: Name and version the server announces.
+        instructions: What the server says about its use.
+        versions: Protocol versions it speaks, newest first.
+        limits: Bounds of every connection.
+        keepalive: When silent legacy sessions are pinged; None for never.
+        ask_timeout: Seconds a client has to answer a request of a handler.
+        grace: Seconds calls have to finish when the server or their connection ends.
+        mask_errors: Whether the text of unexpected exceptions is kept from clients.
+        state_keys: Keys that seal `requestState`; the first one seals, all of them open.
+        state_ttl: Seconds a sealed state is good for.
+        observer: Notified of calls, connections and bounds.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        info: Implementation,
+        *,
+        instructions: str | None,
+        versions: tuple[str, ...],
+        limits: Limits,
+        keepalive: Keepalive | None,
+        ask_timeout: float,
+        grace: float,
+        mask_errors: bool,
+        state_keys: list[bytes] | None,
+        state_ttl: float,
+        observer: Observer | None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.dispatch: Dispatch = dispatcher.dispatch  # with the middleware around it
+        self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
+        self.offer.extend(dispatcher.routes(), dispatcher.notices())
+        self.stamp = Stamp(info)
+        self.limits = limits
+        self.keepalive = keepalive
+        self.ask_timeout = ask_timeout
+        self.grace = grace
+        self.mask_errors = mask_errors
+        self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
+        self.observer = None if observer is None else Guarded(observer)
+        self.subscriptions = Subscriptions()
+        self.roster = Roster(self.observer)
+        self._state_keys = state_keys
+        self._state_ttl = state_ttl
+        self._sealer: Sealer | None = None
+        if self.observer is not None:
+            self.observer.started(self.counters)
+
+    def wrap(self, middleware: list[Middleware]) -> None:
+        """Run every call from now on through this middleware."""
+        self.dispatch = compile_chain(middleware, self.dispatcher.dispatch)
+
+    def renew(self) -> None:
+        """Announce what the dispatcher can do now."""
+        self.offer.renew(self.dispatcher.capabilities())
+
+    def sealer(self) -> "Sealer":
+        """Return the sealer of `requestState`, made when first needed."""
+        if self._sealer is None:
+            from mcpearl.protocol.seal import Sealer
+
+            self._sealer = Sealer(
+                self._state_keys,
+                ttl=self._state_ttl,
+                max_size=self.limits.max_request_state,
+                random_bytes=clock.random_bytes,
+            )
+        return self._sealer
+
+    def bounded(self, bound: str, detail: str) -> None:
+        """Tell the observer, if there is one, that a limit was reached."""
+        if self.observer is not None:
+            self.observer.bound_reached(bound, detail)
+
+    def counters(self) -> Mapping[str, int]:
+        """Count what is open and what went wrong, over all open connections."""
+        ends = [connection.end for connection in self.roster]
+        return {
+            "connections": len(self.roster),
+            "calls_in_flight": sum(len(end.in_flight) for end in ends),
+            "requests_waiting": sum(len(end.pending) for end in ends),
+            "messages_malformed": sum(end.malformed for end in ends),
+            "answers_late": sum(end.pending.late for end in ends),
+            "answers_unknown": sum(end.pending.unknown for end in ends),
+            "handlers_unwinding": self.roster.unwinding,
+            **{f"subscriptions_{kind}": n for kind, n in self.subscriptions.counts().items()},
+        }

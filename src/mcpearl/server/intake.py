@@ -1,0 +1,160 @@
+"""How much of a client's requests is taken on at once.
+
+Reading pauses while enough calls are in hand or the client does not read its answers, and goes on when
+there is room. What was read before the pause waits here.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from mcpearl.protocol.framing import Frame
+from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.transports.transport import Transport
+
+STALL = 5.0  # seconds without any call ending after which a full connection reads on
+
+
+class Intake:
+    """Pauses and resumes the reading of one connection.
+
+    Args:
+        transport: Is paused and resumed.
+        end: Knows the calls in flight and the requests that wait for the client.
+        limit: Calls in hand at which reading pauses.
+        idle: Returns how many of the calls in flight do no work, such as subscriptions.
+        receive: Takes the messages that were held.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_end",
+        "_flowing",
+        "_held",
+        "_idle",
+        "_limit",
+        "_loop",
+        "_receive",
+        "_transport",
+        "ceiling",
+        "full",
+        "reading",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: Transport,
+        end: ServerEnd,
+        limit: int,
+        idle: Callable[[], int],
+        receive: Callable[[list[Frame]], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._end = end
+        self._limit = limit
+        self._idle = idle
+        self._receive = receive
+        self.ceiling = limit  # calls in hand at which the connection is full
+        self.reading = True
+        self.full: asyncio.TimerHandle | None = None  # set while messages are held; runs on a stall
+        self._held: list[Frame] = []  # read, but not looked at
+        self._flowing: asyncio.Event | None = None  # set while the client does not read
+        self._closed = False
+
+    def busy(self) -> int:
+        """Return how many calls are being worked on."""
+        return len(self._end.in_flight) - self._idle()
+
+    def is_reached(self) -> bool:
+        """Whether nothing more may be taken on now."""
+        if self._flowing is not None or self._closed:
+            return True
+        # A handler that waits for this client's answer would wait for ever if nothing were read.
+        return not self._end.pending and self.busy() >= self.ceiling
+
+    def hold(self, frames: list[Frame]) -> None:
+        """Keep messages until there is room, and read no further."""
+        if self._closed:
+            return
+        self._held += frames
+        if self.full is None:
+            self.full = self._loop.call_later(STALL, self._stalled, self.busy())
+            self._regulate()
+
+    def _stalled(self, busy: int) -> None:
+        """Take some more on: what the calls in hand wait for may be a cancellation not read yet."""
+        if self._flowing is not None or self.busy() < busy:
+            self.full = self._loop.call_later(STALL, self._stalled, self.busy())
+        else:
+            self.ceiling = busy + self._limit
+            self._loop.call_later(STALL, self._lower)
+            self._go_on()
+
+    def _lower(self) -> None:
+        if self._flowing is None and not self._closed:
+            self.ceiling = self._limit
+
+    def make_room(self) -> None:
+        """Go on if enough calls have ended, or a handler waits for the client."""
+        if self.full is None or self._flowing is not None:
+            return
+        if self._end.pending or self.busy() <= self._limit // 2:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Take what was held, then read again unless that was enough."""
+        if self.full is not None:
+            self.full.cancel()
+            self.full = None
+        held, self._held = self._held, []
+        self._receive(held)
+        self._regulate()
+
+    def writable(self, flowing: bool) -> None:
+        """Note whether the client reads.
+
+        While it does not, nothing new is begun for it. What the calls in hand send is held by the
+        transport, which counts it and drops the client at the bound.
+        """
+        if not flowing:
+            self._flowing = self._flowing or asyncio.Event()
+            self.ceiling = 0
+        elif self._flowing is not None:
+            self._flowing.set()
+            self._flowing = None
+            self.ceiling = self._limit
+            if self.full is not None and not self.is_reached():
+                self._go_on()
+        self._regulate()
+
+    @property
+    def is_flowing(self) -> bool:
+        """Whether the client reads what it is sent."""
+        return self._flowing is None
+
+    async def until_flowing(self) -> None:
+        """Wait while the client does not read."""
+        while self._flowing is not None:
+            await self._flowing.wait()
+
+    def _regulate(self) -> None:
+        reading = self.full is None and self._flowing is None
+        if reading is not self.reading:
+            self.reading = reading
+            if reading:
+                self._transport.resume()
+            else:
+                self._transport.pause()
+
+    def close(self) -> None:
+        """Take nothing more: the client is gone."""
+        self._closed = True
+        self.ceiling = 0
+        self._held.clear()
+        if self.full is not None:
+            self.full.cancel()
+            self.full = None
+        if self._flowing is not None:
+            self._flowing.set()
+            self._flowing = None

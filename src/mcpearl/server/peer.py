@@ -1,0 +1,76 @@
+"""What a `Context` needs of the other end of its call.
+
+A connection is a peer, and so is anything a call can run for without one: a call that outlives its
+connection has a peer that writes down what the handler says.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Any, Protocol
+
+import msgspec
+
+from mcpearl.protocol import codec
+from mcpearl.protocol.events import Call, Caller
+from mcpearl.protocol.fields import narrow
+from mcpearl.types.base import Result, encode
+from mcpearl.types.logging import LoggingLevel
+
+LEVELS: dict[str, int] = {
+    level: rank
+    for rank, level in enumerate(
+        ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    )
+}
+
+
+class Peer(Protocol):
+    """The other end of a call, as its handler sees it."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: int
+    """The thread the loop runs in."""
+    share: Hashable
+    """Key under which what is shared is divided between peers; None when they cannot be told apart."""
+
+    def waits_for(self, call: Call) -> bool:
+        """Whether the answer to this call is still wanted."""
+        ...
+
+    async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
+        """Send a notification that belongs to a call, and wait while the peer does not read."""
+        ...
+
+    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
+        """Send a request on behalf of a call, and return the answer as `kind`."""
+        ...
+
+    def stop(self, call: Call) -> None:
+        """End the handler of a call that has nothing more to do in this round."""
+        ...
+
+    def reserve(self, uri: str) -> None:
+        """Make sure that there is room for a subscription; raises `LimitReached`."""
+        ...
+
+    def subscribe(self, uri: str) -> None:
+        """Send updates of a resource to the peer from now on."""
+        ...
+
+    def unsubscribe(self, uri: str) -> None:
+        """Send no more updates of a resource."""
+        ...
+
+
+def wants_log(caller: Caller, level: LoggingLevel) -> bool:
+    """Whether a log message of this level may be sent: modern callers opt in, legacy ones out."""
+    wanted = caller.log_level
+    if wanted is None:
+        return not caller.version.modern
+    return LEVELS[level] >= LEVELS[wanted]
+
+
+def send_notification(call: Call, method: str, params: msgspec.Struct) -> None:
+    """Send a notification of a call to its outlet, as the caller's version has it."""
+    body = encode(narrow(params, call.caller.version.name))
+    call.outlet.send(codec.encode_notification(method, body))

@@ -1,0 +1,42 @@
+"""The options of what can be registered, as `Server.tool` and its siblings take them."""
+
+from collections.abc import Iterable
+from typing import Any, TypedDict
+
+from mcpearl.types.base import Annotations, CacheScope, Icon
+from mcpearl.types.tools import ToolAnnotations
+
+
+class PromptOptions(TypedDict, total=False):
+    """Options of a prompt."""
+
+    name: str | None
+    title: str | None
+    description: str | None
+    icons: list[Icon] | None
+    meta: dict[str, Any] | None
+    scopes: Iterable[str]
+
+
+class ToolOptions(PromptOptions, total=False):
+    """Options of a tool."""
+
+    annotations: ToolAnnotations | dict[str, Any] | None
+    input_schema: dict[str, Any] | None
+    output_schema: dict[str, Any] | None
+    timeout: float | None
+
+
+class TemplateOptions(PromptOptions, total=False):
+    """Options of a resource template."""
+
+    mime_type: str | None
+    annotations: Annotations | None
+    ttl_ms: int | None
+    cache_scope: CacheScope | None
+
+
+class ResourceOptions(TemplateOptions, total=False):
+    """Options of a resource."""
+
+    size: int | None

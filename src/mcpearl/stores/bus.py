@@ -1,0 +1,105 @@
+"""The bus: short messages from one process of a server to all the others.
+
+What travels are invalidations ("this resource was updated"), never requests: hearing one twice does no
+harm, and a process that may have missed some acts as if everything it holds had changed.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+logger = logging.getLogger("mcpearl.stores")
+
+MAX_MESSAGE = 60_000
+"""Bytes of one message with its topic, for every bus."""
+
+Hear = Callable[[bytes], None]
+Unsubscribe = Callable[[], None]
+
+
+class Bus(Protocol):
+    """One process's access to the bus."""
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """Send a message to the subscribers of all other processes. Never waits.
+
+        The publisher's own subscribers do not hear it. Messages of one publisher arrive in order.
+
+        Raises:
+            ValueError: Topic and message together are over `MAX_MESSAGE` bytes.
+        """
+        ...
+
+    def subscribe(
+        self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
+    ) -> Unsubscribe:
+        """Have every message of a topic handed over, on the event loop of `start`.
+
+        Args:
+            topic: Any text without line breaks.
+            hear: Called with each message.
+            missed: Called when messages may have been lost, before the next one is handed over.
+
+        Returns:
+            A function that ends the subscription.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Join: from here on messages are heard and can be published."""
+        ...
+
+    async def close(self) -> None:
+        """Leave. What is published afterwards goes nowhere."""
+        ...
+
+
+class _Subscription(NamedTuple):
+    hear: Hear
+    missed: Callable[[], None] | None
+
+
+class Topics:
+    """The subscriptions of one process, for a bus to hand messages to."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, list[_Subscription]] = {}
+
+    def subscribe(self, topic: str, hear: Hear, missed: Callable[[], None] | None) -> Unsubscribe:
+        """Add a subscription; see `Bus.subscribe`."""
+        subscription = _Subscription(hear, missed)
+        self._topics.setdefault(topic, []).append(subscription)
+
+        def unsubscribe() -> None:
+            subscriptions = self._topics.get(topic, [])
+            if subscription in subscriptions:
+                subscriptions.remove(subscription)
+            if not subscriptions:
+                self._topics.pop(topic, None)
+
+        return unsubscribe
+
+    def deliver(self, topic: str, message: bytes) -> None:
+        """Hand a message to the subscribers of its topic; one that fails does not stop the others."""
+        for subscription in list(self._topics.get(topic, ())):
+            try:
+                subscription.hear(message)
+            except Exception:
+                logger.exception("a subscriber of %r failed", topic)
+
+    def missed(self) -> None:
+        """Tell every subscriber that messages may have been lost."""
+        for topic, subscriptions in list(self._topics.items()):
+            for subscription in list(subscriptions):
+                if subscription.missed is not None:
+                    try:
+                        subscription.missed()
+                    except Exception:
+                        logger.exception("a subscriber of %r failed", topic)
+
+
+def check_message(topic: str, message: bytes) -> None:
+    """Raise `ValueError` for a message no bus carries."""
+    size = len(topic.encode()) + len(message)
+    if size > MAX_MESSAGE:
+        raise ValueError(f"a message of {size} bytes is over the {MAX_MESSAGE} a bus carries")

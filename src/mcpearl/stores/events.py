@@ -1,0 +1,96 @@
+"""Events of resumable streams: written before they are sent, kept for readers that come back.
+
+A stream belongs to a session and has a name in it. Its events are numbered from 1 without gaps, by the
+store, since several processes may write to one stream. A process that has a response to fill follows the
+stream: each event is handed to the follower once it is safe to send, whichever process appended it.
+"""
+
+from typing import NamedTuple, Protocol
+
+Event = tuple[int, bytes]
+"""The number and the message of one event."""
+
+
+class EventsLost(Exception):
+    """A stream cannot be resumed from a position: it is unknown, or later events are gone."""
+
+
+class Kept(NamedTuple):
+    """What a store has of a stream after a position."""
+
+    events: list[Event]
+    last: int
+    """The number of the newest event of the stream; 0 before the first."""
+    ended: bool
+
+
+class Follower(Protocol):
+    """Receives the events of one stream, in order, on the event loop."""
+
+    def heard(self, number: int, message: bytes) -> None:
+        """Take an event that may be sent from now on."""
+        ...
+
+    def over(self) -> None:
+        """Note that the stream has ended; nothing follows."""
+        ...
+
+
+class EventStore(Protocol):
+    """Keeps the events of streams within bounds of its own. What is dropped can not be resumed."""
+
+    def append(self, session: str, stream: str, message: bytes) -> None:
+        """Add an event to a stream, which begins with its first. Never waits.
+
+        Appending to a stream that has ended does nothing.
+        """
+        ...
+
+    def end(self, session: str, stream: str) -> None:
+        """Note, after all that was appended, that nothing follows. Never waits."""
+        ...
+
+    async def stored(self, session: str, stream: str) -> None:
+        """Wait until everything appended so far is as safe as this store makes it.
+
+        Raises:
+            StoreUnavailable: Some of it could not be written.
+        """
+        ...
+
+    def follow(self, session: str, stream: str, follower: Follower) -> None:
+        """Hand every event that is appended from now on to a follower, once it may be sent."""
+        ...
+
+    def unfollow(self, session: str, stream: str, follower: Follower) -> None:
+        """Hand over no more."""
+        ...
+
+    def mark_read(self, session: str, stream: str, number: int) -> None:
+        """Note that a reader took everything up to a number. Never waits.
+
+        A store keeps less of what was read, and may drop a stream that ended and was read whole.
+        """
+        ...
+
+    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+        """Return the events after a position.
+
+        Args:
+            session: The id of the session.
+            stream: The name of the stream.
+            number: The last event the reader has; None for a reader without a position, which gets
+                what no reader took and is still kept.
+
+        Raises:
+            EventsLost: Events after this position are gone, or the stream has no such event.
+        """
+        ...
+
+    def forget(self, session: str) -> None:
+        """Drop all streams of a session. Followers hear nothing more."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the store holds of this process."""
+        ...

@@ -1,0 +1,264 @@
+"""Event history in memory, within one byte budget for all streams.
+
+Under pressure the streams that ended first go first, whole; then the oldest events of open streams.
+One session cannot use up the budget of all: it has a share. A stream that ended and was read whole is
+kept for another minute, in case its last bytes did not reach the client.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from itertools import islice
+
+from mcpearl.runtime import clock
+from mcpearl.stores.events import Event, EventsLost, Follower, Kept
+
+MAX_EVENTS = 1000  # kept of one stream
+MAX_READ = 1024 * 1024  # bytes kept of what was read already, per stream
+MAX_ENDED = 32  # streams of one session that have ended and are still kept
+EVENT_SIZE = 128  # bytes of an event beside its message, about
+STREAM_SIZE = 1024  # bytes of an ended stream beside its events, about
+
+
+class _Stream:
+    """One stream, and the follower or followers it has in this process."""
+
+    __slots__ = ("ended", "events", "followers", "name", "next", "read", "session", "size")
+
+    def __init__(self, session: "_Session", name: str) -> None:
+        self.session = session
+        self.name = name
+        self.events: deque[Event] = deque()
+        self.size = 0
+        self.next = 1
+        self.read = 0  # the newest event a reader took
+        self.ended = False
+        self.followers: tuple[Follower, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """The number of the oldest event that is kept, or of the next when none is."""
+        return self.events[0][0] if self.events else self.next
+
+
+class _Session:
+    """The streams of one session, in the order they began."""
+
+    __slots__ = ("ended", "id", "size", "streams")
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.size = 0
+        self.ended = 0  # how many of the streams have
+        self.streams: dict[str, _Stream] = {}
+
+
+class MemoryEventStore:
+    """An `EventStore` that ends with the process."""
+
+    def __init__(
+        self,
+        max_bytes: int = 256 * 1024 * 1024,
+        max_session_bytes: int = 64 * 1024 * 1024,
+        linger: float = 60.0,
+    ) -> None:
+        """Create an empty store.
+
+        Args:
+            max_bytes: Bytes kept of all streams together.
+            max_session_bytes: Bytes kept of the streams of one session.
+            linger: Seconds a stream is kept after it ended and was read whole.
+        """
+        self._max = max_bytes
+        self._share = min(max_session_bytes, max_bytes)
+        self._linger = linger
+        self.size = 0
+        self._sessions: dict[str, _Session] = {}
+        self._open: OrderedDict[_Stream, None] = OrderedDict()  # with events, not ended
+        self._ended: OrderedDict[_Stream, None] = OrderedDict()
+        self._done: OrderedDict[_Stream, float] = OrderedDict()  # ended and read; when to drop it
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Writing
+
+    def append(self, session: str, stream: str, message: bytes) -> None:
+        """Keep an event and hand it to the followers."""
+        owner = self._sessions.get(session)
+        kept = None if owner is None else owner.streams.get(stream)
+        if kept is None or owner is None:
+            kept = self._stream(session, stream)
+            owner = kept.session
+        if kept.ended:
+            return
+        number = kept.next
+        kept.next = number + 1
+        events = kept.events
+        if not events:
+            self._open[kept] = None
+        events.append((number, message))
+        size = len(message) + EVENT_SIZE
+        kept.size += size
+        owner.size += size
+        self.size += size
+        if len(events) > MAX_EVENTS:
+            self._drop_oldest(kept)
+        if self.size > self._max or owner.size > self._share:
+            self._keep_bounds(owner)
+        for follower in kept.followers:
+            follower.heard(number, message)
+
+    def end(self, session: str, stream: str) -> None:
+        """Close a stream for writing; it stays readable."""
+        kept = self._stream(session, stream)
+        if kept.ended:
+            return
+        kept.ended = True
+        self._open.pop(kept, None)
+        self._ended[kept] = None
+        self._grow(kept, STREAM_SIZE)
+        kept.session.ended += 1
+        if kept.session.ended > MAX_ENDED:
+            self._remove(next(each for each in kept.session.streams.values() if each.ended))
+        for follower in kept.followers:
+            follower.over()
+        if kept.next == 1:
+            self._remove(kept)  # nothing was said, so there is nothing to come back for
+        elif kept.read == kept.next - 1:
+            self._finish(kept)
+        if self.size > self._max:
+            self._keep_bounds(kept.session)
+
+    async def stored(self, session: str, stream: str) -> None:
+        """Return at once: memory is as safe as it gets here."""
+
+    # Reading
+
+    def follow(self, session: str, stream: str, follower: Follower) -> None:
+        """Hand what is appended from now on to a follower."""
+        self._stream(session, stream).followers += (follower,)
+
+    def unfollow(self, session: str, stream: str, follower: Follower) -> None:
+        """Hand over no more."""
+        kept = self._find(session, stream)
+        if kept is not None:
+            kept.followers = tuple(each for each in kept.followers if each is not follower)
+
+    def mark_read(self, session: str, stream: str, number: int) -> None:
+        """Keep of what was read only the newest part."""
+        kept = self._find(session, stream)
+        if kept is None or number <= kept.read:
+            return
+        kept.read = number
+        while kept.size > MAX_READ and kept.first <= number and kept.events:
+            self._drop_oldest(kept)
+        if kept.ended and number == kept.next - 1:
+            self._finish(kept)
+
+    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+        """Return what is kept after a position."""
+        kept = self._find(session, stream)
+        if kept is None:
+            raise EventsLost(f"there is no stream {stream[:64]!r}")
+        if number is None:
+            number = max(kept.read, kept.first - 1)
+        elif not 0 < number < kept.next:
+            raise EventsLost(f"stream {stream!r} has no event {number}")
+        elif number < kept.first - 1:
+            raise EventsLost(f"events of stream {stream!r} after {number} are no longer kept")
+        events = list(islice(kept.events, number + 1 - kept.first, None))
+        return Kept(events, kept.next - 1, kept.ended)
+
+    # Forgetting
+
+    def forget(self, session: str) -> None:
+        """Drop a session with its streams."""
+        found = self._sessions.get(session)
+        if found is not None:
+            for kept in list(found.streams.values()):
+                self._remove(kept)
+
+    async def close(self) -> None:
+        """Drop everything."""
+        for session in list(self._sessions):
+            self.forget(session)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _find(self, session: str, stream: str) -> _Stream | None:
+        found = self._sessions.get(session)
+        return None if found is None else found.streams.get(stream)
+
+    def _stream(self, session: str, stream: str) -> _Stream:
+        """Return a stream, which begins here when it is not known."""
+        found = self._sessions.get(session)
+        if found is None:
+            found = self._sessions[session] = _Session(session)
+        kept = found.streams.get(stream)
+        if kept is None:
+            kept = found.streams[stream] = _Stream(found, stream)
+        return kept
+
+    def _grow(self, stream: _Stream, size: int) -> None:
+        stream.size += size
+        stream.session.size += size
+        self.size += size
+
+    def _drop_oldest(self, stream: _Stream) -> None:
+        """Drop the oldest event of a stream."""
+        _, message = stream.events.popleft()
+        self._grow(stream, -len(message) - EVENT_SIZE)
+        if not stream.events:
+            self._open.pop(stream, None)
+
+    def _remove(self, stream: _Stream) -> None:
+        """Drop a stream whole."""
+        session = stream.session
+        self._grow(stream, -stream.size)
+        stream.events.clear()
+        for index in (self._open, self._ended, self._done):
+            index.pop(stream, None)
+        del session.streams[stream.name]
+        session.ended -= stream.ended
+        if not session.streams:
+            self._sessions.pop(session.id, None)
+
+    def _keep_bounds(self, session: _Session) -> None:
+        """Bring a session back to its share, then all sessions to the budget."""
+        if session.size > self._share:
+            self._shrink(session)
+        while self.size > self._max:
+            self._make_room()
+
+    def _shrink(self, session: _Session) -> None:
+        """Drop the ended streams of a session, then its oldest events; each stream keeps its newest."""
+        streams = list(session.streams.values())
+        for stream in streams:
+            if session.size > self._share and stream.ended:
+                self._remove(stream)
+        for stream in streams:
+            while session.size > self._share and not stream.ended and len(stream.events) > 1:
+                self._drop_oldest(stream)
+
+    def _make_room(self) -> None:
+        """Drop the stream that ended first, or else the oldest events of the oldest open one."""
+        if self._ended:
+            self._remove(next(iter(self._ended)))
+        else:
+            self._drop_oldest(next(iter(self._open)))
+
+    def _finish(self, stream: _Stream) -> None:
+        """Drop a stream some time from now: it ended and was read whole."""
+        self._done[stream] = clock.monotonic() + self._linger
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._linger, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = clock.monotonic()
+        while self._done:
+            stream, due = next(iter(self._done.items()))
+            if due > now:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(due - now, self._sweep)
+                return
+            self._remove(stream)

@@ -1,0 +1,65 @@
+"""Session records in memory, for endpoints of one process that share their sessions.
+
+An endpoint that has its sessions to itself needs no store at all: a session it does not know is gone.
+"""
+
+from mcpearl.runtime import clock
+from mcpearl.stores.sessions import SessionRecord
+
+_SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, while any are written
+
+
+class MemorySessionStore:
+    """A `SessionStore` that ends with the process."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, tuple[SessionRecord, float]] = {}  # with the time each expires
+        self._swept = clock.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def new_id(self, record: SessionRecord) -> str:
+        """Return 32 random characters."""
+        return clock.token(24)
+
+    async def load(self, id: str) -> SessionRecord | None:
+        """Return a record that has not expired."""
+        return self._find(id)
+
+    def _find(self, id: str) -> SessionRecord | None:
+        found = self._records.get(id)
+        if found is None:
+            return None
+        record, expires = found
+        if expires <= clock.monotonic():
+            del self._records[id]
+            return None
+        return record
+
+    async def save(self, record: SessionRecord, ttl: float) -> bool:
+        """Write a record if its revision follows the stored one."""
+        self._sweep()
+        stored = self._find(record.id)
+        if record.revision != (0 if stored is None else stored.revision) + 1:
+            return False
+        self._records[record.id] = record, clock.monotonic() + ttl
+        return True
+
+    async def touch(self, id: str, ttl: float) -> bool:
+        """Move the expiry of a record."""
+        record = self._find(id)
+        if record is None:
+            return False
+        self._records[id] = record, clock.monotonic() + ttl
+        return True
+
+    async def delete(self, id: str) -> None:
+        """Remove a record."""
+        self._records.pop(id, None)
+
+    def _sweep(self) -> None:
+        now = clock.monotonic()
+        if now - self._swept >= _SWEEP_EVERY:
+            self._swept = now
+            self._records = {id: kept for id, kept in self._records.items() if kept[1] > now}

@@ -1,0 +1,67 @@
+"""Legacy HTTP sessions as records, so that a session can be rebuilt at another process.
+
+A process that serves a session keeps the live object and asks the store only when it does not have
+one. Calls change nothing here: a record is written when the session begins, becomes ready, changes
+its log level or its subscriptions, and when it ends.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from mcpearl.protocol.snapshot import Snapshot
+
+Identity = tuple[str | None, str, str | None]
+"""Issuer, subject and client of a principal: what stays the same from one token to the next."""
+
+
+class SessionRecord(Struct, frozen=True, kw_only=True):
+    """All a process needs to continue a session. No token or scope is part of it."""
+
+    id: str
+    identity: Identity
+    """Only requests of the same identity may use the session."""
+    state: Snapshot
+    """What client and server agreed on."""
+    uris: tuple[str, ...] = ()
+    """The resources the session is subscribed to."""
+    revision: int = 1
+    """Raised by one with each `save`."""
+
+
+class SessionStore(Protocol):
+    """Keeps session records. Every record has an expiry. Any method may raise `StoreUnavailable`."""
+
+    def new_id(self, record: SessionRecord) -> str:
+        """Return an unguessable id of visible ASCII for a session that begins.
+
+        Args:
+            record: The session without its id. A store may seal facts that never change into the id.
+        """
+        ...
+
+    async def load(self, id: str) -> SessionRecord | None:
+        """Return the record of a session, or None when it is unknown, expired or deleted."""
+        ...
+
+    async def save(self, record: SessionRecord, ttl: float) -> bool:
+        """Write a record; when this returns True, every process can load it.
+
+        Args:
+            record: The new record. Its revision must follow the one that is stored; 1 for a session
+                that is not stored yet.
+            ttl: Seconds until the record expires.
+
+        Returns:
+            False, with nothing written, when the stored revision is not the one before: another
+            process was first, or the session has ended.
+        """
+        ...
+
+    async def touch(self, id: str, ttl: float) -> bool:
+        """Make a record expire `ttl` seconds from now; False when there is none."""
+        ...
+
+    async def delete(self, id: str) -> None:
+        """Remove a record; an unknown id is fine."""
+        ...

@@ -1,0 +1,168 @@
+"""Tasks as records: work that outlives its request, and perhaps the process that runs it.
+
+A task is run by one worker at a time, which holds a lease on it. Taking a lease raises the task's
+*fence*; a worker names the fence it was given with each write, so that one that was believed dead and
+comes back can change nothing. All changes go through `update`, which succeeds only for the writer that
+saw the latest *revision*: clients that answer or cancel and the worker that finishes cannot overwrite
+each other, and each task ends in exactly one way.
+
+Leases and expiry are measured by the store's own clock, since the clocks of workers differ. Contents
+(`request`, `journal`, `result`) are opaque here; the server seals them before they are stored.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from mcpearl.stores.sessions import Identity
+from mcpearl.types.tasks import TaskStatus
+
+TERMINAL: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"})
+"""A task in one of these states does not change any more."""
+
+
+class TaskRecord(Struct, frozen=True, kw_only=True):
+    """All that is stored of a task."""
+
+    id: str
+    """Unguessable; made by the server."""
+    owner: Identity
+    """Only this identity can see the task."""
+    ttl: float
+    """Seconds from its creation until it expires."""
+    poll: float | None = None
+    """Seconds a client should wait between two looks at it."""
+    status: TaskStatus = "working"
+    status_message: str | None = None
+    request: bytes = b""
+    """What to run: method and params."""
+    journal: bytes = b""
+    """What was asked and answered, and what `ctx.once` did, for running it again."""
+    result: bytes | None = None
+    """The result or the error, once the status is terminal."""
+    repeatable: bool = False
+    """Whether it may be run again after a worker died in the middle of it."""
+    created: float = 0.0
+    """When it was created, in seconds since 1970. Set by the store, as all that follows."""
+    updated: float = 0.0
+    """When it was last written."""
+    revision: int = 0
+    """Raised by one with every change, 1 after `create`."""
+    holder: str | None = None
+    """The worker that holds the lease; None when no worker runs the task."""
+    fence: int = 0
+    """Raised by one with every claim, 1 after `create`."""
+    lease_until: float = 0.0
+    """When the lease lapses unless it is renewed."""
+
+
+class TasksFull(Exception):
+    """The store, or one owner, has as many tasks as allowed."""
+
+
+class TaskStore(Protocol):
+    """Keeps task records. Each method is one atomic step and may raise `StoreUnavailable`.
+
+    A task expires, in whatever state, when its time to live is over; from then on it is unknown.
+    """
+
+    async def create(self, task: TaskRecord, holder: str, lease: float) -> TaskRecord:
+        """Store a new task with its first lease. When this returns, the task will not be lost.
+
+        Args:
+            task: The new task; times, revision, holder and fence are set by the store.
+            holder: The name of the worker that runs it.
+            lease: Seconds until the lease lapses.
+
+        Returns:
+            The task as stored.
+
+        Raises:
+            TasksFull: A bound on the number of tasks is reached.
+            ValueError: The id is taken.
+        """
+        ...
+
+    async def get(self, id: str, owner: Identity) -> TaskRecord | None:
+        """Return a task of this owner; another owner's is as unknown as one that does not exist."""
+        ...
+
+    async def page(self, owner: Identity, after: str | None, limit: int) -> list[TaskRecord]:
+        """Return up to `limit` tasks of an owner in the order they were created.
+
+        Args:
+            owner: Whose tasks.
+            after: The id of the last task of the page before. One that is unknown by now, for it has
+                expired, makes the page empty.
+            limit: How many at most.
+        """
+        ...
+
+    async def update(
+        self, task: TaskRecord, expected: int, fence: int | None = None
+    ) -> TaskRecord | None:
+        """Replace a task if nothing changed since it was read.
+
+        Contents, status and message are taken from `task`; times, holder, lease and fence stay the
+        store's. A terminal status ends the lease.
+
+        Args:
+            task: The task as it shall be.
+            expected: The revision it was made from.
+            fence: The fence of the worker that writes; None for a writer that does not run the task.
+
+        Returns:
+            The task as stored; None, with nothing written, when the revision is not the expected
+            one, the fence is not the current one, or the task is terminal or unknown.
+        """
+        ...
+
+    async def claim(self, id: str, holder: str, lease: float) -> TaskRecord | None:
+        """Take the lease of a task that has none, or whose lease has lapsed.
+
+        Args:
+            id: The task.
+            holder: The name of the worker.
+            lease: Seconds until the lease lapses.
+
+        Returns:
+            The task, with a raised fence; None when another worker holds it or it is terminal.
+        """
+        ...
+
+    async def renew(self, fences: Mapping[str, int], lease: float) -> set[str]:
+        """Extend the leases of many tasks in one step; the revision stays.
+
+        Args:
+            fences: The tasks, each with the fence it was claimed with.
+            lease: Seconds from now.
+
+        Returns:
+            The ids of tasks whose lease was extended. The worker must stop running all others.
+        """
+        ...
+
+    async def release(self, id: str, fence: int) -> bool:
+        """Give a lease back, so that any worker may claim the task; False when it was lost before."""
+        ...
+
+    async def lapsed(self, limit: int) -> list[TaskRecord]:
+        """Return up to `limit` tasks that need a worker, those with the oldest lease first.
+
+        These are the tasks that are not terminal and whose lease lapsed or was given back. A task that
+        is `input_required` and has no holder is parked: it waits for a client, not for a worker.
+        """
+        ...
+
+    async def changed(self, id: str, owner: Identity, revision: int) -> TaskRecord | None:
+        """Wait until a task has a later revision than this one, and return it.
+
+        Returns:
+            The task, at once if it is past the revision already; None when it is unknown or expires.
+        """
+        ...
+
+    async def delete(self, id: str) -> None:
+        """Remove a task; an unknown id is fine."""
+        ...

@@ -1,0 +1,126 @@
+"""Reading the HTTP answer to a POST into messages, whatever the server made of it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import UNSET
+
+from mcpearl.net.http_client.exchange import HttpExchange
+from mcpearl.protocol import codec
+from mcpearl.protocol.codec import Envelope
+from mcpearl.protocol.errors import Malformed
+from mcpearl.protocol.framing import Frame
+from mcpearl.transports.http_client.endpoint import (
+    EVENTS,
+    JSON,
+    Oversized,
+    RemoteEndpoint,
+    kind_of,
+)
+from mcpearl.transports.http_client.event_streams import EventStreams
+from mcpearl.transports.http_client.exchange import PostExchange
+from mcpearl.transports.http_client.failures import (
+    error_in,
+    http_failure,
+    is_unreadable_answer,
+    problem_of,
+    shown,
+)
+from mcpearl.transports.mirrored_headers import SESSION_ID
+from mcpearl.types.base import RequestId
+
+logger = logging.getLogger("mcpearl.http")
+
+_OLD_TRANSPORT = (400, 404, 405)  # how an HTTP+SSE server may refuse a POST to its stream
+
+
+class AnswerReader:
+    """Reads the answers of one endpoint.
+
+    Args:
+        endpoint: Where the answers come from.
+        streams: Reads the answers that are streams of events.
+        max_message: Bytes an answer may have.
+        hand_on: Takes the messages.
+        fall_back: Tries HTTP+SSE; returns whether the server speaks it.
+    """
+
+    def __init__(
+        self,
+        endpoint: RemoteEndpoint,
+        streams: EventStreams,
+        max_message: int,
+        hand_on: Callable[[Sequence[Frame | Envelope]], Awaitable[None]],
+        fall_back: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._endpoint = endpoint
+        self._streams = streams
+        self._max_message = max_message
+        self._hand_on = hand_on
+        self._fall_back = fall_back
+
+    async def read(self, exchange: PostExchange, connection: HttpExchange) -> bool:
+        """Read the answer to one message; return whether the message has to be sent again."""
+        about, status = exchange.about, connection.status
+        if about.id is None or about.method is None:
+            await self._check_taken(exchange, connection)
+            return False
+        if self._endpoint.is_sse and 200 <= status < 300:
+            return False  # the answer comes on the event stream
+        kind = kind_of(connection) if status == 200 else ""
+        if about.method == "initialize" and status == 200:
+            self._endpoint.join_session(connection.headers.get(SESSION_ID.lower(), ""))
+        if kind == JSON:
+            body = await self._body(connection)
+            await self._hand_on([_answer_in(body, about.id)])
+        elif kind == EVENTS:
+            await self._streams.until_answered(connection, about.id, resumable=not about.modern)
+        else:
+            return await self._refused(about.method, about.id, connection)
+        return False
+
+    async def _check_taken(self, exchange: PostExchange, connection: HttpExchange) -> None:
+        """Log it when a message without an answer was refused."""
+        status = connection.status
+        if status >= 300:
+            body = shown(await self._body(connection))
+            logger.warning("%s was refused with HTTP status %d%s", exchange.name, status, body)
+
+    async def _refused(self, method: str, id: RequestId, connection: HttpExchange) -> bool:
+        status, headers = connection.status, connection.headers
+        body = await self._body(connection)
+        error = error_in(body, id) if status >= 400 else None
+        may_be_old = method == "initialize" and not self._endpoint.is_sse
+        unexplained = (
+            error is None or status == 405
+        )  # then there is no POST, whatever the body says
+        if may_be_old and unexplained and status in _OLD_TRANSPORT and await self._fall_back():
+            return True
+        problem = problem_of(status, headers) + shown(body)
+        await self._hand_on([error or http_failure(id, status, problem, headers)])
+        return False
+
+    async def _body(self, connection: HttpExchange) -> bytes:
+        """Read a whole body, within the bound."""
+        parts: list[bytes] = []
+        size = 0
+        while part := await connection.chunk():
+            size += len(part)
+            if size > self._max_message:
+                raise Oversized("the server's answer", self._max_message)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _answer_in(body: bytes, id: RequestId) -> Envelope | bytes:
+    """Return the answer to the request `id`, or an error that says what the server sent instead."""
+    try:
+        envelope = codec.decode(body)
+    except Malformed as error:
+        if body[:1] == b"[" or is_unreadable_answer(error, id):
+            return body  # a batch, as of 2025-03-26, or for the receiver to refuse
+    else:
+        if envelope.method is UNSET and envelope.id == id:
+            return envelope
+    problem = f"the server sent something else than the answer to the request{shown(body)}"
+    return http_failure(id, 200, problem, {})

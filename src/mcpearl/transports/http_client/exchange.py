@@ -1,0 +1,96 @@
+"""One message on its way to the server: a POST, with what became of it so far."""
+
+import asyncio
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from mcpearl.net.http_client.exchange import Header
+from mcpearl.transports.http_client.ordering import SendOrder
+from mcpearl.transports.mirrored_headers import METHOD, NAME, ToolHeaders, encode_value
+from mcpearl.transports.transport import ClientReceiver, Outgoing
+from mcpearl.types.methods import NOTIFICATIONS, REQUESTS
+
+NOTICE_TIMEOUT = 30.0  # seconds until a message without an answer counts as not delivered
+
+# What `Mcp-Name` repeats, by method: as `mirrored_headers.NAMED_BY`, in the params as structs.
+_NAME_OF: dict[str, Any] = {
+    "tools/call": attrgetter("name"),
+    "prompts/get": attrgetter("name"),
+    "resources/read": attrgetter("uri"),
+    "tasks/get": attrgetter("task_id"),
+    "tasks/update": attrgetter("task_id"),
+    "tasks/cancel": attrgetter("task_id"),
+}
+_METHOD_HEADERS = {method: (METHOD, method) for method in (*REQUESTS, *NOTIFICATIONS)}
+
+
+class PostExchange(Struct, eq=False):
+    """One message on its way. The transport that made it owns it; `SendOrder` knows its place."""
+
+    about: Outgoing
+    message: bytes
+    receiver: ClientReceiver
+    order: SendOrder
+    gives_up: "PostExchange | None" = None
+    """The request that this message cancels."""
+    task: "asyncio.Task[None] | None" = None
+    has_left: bool = False
+    """Whether the message was handed to the loop."""
+    limit: asyncio.Timeout | None = None
+    """The time limit of a message without an answer."""
+
+    @property
+    def name(self) -> str:
+        """What to call the message in the log."""
+        return "an answer" if self.about.method is None else f"`{self.about.method}`"
+
+    @property
+    def is_request(self) -> bool:
+        """Whether the server has to answer."""
+        return self.about.method is not None and self.about.id is not None
+
+    @property
+    def is_notification(self) -> bool:
+        """Whether the message is neither a request nor an answer."""
+        return self.about.method is not None and self.about.id is None
+
+    @property
+    def starts_session(self) -> bool:
+        """Whether everything else of a legacy session has to leave after it."""
+        return self.about.method == "notifications/initialized"
+
+    def headers(self, tools: ToolHeaders) -> list[Header]:
+        """Return the headers that repeat parts of the message."""
+        method, params = self.about.method, self.about.params
+        if method is None:
+            return []
+        headers = [_METHOD_HEADERS.get(method) or (METHOD, encode_value(method))]
+        name = _NAME_OF[method](params) if params is not None and method in _NAME_OF else None
+        if isinstance(name, str):
+            headers.append((NAME, encode_value(name)))
+            if method == "tools/call" and tools.mirrors(name):
+                given = params.arguments
+                headers += tools.of(name, {} if given is UNSET else msgspec.json.decode(given))
+        return headers
+
+    def sent(self) -> None:
+        """Note that the message was handed to the loop."""
+        self.has_left = True
+        self.order.left(self)
+
+    def held(self, holding: bool) -> None:
+        """Stop the clock while the message waits for authorization."""
+        self.has_left = False
+        if self.limit is not None:
+            now = asyncio.get_running_loop().time()
+            self.limit.reschedule(None if holding else now + NOTICE_TIMEOUT)
+        if self.is_request:
+            self.receiver.held(self.about.id, holding)
+
+    def give_up(self) -> None:
+        """Close the connection of the exchange, or do not begin it."""
+        if self.task is not None:
+            self.task.cancel()

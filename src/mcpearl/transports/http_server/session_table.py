@@ -1,0 +1,314 @@
+"""Which sessions an endpoint has: found by id, swept when idle, bounded in number, kept in a store.
+
+Sessions are held in three tables by how far they have come, each in the order of use, so that the one
+that was idle longest is always in front: sweeping and making room look at as many sessions as end, and
+at one more. A session a client began and never used is the first to go.
+
+With a `SessionStore`, a session that is not in the tables may live elsewhere: it is rebuilt from its
+record. Without one, a session that is not here is gone.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.runtime import clock
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.sessions import SessionRecord, SessionStore
+from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
+
+logger = logging.getLogger("mcpearl.http")
+
+_LOOKS = 16  # sessions looked at to find an idle one; busy ones go to the end
+S = TypeVar("S", bound=Session)
+
+
+class Sessions(Generic[S]):
+    """All sessions of one endpoint, of one kind."""
+
+    def __init__(
+        self,
+        kind: Callable[[StreamTerms, Any, float], S],
+        converse: Callable[[Any, Any], Any],
+        terms: StreamTerms,
+        *,
+        max_sessions: int,
+        idle_timeout: float,
+        initialize_timeout: float,
+        prefix: str = "",
+        store: SessionStore | None = None,
+    ) -> None:
+        """Create an empty table.
+
+        Args:
+            kind: Makes a session.
+            converse: Makes the server's side of a session and its principal.
+            terms: What the sessions share.
+            max_sessions: How many there may be.
+            idle_timeout: Seconds without a request after which a session ends.
+            initialize_timeout: The same until the client has sent `notifications/initialized`.
+            prefix: The beginning of every id.
+            store: Where records of the sessions are kept for other processes.
+        """
+        self._kind = kind
+        self._converse = converse
+        self._terms = terms
+        self._max = max_sessions
+        self._idle = idle_timeout
+        self._opening_time = min(initialize_timeout, idle_timeout)
+        self._prefix = prefix
+        self._store = store
+        self._opening: OrderedDict[str, S] = OrderedDict()
+        self._unused: OrderedDict[str, S] = OrderedDict()
+        self._used: OrderedDict[str, S] = OrderedDict()
+        self._tables = (self._opening, self._unused, self._used)  # by stage
+        self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._swept = clock.monotonic()  # when records of sessions in use were last touched
+        self._touching: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._opening) + len(self._unused) + len(self._used)
+
+    # Beginning and finding
+
+    def create(self, principal: Any) -> S:
+        """Make a session that is not in the table yet; refused with 503 when there is no room."""
+        if len(self) >= self._max:
+            self._make_room()
+        session = self._kind(self._terms, principal, clock.monotonic())
+        session.receiver = self._converse(session, principal)
+        return session
+
+    def add(self, session: S) -> None:
+        """Give a session its id: from now on it is found."""
+        store = self._store
+        name = clock.token(24) if store is None else store.new_id(self._record_of(session))
+        self._enter(session, self._prefix + name)
+
+    def _enter(self, session: S, id: str) -> None:
+        session.id = id
+        self._tables[session.stage][id] = session
+        if self._sweeper is None:
+            self._schedule()
+
+    def find(self, id: str, principal: Any) -> S | None:
+        """Return a session of this process; None for another principal's, which does not exist."""
+        session = self._used.get(id) or self._unused.get(id) or self._opening.get(id)
+        if session is None or session.closed:
+            return None
+        if session.principal is not principal:
+            if session.principal != principal:
+                return None
+            session.recognize(principal)
+        return session
+
+    async def restore(self, id: str, principal: Any) -> S | None:
+        """Rebuild a session that began at another process, if its record is in the store."""
+        if self._store is None:
+            return None
+        try:
+            record = await self._store.load(id)
+        except StoreUnavailable as error:
+            raise _unavailable(error) from None
+        if record is None or record.identity != principal.identity:
+            return None
+        found = self.find(id, principal)  # another request of it may have been faster
+        if found is not None:
+            return found
+        session = self.create(principal)
+        session.receiver.restore(record.state, record.uris)
+        self._saved[id] = record
+        session.stage = Stage.USED if record.state.ready else Stage.OPENING
+        self._enter(session, id)
+        return session
+
+    def leave(self, session: S) -> None:
+        """Note that a request of a session was answered: it was used just now."""
+        session.open -= 1
+        session.used = clock.monotonic()
+        stage = session.stage
+        if stage is Stage.USED:
+            self._used.move_to_end(session.id)
+        elif stage is not Stage.CLOSED and session.id:
+            self._advance(session)
+
+    def _advance(self, session: S) -> None:
+        """Put a session that is not in use yet where it belongs now."""
+        del self._tables[session.stage][session.id]
+        if session.stage is Stage.UNUSED:
+            session.stage = Stage.USED
+        elif session.receiver.is_ready:
+            session.stage = Stage.UNUSED
+        self._tables[session.stage][session.id] = session
+
+    # The store
+
+    def _record_of(self, session: S) -> SessionRecord:
+        state, uris = session.receiver.snapshot()
+        saved = self._saved.get(session.id)
+        revision = 0 if saved is None else saved.revision
+        identity = session.principal.identity
+        return SessionRecord(
+            id=session.id, identity=identity, state=state, uris=uris, revision=revision
+        )
+
+    async def save(self, session: S) -> None:
+        """Write what changed in a session; refused with 503 when the store is not available."""
+        store = self._store
+        saved, record = self._saved.get(session.id), self._record_of(session)
+        if store is None or record == saved or session.closed:
+            return
+        try:
+            following = replace(record, revision=record.revision + 1)
+            while not await store.save(following, self._idle):
+                stored = await store.load(session.id)
+                if stored is None:
+                    self._drop(session)  # it was ended at another process
+                    raise _gone()
+                following = _merged(saved, record, stored)
+                session.receiver.adopt(following.state, following.uris)
+        except StoreUnavailable as error:
+            raise _unavailable(error) from None
+        self._saved[session.id] = following
+
+    async def delete(self, session: S) -> None:
+        """End a session at its client's wish, here and in the store."""
+        if self._store is not None:
+            try:
+                await self._store.delete(session.id)
+            except StoreUnavailable as error:
+                raise _unavailable(error) from None
+        self.remove(session)
+
+    # Ending
+
+    def remove(self, session: S) -> None:
+        """End a session and forget its events."""
+        self._drop(session)
+        if self._terms.events is not None:
+            self._terms.events.forget(session.id)
+
+    def _drop(self, session: S) -> None:
+        """End a session in this process."""
+        for table in self._tables:
+            table.pop(session.id, None)
+        self._saved.pop(session.id, None)
+        session.end()
+
+    def _expire(self, session: S) -> None:
+        """End a session that was not used for long. With a store, it may be in use elsewhere."""
+        if self._store is None:
+            self.remove(session)
+        else:
+            self._drop(session)
+
+    def _make_room(self) -> None:
+        self._sweep_tables(clock.monotonic())
+        if len(self) < self._max:
+            return
+        fronts = [self._idle_front(table) for table in (self._opening, self._unused)]
+        idle = [session for session in fronts if session is not None]
+        if not idle:
+            raise busy("Too many sessions", 10)
+        self._expire(min(idle, key=lambda session: session.used))
+
+    def _idle_front(self, table: OrderedDict[str, S]) -> S | None:
+        """Return the session of a table that was idle longest, if one is found near the front."""
+        for _ in range(min(len(table), _LOOKS)):
+            id, session = next(iter(table.items()))
+            if not session.open:
+                return session
+            table.move_to_end(id)
+        return None
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.call_later(self._opening_time / 4, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        now = clock.monotonic()
+        self._sweep_tables(now)
+        if self._store is not None and now - self._swept >= self._idle / 4:
+            self._touch_used(now)
+        if len(self):
+            self._schedule()
+
+    def _sweep_tables(self, now: float) -> None:
+        self._sweep_table(self._opening, now, self._opening_time)
+        self._sweep_table(self._unused, now, self._idle)
+        self._sweep_table(self._used, now, self._idle)
+
+    def _sweep_table(self, table: OrderedDict[str, S], now: float, patience: float) -> None:
+        """End the sessions at the front that are over; stop at the first that is not."""
+        while table:
+            id, session = next(iter(table.items()))
+            if now - session.used <= patience:
+                return
+            if session.open:
+                session.used = now  # being answered is being used
+                table.move_to_end(id)
+            else:
+                self._expire(session)
+
+    def _touch_used(self, now: float) -> None:
+        """Keep the records of sessions that were used since the last time from expiring."""
+        since, self._swept = self._swept, now
+        used = []
+        for session in reversed(self._used.values()):
+            if session.used <= since:
+                break
+            used.append(session)
+        if used and (self._touching is None or self._touching.done()):
+            self._touching = asyncio.get_running_loop().create_task(self._touch(used))
+
+    async def _touch(self, sessions: list[S]) -> None:
+        assert self._store is not None
+        try:
+            for session in sessions:
+                if not await self._store.touch(session.id, self._idle):
+                    self._drop(session)  # it was ended at another process
+        except StoreUnavailable as error:
+            logger.warning("sessions in use could not be kept from expiring: %s", error)
+
+    def all(self) -> list[S]:
+        """Return every session."""
+        return [session for table in self._tables for session in table.values()]
+
+    def close(self) -> None:
+        """End all sessions in this process; what the store has of them stays."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        if self._touching is not None:
+            self._touching.cancel()
+        for session in self.all():
+            self._expire(session)
+
+
+def _merged(
+    before: SessionRecord | None, wanted: SessionRecord, stored: SessionRecord
+) -> SessionRecord:
+    """Apply what this process changed to a record another process has changed meanwhile."""
+    old_uris = set(() if before is None else before.uris)
+    added, removed = set(wanted.uris) - old_uris, old_uris - set(wanted.uris)
+    state: Snapshot = stored.state
+    if before is None or before.state != wanted.state:
+        state = wanted.state
+    uris = tuple(sorted((set(stored.uris) | added) - removed))
+    return replace(stored, state=state, uris=uris, revision=stored.revision + 1)
+
+
+def _unavailable(error: StoreUnavailable) -> Refused:
+    return busy(f"The session store is not available: {error}", 5)
+
+
+def _gone() -> Refused:
+    return Refused(404, "There is no such session; begin a new one with `initialize`")

@@ -1,0 +1,83 @@
+"""The implementations every store test runs on. A new store is added here, and has to pass them all.
+
+Each kind has a factory that is an async context manager. A bus factory returns members that are joined.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from mcpearl.runtime.clock import SystemSource
+from mcpearl.stores.bus import Bus
+from mcpearl.stores.events import EventStore
+from mcpearl.stores.memory_bus import MemoryBus
+from mcpearl.stores.memory_events import MemoryEventStore
+from mcpearl.stores.memory_sessions import MemorySessionStore
+from mcpearl.stores.memory_tasks import MemoryTaskStore
+from mcpearl.stores.sessions import SessionStore
+from mcpearl.stores.tasks import TaskStore
+from mcpearl.stores.unix_bus import UnixBus
+
+
+class StillClock:
+    """The time of the stores, which goes on when a test says so."""
+
+    random_bytes = SystemSource.random_bytes
+
+    def __init__(self) -> None:
+        self._time = 1_000_000.0
+
+    def now(self) -> float:
+        return self._time
+
+    def monotonic(self) -> float:
+        return self._time
+
+    def advance(self, seconds: float) -> None:
+        self._time += seconds
+
+
+@asynccontextmanager
+async def memory_sessions() -> AsyncIterator[SessionStore]:
+    yield MemorySessionStore()
+
+
+@asynccontextmanager
+async def memory_events() -> AsyncIterator[EventStore]:
+    store = MemoryEventStore()
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
+async def memory_tasks() -> AsyncIterator[TaskStore]:
+    yield MemoryTaskStore(max_tasks=20, max_per_owner=10)
+
+
+@asynccontextmanager
+async def memory_bus(count: int) -> AsyncIterator[list[Bus]]:
+    first = MemoryBus()
+    yield [first, *(first.join() for _ in range(count - 1))]
+
+
+@asynccontextmanager
+async def unix_bus(count: int) -> AsyncIterator[list[Bus]]:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{number}.bus" for number in range(count)]
+        yield [UnixBus(number, paths) for number in range(count)]
+
+
+SESSION_STORES: dict[str, Callable[[], AbstractAsyncContextManager[SessionStore]]] = {
+    "memory": memory_sessions
+}
+EVENT_STORES: dict[str, Callable[[], AbstractAsyncContextManager[EventStore]]] = {
+    "memory": memory_events
+}
+TASK_STORES: dict[str, Callable[[], AbstractAsyncContextManager[TaskStore]]] = {
+    "memory": memory_tasks
+}
+BUSES: dict[str, Callable[[int], AbstractAsyncContextManager[list[Bus]]]] = {
+    "memory": memory_bus,
+    "unix": unix_bus,
+}

@@ -5,7 +5,6 @@ listener's copy carries its subscription id, put in by splicing. A subscriber th
 entries along.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -81,13 +80,6 @@ class Subscriptions:
             listeners.pop(subscriber, None)
             if not listeners:
                 del self._by_uri[uri]
-
-    def keep_allowed(self, subscriber: Subscriber, allowed: Callable[[str], bool]) -> list[str]:
-        """End the interest in resources that are no longer allowed; return which those were."""
-        ended = [uri for uri in subscriber.uris if not allowed(uri)]
-        for uri in ended:
-            self.unsubscribe(subscriber, uri)
-        return ended
 
     def follow(self, subscriber: Subscriber, kind: str) -> None:
         """Note interest in changes of a list."""

@@ -9,7 +9,6 @@ import pytest
 
 from mcpearl import Client, Context, McpError, Server
 from mcpearl.auth import JWTVerifier, Principal, ResourceServer, StaticTokens
-from mcpearl.server.subscriptions import Subscriber, Subscriptions
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, bearer, challenge, make_app, structured
 from tests.transports.raw_http import Raw, Session, message, modern, serving
@@ -342,15 +341,3 @@ async def test_no_spelling_of_a_uri_gets_around_its_scopes(uri: str) -> None:
         assert answer.status == 403 or "error" in answer.json
         headers, body = modern("resources/read", {"uri": "note://other"})
         assert "open other" in (await as_bearer(raw, ANYBODY).post(body, headers)).body.decode()
-
-
-def test_what_is_no_longer_allowed_is_no_longer_followed() -> None:
-    subscriptions = Subscriptions()
-    subscriber = Subscriber(outlet=None)  # type: ignore[arg-type]
-    for uri in ("note://m%61ster", "note://other"):
-        subscriptions.subscribe(subscriber, uri)
-    app = vault()
-    allowed = lambda uri: not app.scopes_of("resources/subscribe", uri)  # noqa: E731
-    assert subscriptions.keep_allowed(subscriber, allowed) == ["note://master"]
-    assert subscriber.uris == {"note://other"}
-    assert subscriptions.resource_updated("note://master") == 0

@@ -134,6 +134,7 @@ class ServerConnection:
             self._calls.stop_all()
             return
         self._calls.watched = True
+        self._core.bounded("Limits.max_in_flight", f"{len(self.end.in_flight)} calls in flight")
         self._intake.hold(rest)
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:

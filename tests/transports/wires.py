@@ -135,14 +135,13 @@ async def serving(app: Server, *wires: Any) -> AsyncIterator["asyncio.Task[None]
 
 
 async def _until_open(wire: Any, task: "asyncio.Task[None]") -> None:
-    options = wire.options if isinstance(wire, Http) else None
     while not task.done():
         try:
             if isinstance(wire, Unix):
                 with socket.socket(socket.AF_UNIX) as probe:
                     probe.connect(str(wire.path))
             else:
-                port = wire.port if options is None else options["port"]
+                port = wire.port
                 socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
             await asyncio.sleep(0.01)

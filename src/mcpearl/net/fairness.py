@@ -1,8 +1,8 @@
-"""Taking turns: a peer that sends much is taken a little at a time while others send too.
+"""Fairness between the clients of a loop: a client that sends much is read a little at a time.
 
-The loop hands over whatever it could read of one peer before it looks at the next, and that can be
-thousands of messages. Who is alone is taken in ever larger pieces; when another has spoken in between,
-in small ones, and only when nobody else had anything to say since, or had it often enough.
+The loop hands over whatever it could read from one client before it looks at the next, and that can be
+thousands of messages. A lone sender's share doubles up to 128 KiB. While others send, a flooding client
+gets 256 bytes per turn and yields up to 16 times before each.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 AT_ONCE = 4096  # bytes that are taken as they come
 SMALLEST = 256  # bytes of a turn: a message or two, as much as others get
 PATIENCE = 16  # times those with a message or two go first
-LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long somebody new may have to wait
+LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long a new client may have to wait
 
 
 class Fairness:
-    """Who spoke last, of those who share a loop, and how often those did who never say much."""
+    """Which of the clients that share a loop spoke last, and how often those with little to say did."""
 
     __slots__ = ("speaker", "spoken")
 
@@ -24,7 +24,7 @@ class Fairness:
 
 
 class Backlog:
-    """What was read of one peer and has not had its turn."""
+    """Bytes read from one client that have not had their turn."""
 
     __slots__ = ("_data", "_heard", "_passed", "_share", "_taken")
 
@@ -32,19 +32,19 @@ class Backlog:
         self._data = b""
         self._taken = 0  # bytes of it that had their turn
         self._share = SMALLEST  # bytes for one turn
-        self._heard = 0  # how often others had spoken when it last could have had a turn
-        self._passed = 0  # how often it let others go first since it had one
+        self._heard = 0  # `spoken` when it last could have had a turn
+        self._passed = 0  # how often it yielded since its last turn
 
     def __bool__(self) -> bool:
         return bool(self._data)
 
     def put(self, data: bytes) -> None:
-        """Add what was read."""
+        """Add bytes that were read."""
         self._data = self._data[self._taken :] + data if self._data else data
         self._taken = 0
 
     def begin(self, turns: Fairness, speaker: Any) -> bool:
-        """Settle how much this turn is worth; False to let others go first."""
+        """Begin a turn and settle its share; return False to let others go first."""
         heard, self._heard = self._heard, turns.spoken
         if heard != turns.spoken and self._passed < PATIENCE:
             self._passed += 1
@@ -56,7 +56,7 @@ class Backlog:
         return True
 
     def take(self) -> bytes:
-        """Give the next piece."""
+        """Return the next piece."""
         start = self._taken
         self._taken = end = start + self._share
         piece = self._data[start:end]

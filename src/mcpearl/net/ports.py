@@ -1,7 +1,7 @@
-"""Where servers listen: ports and Unix sockets, opened and closed. Errors name the place.
+"""Where servers listen: TCP ports and Unix sockets, opened and closed. Errors name the address.
 
-A Unix socket belongs to its owner alone. What a server that died left behind is removed; what a
-living one listens on is not.
+Only the owner of a Unix socket may connect to it. The socket file of a server that died is removed;
+that of a running one is not.
 """
 
 import asyncio
@@ -17,13 +17,22 @@ from pathlib import Path
 from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
 
 _BACKLOG = 4096
-_LONGEST_PATH = 107  # bytes; the system's bound for the name of a Unix socket
+_LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 
 
 class TcpPort:
-    """A port, with TLS where there is a context for it. With `reuse_port` processes share it."""
+    """A TCP port.
+
+    Args:
+        host: The address to listen on.
+        port: The port to listen on.
+        tls: The context of TLS, if it is spoken on this port.
+        handshake_timeout: Seconds a client has for the TLS handshake.
+        reuse_port: Whether several processes may open the port and share its clients.
+        listening: A socket that is bound to the port already, shared with other processes.
+    """
 
     def __init__(
         self,
@@ -33,7 +42,9 @@ class TcpPort:
         *,
         handshake_timeout: float = 30.0,
         reuse_port: bool = False,
+        listening: socket.socket | None = None,
     ) -> None:
+        self._listening = listening
         self._address = TcpAddress(host, port, tls)
         self._handshake_timeout = None if tls is None else handshake_timeout
         self._reuse_port = reuse_port
@@ -45,7 +56,9 @@ class TcpPort:
     async def open(self, make: MakeProtocol) -> None:
         """Begin to accept connections."""
         place = self._address
-        listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
+        listening = self._listening
+        if listening is None:
+            listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
         self._front = await asyncio.get_running_loop().create_server(
             make,
             sock=listening,
@@ -55,19 +68,19 @@ class TcpPort:
         )
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting connections."""
         if self._front is not None:
             self._front.close()
 
 
 class UnixPort:
-    """The path of a socket, which nobody but its owner may use."""
+    """A Unix socket, which only its owner may connect to."""
 
     def __init__(self, path: str | Path) -> None:
         self._address = UnixAddress(path)
         self._path = Path(path)
         self._front: asyncio.Server | None = None
-        self._file: os.stat_result | None = None  # the socket's, to know it again
+        self._file: os.stat_result | None = None  # the socket file's, to recognize it
 
     def __str__(self) -> str:
         return str(self._address)
@@ -81,7 +94,7 @@ class UnixPort:
         )
 
     def close(self) -> None:
-        """Accept no more, and remove the socket if it is still this one."""
+        """Stop accepting connections, and remove the socket file if it is still this one."""
         if self._front is None or self._file is None:
             return
         self._front.close()
@@ -99,8 +112,8 @@ class UnixPort:
         self._clear()
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Before there is a name, so that at no moment anybody else can connect; where the
-            # system does not take it from here, after.
+            # Before the name exists, so that no other user can connect at any moment; systems that
+            # ignore it here take it afterwards.
             with suppress(OSError):
                 os.fchmod(listening.fileno(), 0o600)
             listening.bind(str(self._path))
@@ -111,14 +124,14 @@ class UnixPort:
         return listening
 
     def _clear(self) -> None:
-        """Remove what a server that is no more has left; refuse to remove anything else."""
+        """Remove the socket file of a server that died; refuse to remove anything else."""
         try:
             found = self._path.lstat()
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(found.st_mode):
             raise FileExistsError(
-                errno.EEXIST, f"cannot listen on {self}: there is something that is no socket"
+                errno.EEXIST, f"cannot listen on {self}: there is a file that is not a socket"
             )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
@@ -128,23 +141,23 @@ class UnixPort:
                 self._path.unlink(missing_ok=True)
                 return
             except OSError:
-                pass  # full, or not ours: somebody is there
+                pass  # full, or another user's: a server is running
         raise OSError(
             errno.EADDRINUSE,
-            f"cannot listen on {self}: a server that is running listens there; "
+            f"cannot listen on {self}: a running server listens there; "
             "stop it or choose another path",
         )
 
 
 def bind_port(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Take a port, or say which one could not be had."""
+    """Bind a port; the error names the port that could not be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        tune(listening)  # what is accepted inherits it
+        tune(listening)  # accepted connections inherit it
         listening.bind((host, port))
     except OSError as error:
         listening.close()

@@ -60,9 +60,17 @@ def trusting_context(tls: Tls | ssl.SSLContext, protocols: Sequence[str] = ()) -
 
 
 def server_context(
-    certificate: PathLike | None, key: PathLike | None, client_ca: PathLike | None
+    certificate: PathLike | None,
+    key: PathLike | None,
+    client_ca: PathLike | None,
+    *,
+    optional: bool = False,
 ) -> ssl.SSLContext | None:
-    """Return the context of a server, or None without TLS. `client_ca` requires certificates."""
+    """Return the context of a server, or None without TLS.
+
+    `client_ca` requires certificates of clients; if they are `optional`, a client may connect without
+    one, to be refused with a reason.
+    """
     if certificate is None:
         if key is not None or client_ca is not None:
             raise ValueError(
@@ -73,7 +81,7 @@ def server_context(
     context.load_cert_chain(certificate, key)
     if client_ca is not None:
         context.load_verify_locations(client_ca)
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     return context
 
 
@@ -90,13 +98,8 @@ def subject_of(transport: Any) -> str | None:
     return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()
 
 
-def extensions_of(transport: Any) -> dict[str, Any]:
-    """Return the peer's verified certificate in the form of the ASGI extension `tls`."""
+def certificate_of(transport: Any) -> str | None:
+    """Return the peer's verified certificate in PEM, or None if it presented none."""
     tls = transport.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)
-    return {} if der is None else {"tls": tls_extension(ssl.DER_cert_to_PEM_cert(der))}
-
-
-def tls_extension(certificate: str) -> dict[str, Any]:
-    """Return a client's certificate, given in PEM, in the form of the ASGI extension `tls`."""
-    return {"client_cert_chain": [certificate], "client_cert_error": None}
+    return None if der is None else ssl.DER_cert_to_PEM_cert(der)

@@ -74,6 +74,7 @@ class ServerEnd(End):
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue a session that began at another end. This end must be a new one."""
+        self.lifecycle.take(Step.INITIALIZE)
         self.caller = Caller(
             VERSIONS[snapshot.version],
             snapshot.client,
@@ -81,7 +82,6 @@ class ServerEnd(End):
             snapshot.log_level,
             self.principal,
         )
-        self.lifecycle.take(Step.INITIALIZE)
         if snapshot.ready:
             self.lifecycle.take(Step.INITIALIZED)
 

@@ -77,7 +77,8 @@ class ServerConnection:
     def __init__(self, core: ServerCore, transport: Transport, principal: Any = None) -> None:
         self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
-        self.share: Hashable = id(self)
+        # A client the wire trusts, such as the one on stdio, may use everything.
+        self.share: Hashable = None if principal is None else id(self)
         self.transport = transport
         self.closed = asyncio.Event()
         self.heard_at = 0.0  # when something was last read
@@ -143,9 +144,10 @@ class ServerConnection:
         self.end.recognize(principal)
         dispatcher = self._core.dispatcher
         if self._subscriber is not None and dispatcher.scoped and principal is not None:
-            for uri in list(self._subscriber.uris):
-                if not dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes:
-                    self.unsubscribe(uri)
+            self._core.subscriptions.keep_allowed(
+                self._subscriber,
+                lambda uri: dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes,
+            )
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""

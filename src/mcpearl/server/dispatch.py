@@ -14,11 +14,11 @@ from mcpearl.protocol.modern import ROUND_METHODS
 from mcpearl.protocol.routes import Route
 from mcpearl.server.context import Context, peer_of, take_up_round
 from mcpearl.server.handler import Handler
+from mcpearl.transports.mirrored_headers import MirroredByDefinition, Path
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 from mcpearl.types.resources import ReadResourceResult
-from mcpearl.types.tools import Tool
 
 Answered = Awaitable[Result | Encoded]
 Dispatch = Callable[[Call, Context], Answered]
@@ -70,8 +70,9 @@ class Dispatcher(Protocol):
         """Return every scope that something needs."""
         ...
 
-    def tool(self, name: str) -> Tool | None:
-        """Return the definition of a tool, where it is known without asking; else None."""
+    @property
+    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+        """The parameters that tools mirror into HTTP headers, by tool, as they are at the moment."""
         ...
 
 
@@ -97,8 +98,9 @@ class HandlerDispatcher:
         self.capabilities = handler.capabilities
         self.scopes_of = handler.scopes_of
         self.all_scopes = handler.all_scopes
-        self.tool = handler.tool
         self.notified = handler.notified
+        mirrored = handler.mirrored
+        self._mirrored = MirroredByDefinition(handler.tool) if mirrored is None else mirrored
         self._answers: dict[str, Callable[[Any, Context], Answered]] = {
             "tools/call": handler.call_tool,
             "completion/complete": handler.complete,
@@ -120,6 +122,11 @@ class HandlerDispatcher:
     def scoped(self) -> bool:
         """Whether anything needs scopes."""
         return self.handler.scoped
+
+    @property
+    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+        """The parameters that tools mirror into HTTP headers, by tool."""
+        return self._mirrored
 
     def routes(self) -> Mapping[str, Route]:
         """Return no methods beyond the specification's."""

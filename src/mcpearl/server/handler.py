@@ -4,9 +4,12 @@ Override the methods you serve; the server announces exactly the capabilities wh
 overridden. The registry behind the decorators of `Server` is such a handler too.
 """
 
+from collections.abc import Mapping
+
 from mcpearl.protocol.errors import McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
 from mcpearl.server.context import Context
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -36,6 +39,8 @@ class Handler:
     >>> Server("echo", handler=Echo()).run()
     """
 
+    mirrored: Mapping[str, Mapping[Path, str]] | None = None
+    """The parameters that tools mirror into HTTP headers, by tool; None to find them with `tool`."""
     scoped = False
     """Whether anything here needs scopes; `scopes_of` is asked only then. Overriding it sets this."""
 
@@ -162,7 +167,11 @@ class Handler:
         return frozenset()
 
     def tool(self, name: str) -> Tool | None:
-        """Return a tool's definition where it is at hand: HTTP headers are checked against it."""
+        """Return a tool's definition where it is at hand: HTTP headers are checked against it.
+
+        Args:
+            name: The tool's name.
+        """
         return None
 
     def capabilities(self) -> ServerCapabilities:

@@ -3,10 +3,9 @@
 The same bytes travel as on any other wire, so the layers above cannot tell the difference.
 """
 
+from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.transport import Outgoing, Receiver
-
-_HIGH = 1024 * 1024  # unread bytes at which the sender has to wait
 
 
 class MemoryTransport:
@@ -38,7 +37,7 @@ class MemoryTransport:
         peer._unread_bytes += len(message)
         if not peer._delivering:
             peer._deliver()
-        if peer._unread_bytes > _HIGH and not self._blocked and self._receiver is not None:
+        if peer._unread_bytes > HIGH_WATER and not self._blocked and self._receiver is not None:
             self._blocked = True
             self._receiver.writable(False)
 
@@ -58,7 +57,7 @@ class MemoryTransport:
         finally:
             self._delivering = False
         peer = self._peer
-        if peer is not None and peer._blocked and self._unread_bytes <= _HIGH // 2:
+        if peer is not None and peer._blocked and self._unread_bytes <= HIGH_WATER // 2:
             peer._blocked = False
             if peer._receiver is not None:
                 peer._receiver.writable(True)

@@ -9,7 +9,7 @@ import binascii
 import logging
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mcpearl.runtime.bounded import BoundedDict
@@ -120,10 +120,44 @@ class ToolHeaders:
     def of(self, tool: str, arguments: Any) -> list[tuple[str, str]]:
         """Return the headers of one call. An absent or null value has none."""
         found = (
-            (PARAM + header, _text(_value_at(arguments, path)))
+            (PARAM + header, text_at(arguments, path))
             for path, header in (self._paths.get(tool) or {}).items()
         )
         return [(name, encode_value(text)) for name, text in found if text is not None]
+
+
+class MirroredByDefinition(Mapping[str, dict[Path, str]]):
+    """The parameters to mirror, by tool, found in definitions that are looked up when asked for.
+
+    Args:
+        find: Returns the definition of a tool, or None if it is not known.
+    """
+
+    def __init__(self, find: Callable[[str], Tool | None]) -> None:
+        self._find = find
+        self._seen: dict[str, tuple[Tool, dict[Path, str]]] = {}
+
+    def __getitem__(self, name: str) -> dict[Path, str]:
+        tool = self._find(name)
+        if tool is None:
+            raise KeyError(name)
+        seen, paths = self._seen.get(name, (None, {}))
+        if seen is not tool:
+            try:
+                paths = annotated(tool.input_schema)
+            except ValueError as error:
+                logger.warning("tool %r: no headers are mirrored: %s", name[:128], error)
+                paths = {}
+            self._seen[name] = tool, paths
+        if not paths:
+            raise KeyError(name)
+        return paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())  # not all tools are known
+
+    def __len__(self) -> int:
+        return 0
 
 
 def annotated(schema: Any) -> dict[Path, str]:
@@ -169,6 +203,11 @@ def _schemas(root: Any) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
                     waiting.extend((None, inner) for inner in value.values())
             elif keyword in _HOLDS_LIST and isinstance(value, list):
                 waiting.extend((None, inner) for inner in value)
+
+
+def text_at(arguments: Any, path: Path) -> str | None:
+    """Return the argument at a path as its header has it; None if it is absent or null."""
+    return _text(_value_at(arguments, path))
 
 
 def _value_at(arguments: Any, path: Path) -> Any:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from mcpearl.net.addresses import Address, Unreachable
+from mcpearl.net.watermark import high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 
-_MUCH = 1024 * 1024  # bytes worth a write of their own; left unread, worth waiting for
 _PATIENCE = 2.0  # seconds a closing stream waits for a peer that takes nothing of the rest
 
 
@@ -25,7 +25,9 @@ class Outbox:
         self._framer = framer
         self._limit = limit
         self._overfull = overfull  # called when the peer left more than `limit` unread
-        self._much = min(_MUCH, limit // 4)  # a peer is waited for well before it is dropped
+        self._much = high_water(
+            limit
+        )  # bytes worth a write of their own; unread, worth waiting for
         self.messages: list[bytes] = []
         """Taken, and not handed to the loop yet."""
         self._size = 0  # of these messages

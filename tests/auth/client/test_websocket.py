@@ -116,7 +116,7 @@ async def guarded(
             yield made
     else:
         path = {"beside": "/ws", "same path": "/mcp", "granian": "/ws"}[wire]
-        front = "granian" if wire == "granian" else "uvicorn"
+        front = "granian" if wire == "granian" else "mcpearl"
         async with serving_http(app, websocket=path, server=front, **secure) as client:
             yield Served(f"{scheme}://127.0.0.1:{client.port}{path}", app, tokens)
 

@@ -143,11 +143,11 @@ async def test_granian_cannot_tell_certificates(authority: Authority) -> None:
     """It would ask for them and keep who showed which to itself, so it is refused at the start."""
     certificate, key = authority.issue("localhost", "localhost")
     place: dict[str, Any] = {"port": free_port(), "certificate": certificate, "key": key}
-    with pytest.raises(ValueError, match=r'granian does not tell.*server="uvicorn"'):
+    with pytest.raises(ValueError, match="granian does not pass clients' certificates on"):
         await make_app().serve("http", server="granian", client_ca=str(authority.ca), **place)
-    with pytest.raises(ValueError, match="granian does not tell"):
+    with pytest.raises(ValueError, match="granian does not pass"):
         await make_app(auth=ClientCertificates()).serve("http", server="granian", **place)
-    with pytest.raises(ValueError, match="granian does not tell"):
+    with pytest.raises(ValueError, match="granian does not pass"):
         await make_app().serve("http", server="granian", auth=ClientCertificates(), **place)
 
 

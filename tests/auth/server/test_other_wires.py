@@ -131,7 +131,7 @@ async def test_the_old_transport_asks_too() -> None:
 
 
 async def test_tcp_cannot_bring_a_token() -> None:
-    with pytest.raises(ValueError, match="nobody can bring a token over TCP"):
+    with pytest.raises(ValueError, match="clients cannot send a token over TCP"):
         await make_app(auth=TOKENS).serve("tcp", port=free_port())
 
 

@@ -275,7 +275,7 @@ async def test_an_endpoint_that_fails_says_so_and_costs_one_connection(
         raise ValueError("a mistake of ours")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "mcpearl.http"):
-        patch.setattr(Endpoint, "_respond", fail)
+        patch.setattr(Endpoint, "_post", fail)
         line.writer.write(line.call("add", {"a": 1, "b": 2}))
         answer = await line.answer()
         assert (answer.status, answer.code) == (500, -32603)
@@ -293,7 +293,7 @@ async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
             line.writer.write(line.call("add", {"a": 1, "b": 2}))
             assert await line.result() == 3
         ended = asyncio.create_task(line.rest())
-        while not ended.done():  # five seconds, as uvicorn has it
+        while not ended.done():  # five seconds
             busy.writer.write(busy.call("add", {"a": 1, "b": 2}))
             assert await busy.result() == 3
             await asyncio.wait((ended,), timeout=0.5)
@@ -498,7 +498,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
                 state.set_result(None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpearl.net.http_server.http1_connection.Http1Connection", Seen)
+        patch.setattr("mcpearl.net.http_server.front.Http1Connection", Seen)
         async with serving(make_app(), stall_timeout=0.3) as client:
             with socket.socket() as peer:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

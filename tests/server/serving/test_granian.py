@@ -272,7 +272,7 @@ async def test_a_port_that_is_taken(marks: Marks, certificate: Path) -> None:
     async with granian(make_app(marks), certificate) as url:
         port = int(url.split(":")[2].split("/")[0])
         other = make_app(Marks())
-        for front in ("granian", "uvicorn"):
+        for front in ("granian", "mcpearl"):
             with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1 port {port}"):
                 await other.serve("http", server=front, port=port)
 
@@ -292,7 +292,7 @@ async def test_a_websocket_beside_the_endpoint(marks: Marks) -> None:
 
 
 async def test_an_unknown_server_is_refused(marks: Marks) -> None:
-    with pytest.raises(ValueError, match="there is 'uvicorn', 'granian'"):
+    with pytest.raises(ValueError, match="there is 'mcpearl', 'granian'"):
         await make_app(marks).serve("http", server="apache")
 
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 import mcpearl
-from mcpearl import Client, Http, Server, Tcp, Unix, WebSocket
-from mcpearl.server.serving.wires import named
+from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix, WebSocket
+from mcpearl.server.serving.wires import AsgiOptions, HttpOptions, named
 from tests.ports import free_port
 from tests.transports.raw_http import Raw
 from tests.transports.suite_server import make_app
@@ -27,6 +27,7 @@ def test_names_become_objects_with_their_options():
     [
         (("telepathy",), {}, ValueError, "unknown transport 'telepathy'; there is 'stdio', 'http'"),
         (("tcp",), {"prt": 1}, TypeError, "cannot serve on 'tcp': Unexpected keyword argument"),
+        (("http",), {"prt": 1}, TypeError, "cannot serve on 'http': Unexpected keyword argument"),
         (("unix",), {}, TypeError, "cannot serve on 'unix': Missing required argument 'path'"),
         (("http", "tcp"), {"port": 1}, TypeError, "write several as `Http"),
         ((Tcp(),), {"port": 1}, TypeError, r"options \(port\) go with one wire by name"),
@@ -35,6 +36,28 @@ def test_names_become_objects_with_their_options():
 async def test_mistakes_are_named(wires: tuple, options: dict, error: type, says: str):
     with pytest.raises(error, match=says):
         await Server("any").serve(*wires, **options)
+
+
+def test_the_options_of_http_are_typed_as_its_record_has_them():
+    assert HttpOptions.__annotations__.keys() == set(Http.__struct_fields__)
+    assert AsgiOptions.__annotations__.keys() < HttpOptions.__annotations__.keys()
+
+
+def test_an_asgi_application_has_no_port():
+    with pytest.raises(TypeError, match="'port' is not an option of an ASGI application"):
+        Server("any").asgi(port=1)
+
+
+async def test_websockets_beside_http_are_bounded():
+    port = free_port()
+    url, wire = f"ws://127.0.0.1:{port}/ws", Http(port=port, websocket="/ws", max_websockets=1)
+    async with serving(make_app(), wire), Client(url) as first:
+        with pytest.raises(ConnectionLost, match=r"503.*as many clients as it takes, 1"):
+            async with Client(url, reconnect=False):
+                pass
+        await first.ping()
+        async with Client(f"http://127.0.0.1:{port}/mcp") as other:  # has a bound of its own
+            await other.ping()
 
 
 async def test_every_wire_at_once(tmp_path_factory: pytest.TempPathFactory):

@@ -198,6 +198,41 @@ async def test_headers_that_do_not_repeat_the_body(client: Raw, wrong: Headers) 
     assert (answer.status, answer.code, answer.json["id"]) == (400, HEADER_MISMATCH, 1)
 
 
+@pytest.mark.parametrize("version", [LEGACY, None])
+@pytest.mark.parametrize(
+    ("method", "params"), [("tools/call", ADD), ("tools/list", {}), ("server/discover", {})]
+)
+async def test_a_modern_message_with_the_headers_of_a_session(
+    client: Raw, version: str | None, method: str, params: dict[str, Any]
+) -> None:
+    session = await client.initialize()
+    headers, body = modern(method, params)
+    answer = await session.post(body, {**headers, "MCP-Protocol-Version": version})
+    assert (answer.status, answer.code, answer.json["id"]) == (400, HEADER_MISMATCH, 1)
+    answer = await client.post(body, {**headers, "MCP-Protocol-Version": version})
+    assert (answer.status, answer.code, answer.json["id"]) == (400, HEADER_MISMATCH, 1)
+    assert (await session.use("add", {"a": 1, "b": 2})).json["result"]
+
+
+async def test_a_call_that_does_not_agree_with_its_headers_is_not_run() -> None:
+    app, ran = make_app(), []
+
+    @app.tool
+    async def act() -> str:
+        ran.append("act")
+        return "done"
+
+    async with serving(app) as client:
+        headers, body = modern("tools/call", {"name": "act", "arguments": {}})
+        for _ in range(2):  # the second time its head is known
+            answer = await client.post(body, {**headers, "Mcp-Name": "add"})
+            assert (answer.status, answer.code) == (400, HEADER_MISMATCH)
+        assert ran == []
+        assert not any(connection.end.in_flight for connection in app.connections)
+        assert (await client.post(body, headers)).status == 200
+        assert ran == ["act"]
+
+
 async def test_headers_may_be_wrapped_and_have_any_case_of_name(client: Raw) -> None:
     headers, body = modern("tools/call", ADD)
     lower: Headers = {name.lower(): value for name, value in headers.items()}
@@ -453,7 +488,7 @@ async def test_another_name_of_this_machine_is_refused(client: Raw, host: str | 
 
 
 async def test_a_rebound_name_is_refused_also_where_every_host_is_served() -> None:
-    async with serving(make_app(), allowed_hosts=None) as client:
+    async with serving(make_app(), allowed_hosts=frozenset({"*"})) as client:
         headers, body = modern("tools/list")
         rebound: Headers = {"Host": "evil.example:80", "Origin": "http://evil.example:80"}
         assert (await client.post(body, {**headers, **rebound})).status == 403
@@ -472,10 +507,10 @@ async def test_a_local_page_may_read_what_it_needs(client: Raw) -> None:
 
 async def test_a_page_that_was_allowed_may_ask_before_it_asks() -> None:
     class Nobody:
-        def document(self, scope: Any) -> None:
+        def document(self, request: Any) -> None:
             return None
 
-        def known(self, scope: Any, headers: Any) -> str:
+        def known(self, request: Any) -> str:
             raise AssertionError("a preflight has no credentials to look at")
 
         admit = known

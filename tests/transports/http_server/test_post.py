@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl.net.http_server.request import AsgiRequest
+from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server.event_stream import KeptStream
@@ -43,7 +43,7 @@ class Wire:
     def request(self, **headers: str) -> AsgiRequest:
         given = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
         scope = {"method": "POST", "path": "/mcp", "headers": given}
-        return AsgiRequest(scope, self.receive, self.send)
+        return AsgiRequest(scope, self.receive, self.send, AsgiHeads().head_of(scope))
 
     @property
     def body(self) -> bytes:

@@ -154,14 +154,14 @@ async def test_versions_the_header_may_name(client: Raw) -> None:
 
 async def test_a_session_belongs_to_whoever_began_it() -> None:
     class ByName:
-        def document(self, scope: Any) -> None:
+        def document(self, request: Any) -> None:
             return None
 
-        def known(self, scope: Any, headers: Any) -> None:
+        def known(self, request: Any) -> None:
             return None
 
-        async def admit(self, scope: Any, headers: Any) -> Principal:
-            return Principal(headers[b"x-user"].decode())
+        async def admit(self, request: Any) -> Principal:
+            return Principal(request.headers[b"x-user"].decode())
 
     async with serving(make_app(), auth=ByName()) as client:
         session = await client.initialize(**{"X-User": "ann"})

@@ -109,10 +109,18 @@ async def test_the_gate_says_who_comes_in():
                 pass
 
 
+async def test_their_number_is_bounded():
+    async with mounted(make_app(), max_websockets=1) as base, Client(f"ws://{base}/ws") as first:
+        with pytest.raises(ConnectionLost, match=r"1013.*as many clients as it takes, 1"):
+            async with Client(f"ws://{base}/ws", reconnect=False) as second:
+                await second.ping()
+        await first.ping()
+
+
 async def test_bad_input_is_answered_and_costs_only_itself():
     app = make_app(limits=Limits(max_message=1000))
     wrong: list[tuple[Any, str]] = [
-        (b"binary", "binary frame is no message"),
+        (b"binary", "binary frame is not a message"),
         ("no JSON", ""),
         ("x" * 2000, "over the limit of 1000 bytes"),
     ]
@@ -212,4 +220,4 @@ async def test_one_client_too_many_is_told():
     accepted, closed = hand.sent
     assert accepted["subprotocol"] == "mcp"
     assert closed["code"] == 1013
-    assert "all the 0 clients" in closed["reason"]
+    assert "as many clients as it takes, 0" in closed["reason"]

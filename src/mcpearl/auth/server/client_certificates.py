@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from mcpearl.auth.principal import Principal
 from mcpearl.auth.server.known import KnownTokens
 from mcpearl.auth.server.refusal_log import RefusalLog
-from mcpearl.auth.server.tls import client_certificate, thumbprint
-from mcpearl.net.http_server.request import Scope
+from mcpearl.auth.server.tls import thumbprint
+from mcpearl.net.http_server.request import RequestInfo
 from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
 
@@ -36,23 +36,23 @@ class ClientCertificates:
         self._known: KnownTokens[Principal] = KnownTokens(10_000)
         self._log = RefusalLog()
 
-    def known(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
+    def known(self, request: RequestInfo) -> Principal | None:
         """Return the principal of a certificate that was read before, or None."""
-        pem = client_certificate(scope)
+        pem = request.peer.certificate
         return None if pem is None else self._known.get(sha256(pem.encode()).digest())
 
-    async def admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
+    async def admit(self, request: RequestInfo) -> Principal:
         """Return the principal of the connection's certificate. Raises `Refused`."""
-        pem = client_certificate(scope)
+        pem = request.peer.certificate
         if pem is None:
-            self._log.note("no client certificate", scope)
+            self._log.note("no client certificate", request)
             raise Refused(401, "This server needs a client certificate")
         from cryptography import x509
 
         principal = self._read(x509.load_pem_x509_certificate(pem.encode()))
         left = principal.time_left
         if not left:
-            self._log.note("the client certificate has expired", scope)
+            self._log.note("the client certificate has expired", request)
             raise Refused(401, "The client certificate has expired")
         until = clock.monotonic() + min(left, _RECHECK)
         self._known.put(sha256(pem.encode()).digest(), principal, until)
@@ -83,13 +83,11 @@ class ClientCertificates:
             expires=certificate.not_valid_after_utc.timestamp(),
         )
 
-    def insufficient(
-        self, scope: Scope, headers: Mapping[bytes, bytes], needed: Iterable[str]
-    ) -> Refused:
+    def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
         """Return the refusal of a call that needs more scopes than the client has."""
-        self._log.note("the client has too few scopes", scope)
+        self._log.note("the client has too few scopes", request)
         return Refused(403, f"This needs the scopes: {' '.join(sorted(needed))}")
 
-    def document(self, scope: Scope) -> bytes | None:
+    def document(self, request: RequestInfo) -> bytes | None:
         """Return None: certificates need no metadata document."""
         return None

@@ -20,17 +20,14 @@ from mcpearl.auth.server.resource_server import METADATA_PATH, ResourceServer
 from mcpearl.auth.server.tls import certificate_digest
 from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.www_authenticate import Challenges, unavailable
-from mcpearl.net.http_server.request import Scope
+from mcpearl.net.http_server.request import RequestInfo
 from mcpearl.runtime import clock
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.http_server.siblings import was_passed_on
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _REFUSED_FOR = 2.0  # seconds during which a refused token is refused again without a check
 _HTTP = {"ws": "http", "wss": "https"}
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
-
-HeaderMap = Mapping[bytes, bytes]
 
 
 class TokenGate:
@@ -68,84 +65,84 @@ class TokenGate:
 
     # Called by the endpoint
 
-    def known(self, scope: Scope, headers: HeaderMap) -> Principal | None:
+    def known(self, request: RequestInfo) -> Principal | None:
         """Return the principal of a bearer token that was verified before, or None."""
-        given = headers.get(b"authorization")
-        if given is None or scope["query_string"]:
+        given = request.headers.get(b"authorization")
+        if given is None or request.query:
             return None
         return self._free.get(sha256(given).digest())
 
-    async def admit(self, scope: Scope, headers: HeaderMap) -> Principal:
+    async def admit(self, request: RequestInfo) -> Principal:
         """Return the principal of a valid token. Raises `Refused`."""
-        challenge = self._challenge(scope, headers)
-        if _has_token(scope["query_string"]):
-            self._log.note("a token in the query string", scope)
+        challenge = self._challenge(request)
+        if _has_token(request.query):
+            self._log.note("a token in the query string", request)
             raise challenge.malformed("An access token must not be in the URL")
-        given = headers.get(b"authorization")
+        given = request.headers.get(b"authorization")
         if given is None:
             raise challenge.missing()
         scheme, token = self._credentials(given, challenge)
         key = sha256(given).digest()
         try:
             principal = await self._verify(key, token)
-            self._check_certificate(principal, scope)
+            self._check_certificate(principal, request)
             if scheme == b"dpop":
-                self._check_proof(principal, token, scope, headers, challenge)
+                self._check_proof(principal, token, request, challenge)
             elif "jkt" in _bindings(principal):
                 raise TokenRefused("it is bound to a key: send it as DPoP, with a proof")
         except TokenRefused as error:
             reason = str(error).replace(token, "…")
-            self._log.note(f"the token: {reason}", scope)
+            self._log.note(f"the token: {reason}", request)
             raise challenge.invalid(reason) from None
         except VerifierUnavailable as error:
-            self._log.note(str(error).replace(token, "…"), scope)
+            self._log.note(str(error).replace(token, "…"), request)
             raise unavailable() from None
         if not self._settings.scopes <= principal.scopes:
-            self._log.note("the token has too few scopes", scope)
+            self._log.note("the token has too few scopes", request)
             raise challenge.insufficient(self._settings.scopes)
         if not _bindings(principal):
             self._free.put(key, principal, self._good_until(principal))
         return principal
 
-    def insufficient(self, scope: Scope, headers: HeaderMap, needed: Iterable[str]) -> Refused:
+    def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
         """Return the refusal of a call that needs more scopes than the token has."""
-        self._log.note("the token has too few scopes", scope)
-        return self._challenge(scope, headers).insufficient(self._settings.scopes.union(needed))
+        self._log.note("the token has too few scopes", request)
+        return self._challenge(request).insufficient(self._settings.scopes.union(needed))
 
-    def document(self, scope: Scope) -> bytes | None:
+    def document(self, request: RequestInfo) -> bytes | None:
         """Return the metadata document if the request is for one of its well-known paths."""
-        path, root = scope["path"], scope.get("root_path", "")
-        if not path.removeprefix(root).startswith(METADATA_PATH) or not self._published:
+        path, root = request.path, request.root
+        if not path.startswith(METADATA_PATH) or not self._published:
             return None
         # A proxy may have removed the root path, or an enclosing application kept it.
-        rest = path.removeprefix(root).removeprefix(METADATA_PATH).rstrip("/")
+        rest = path.removeprefix(METADATA_PATH).rstrip("/")
         for guarded in self._paths:
             if rest in ("", guarded, root + guarded):
-                resource = self._resource(scope, guarded)
+                resource = self._resource(request, guarded)
                 return self._settings.metadata(resource, self._known_scopes())
         return None
 
     # URLs
 
-    def _guarded(self, scope: Scope) -> str:
+    def _guarded(self, request: RequestInfo) -> str:
         """Return the guarded path of a request; paths of HTTP+SSE belong to the endpoint."""
-        path = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/")
+        path = request.path.rstrip("/")
         return path if path in self._paths else self._path
 
-    def _resource(self, scope: Scope, path: str) -> str:
+    def _resource(self, request: RequestInfo, path: str) -> str:
         """Return the URL of the resource at a path: as set, or as the request names it."""
         if self._settings.resource is not None:
             return self._settings.resource
-        return f"{_host_of(scope)}{quote(scope.get('root_path', '') + path)}"
+        return f"{_host_of(request)}{quote(request.root + path)}"
 
-    def _address(self, scope: Scope) -> str:
+    def _address(self, request: RequestInfo) -> str:
         """Return the URL of a request, which may be beside the resource (HTTP+SSE or `/ws`)."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = request.path
         guarded, resource = path.rstrip("/"), self._settings.resource
         if guarded == self._path or (resource is None and guarded in self._paths):
-            return self._resource(scope, guarded)
+            return self._resource(request, guarded)
         if resource is None:
-            return f"{_host_of(scope)}{quote(scope['path'])}"
+            return f"{_host_of(request)}{quote(request.root + path)}"
         # Beside the resource that was set, which a proxy may have moved.
         parts = urlsplit(resource)
         return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(self._path)}{quote(path)}"
@@ -155,20 +152,20 @@ class TokenGate:
         """Whether there is a metadata document, which is useless without authorization servers."""
         return bool(self._settings.authorization_servers)
 
-    def _metadata_url(self, scope: Scope) -> str:
+    def _metadata_url(self, request: RequestInfo) -> str:
         if not self._published:
             return ""
-        root = scope.get("root_path", "")
+        root = request.root
         if self._settings.resource is not None and not root:
             parts = urlsplit(self._settings.resource)
             return f"{parts.scheme}://{parts.netloc}{METADATA_PATH}{parts.path.rstrip('/')}"
         # If the application is mounted in another one, the root of the host belongs to that one.
-        return f"{_host_of(scope)}{quote(root)}{METADATA_PATH}{quote(self._guarded(scope))}"
+        return f"{_host_of(request)}{quote(root)}{METADATA_PATH}{quote(self._guarded(request))}"
 
-    def _challenge(self, scope: Scope, headers: HeaderMap) -> Challenges:
-        tried = headers.get(b"authorization", b"")[:5].lower() == b"dpop "
+    def _challenge(self, request: RequestInfo) -> Challenges:
+        tried = request.headers.get(b"authorization", b"")[:5].lower() == b"dpop "
         dpop = tried or self._settings.dpop_required
-        return Challenges(self._metadata_url(scope), self._settings.scopes, dpop=dpop)
+        return Challenges(self._metadata_url(request), self._settings.scopes, dpop=dpop)
 
     # Tokens
 
@@ -224,34 +221,32 @@ class TokenGate:
         left, longest = principal.time_left, self._settings.recheck
         return clock.monotonic() + (longest if left is None else min(left, longest))
 
-    def _check_certificate(self, principal: Principal, scope: Scope) -> None:
+    def _check_certificate(self, principal: Principal, request: RequestInfo) -> None:
         """Refuse a token that is bound to another certificate (RFC 8705)."""
         bound = _bindings(principal).get("x5t#S256")
-        if bound is not None and bound != certificate_digest(scope):
+        if bound is not None and bound != certificate_digest(request.peer.certificate):
             raise TokenRefused("it is bound to a client certificate that was not shown")
 
     def _check_proof(
         self,
         principal: Principal,
         token: str,
-        scope: Scope,
-        headers: HeaderMap,
+        request: RequestInfo,
         challenge: Challenges,
     ) -> None:
         """Refuse a token bound to a key unless the request proves possession of the key."""
         bound = _bindings(principal).get("jkt")
         if not isinstance(bound, str):
             raise TokenRefused("it is not bound to a key: send it as Bearer")
-        if was_passed_on(scope):
+        if request.peer.passed_on:
             return  # the worker that received the request has checked the proof, which is valid once
-        proof, url = headers.get(b"dpop"), self._address(scope)
-        method = scope.get("method", "GET")  # of the handshake, for a WebSocket
+        proof, url = request.headers.get(b"dpop"), self._address(request)
         try:
-            self._proofs.check(proof, method, url, token, bound)
+            self._proofs.check(proof, request.method, url, token, bound)
         except NonceNeeded as error:
             raise challenge.needs_nonce(str(error), self._proofs.nonce()) from None
         except TokenRefused as error:
-            self._log.note(str(error), scope)
+            self._log.note(str(error), request)
             raise challenge.bad_proof(str(error)) from None
 
 
@@ -276,12 +271,12 @@ def _has_token(query: bytes) -> bool:
     return any(name.strip().lower() == "access_token" for name, _ in pairs)
 
 
-def _host_of(scope: Scope) -> str:
+def _host_of(request: RequestInfo) -> str:
     """Return scheme and host of a request; an invalid host is replaced, never echoed.
 
     A WebSocket begins as an HTTP request, so its URL is the HTTP one (RFC 9449, `htu`).
     """
-    named = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    named = request.headers.get(b"host", b"")
     host = named.decode("ascii") if _HOST.fullmatch(named) else "localhost"
-    scheme = scope.get("scheme", "http")
+    scheme = request.peer.scheme
     return f"{_HTTP.get(scheme, scheme)}://{host}"

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from typing import Any
+
+from mcpearl.net.http_server.request import RequestInfo
 
 logger = logging.getLogger("mcpearl.auth")
 _EACH_SECOND = 10
@@ -17,7 +18,7 @@ class RefusalLog:
         self._left = _EACH_SECOND
         self._more = 0
 
-    def note(self, reason: str, scope: dict[str, Any]) -> None:
+    def note(self, reason: str, request: RequestInfo) -> None:
         """Log that a request was refused. The reason must not contain secrets."""
         if self._left == _EACH_SECOND:
             asyncio.get_running_loop().call_later(1.0, self._renew)
@@ -25,7 +26,7 @@ class RefusalLog:
             self._more += 1
             return
         self._left -= 1
-        client = scope.get("client")
+        client = request.peer.address
         logger.warning("refused %s: %s", "a client" if client is None else client[0], reason)
 
     def _renew(self) -> None:

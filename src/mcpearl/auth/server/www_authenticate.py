@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from mcpearl.auth.server.jose import ALGORITHMS
-from mcpearl.net.http_server.request import Headers
+from mcpearl.net.http_server.request import HeaderPairs
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -67,7 +67,7 @@ class Challenges:
 
 def unavailable() -> Refused:
     """Refuse for now: tokens cannot be verified at the moment."""
-    later: Headers = ((b"retry-after", b"5"),)
+    later: HeaderPairs = ((b"retry-after", b"5"),)
     return Refused(503, "Tokens cannot be verified at the moment", INTERNAL_ERROR, later)
 
 

@@ -1,4 +1,4 @@
-"""Making large responses smaller for clients that can read them so: zstd where it is installed, gzip.
+"""Compresses large responses for clients that accept it: zstd if it is installed, otherwise gzip.
 
 Only whole responses: an event in a stream must not wait until there is enough to compress.
 """
@@ -8,8 +8,8 @@ import gzip
 import importlib
 from collections.abc import Callable
 
-MIN_SIZE = 16 * 1024  # bytes under which it is not worth the work
-_OFF_LOOP = 256 * 1024  # bytes from which the work would keep others waiting
+MIN_SIZE = 16 * 1024  # bytes from which compressing is worth the work
+_OFF_LOOP = 256 * 1024  # bytes from which it is done in a thread
 
 Compress = Callable[[bytes], bytes]
 
@@ -38,7 +38,7 @@ def _encodings() -> dict[bytes, Compress]:
 
 
 def chosen(accepted: bytes) -> bytes | None:
-    """Choose an encoding by what `Accept-Encoding` says; None for none.
+    """Return the best encoding that `Accept-Encoding` allows, or None.
 
     >>> chosen(b"br;q=1.0, gzip;q=0.8")
     b'gzip'
@@ -56,7 +56,7 @@ def chosen(accepted: bytes) -> bytes | None:
 
 
 async def encoded(body: bytes, accepted: bytes) -> tuple[bytes, bytes | None]:
-    """Give a body as small as the client can read it, and the name of what was done to it."""
+    """Return the body in the best encoding the client accepts, and the name of that encoding."""
     name = chosen(accepted)
     if name is None:
         return body, None

@@ -1,76 +1,67 @@
-"""Our side of an HTTP/1.1 connection, under uvicorn: bytes to requests of the endpoint, and back.
+"""One HTTP/1.1 connection, the server's side: bytes become requests of the endpoint, and responses bytes.
 
-Uvicorn opens ports, counts connections and shuts down. What happens on a connection is done here, for
-two reasons. It bounds what a client may leave undone or pile up (what concerns bodies and streams is
-the endpoint's affair). And every request pays for what stands between the socket and the endpoint, so
-nothing does: a request that arrived whole is served in place, and its response leaves in one piece.
+It bounds what a client may leave undone or pile up; bodies and streams are bounded by the endpoint. A
+request that arrived whole is served in place, and its response leaves in one write. A head that was
+seen before, byte for byte, is not parsed again.
 """
 
 import asyncio
 import logging
-import ssl
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from mcpearl.net.http_server.batching import IterationBatch
 from mcpearl.net.http_server.http1_request import Http1Request
-from mcpearl.net.http_server.lines import place_of, status_line
-from mcpearl.net.http_server.request import Serving, put
+from mcpearl.net.http_server.lines import parse_target, status_line
+from mcpearl.net.http_server.request import Head, Peer, put
 from mcpearl.net.http_server.timeouts import TimedProtocol
-from mcpearl.net.tls import tls_extension
+from mcpearl.net.http_server.upgrade import Upgrade
+from mcpearl.net.tls import certificate_of
 from mcpearl.runtime.eager import spawn
 
 if TYPE_CHECKING:
-    from uvicorn import Config
-    from uvicorn.server import ServerState
+    from mcpearl.net.http_server.front import HttpFront
 
 logger = logging.getLogger("mcpearl.http")
 
 MAX_HEAD = 64 * 1024  # bytes of a request beside its body, after those that came with its first
-MAX_WAITING = 16  # requests that may wait for the one in hand before no more are read
+MAX_WAITING = 16  # requests that may wait for the one being answered before reading stops
 _MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
-_MAX_VALUE = 8 * 1024  # bytes of a header that is given several times
+_MAX_VALUE = 8 * 1024  # bytes of a header that is repeated
+_END_OF_HEAD = b"\r\n\r\n"
 
 
 class Http1Connection(TimedProtocol):
-    """One connection. Those that share a `round` are served together."""
+    """One connection of a front."""
 
-    round = IterationBatch()
-    error_body: Callable[[str], bytes]  # of an error response, which says what went wrong
-    # What most connections never need has its value here.
-    _head = 0  # bytes received of the head so far
-    _tls: dict[str, Any] | None = None  # what the client showed of itself, if it did
-    _common: dict[str, Any] | None = None  # of all descriptions of its requests, once asked for
-    _coming: Http1Request | None = None  # whose head is there, but not all of its body
-    _current: Http1Request | None = None  # that is being answered
-    _waiting: deque[Http1Request] | None = None  # that came before the one in hand was answered
+    # State that most connections never change.
+    _head_size = 0  # bytes received of an unfinished head
+    _between = True  # the parser is at the beginning of a message
+    _begun = 0  # messages that began in the bytes being parsed
+    _parsed: Head | None = None  # the newest head in them
+    _peer: Peer | None = None
+    _coming: Http1Request | None = None  # its head is complete, its body is not
+    _current: Http1Request | None = None  # being answered
+    _waiting: deque[Http1Request] | None = None  # arrived before the current one was answered
     _reading = True
-    _served = False  # something was, since data last arrived
-    _deaf = False  # whatever else comes is not looked at
-    _farewell: bytes | None = None  # to be said when everything is answered
+    _served = False  # a request was, since data last arrived
+    _deaf = False  # further bytes are ignored
+    _farewell: bytes | None = None  # to be sent when everything is answered
 
-    def __init__(
-        self,
-        config: "Config",
-        server_state: "ServerState",
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(_loop or asyncio.get_running_loop(), config.timeout_keep_alive)
-        self._config = config
-        self.endpoint: Serving = config.loaded_app
-        self._server_state = server_state
-        self._app_state = app_state
-        self._parser = self._make_parser()
+    def __init__(self, front: "HttpFront") -> None:
+        super().__init__(front.loop, front.keep_alive, front.stall_timeout)
+        self.front = front
+        self.batch = front.batch
+        self._heads = front.heads
+        self._connections = front.connections
         self._headers: dict[bytes, bytes] = {}
-        self._url = b""
+        self._target = b""
+        self._parser = self._make_parser()
 
     def _make_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
-        # What follows a request that closes the connection is not looked at, but no error either.
+        # What follows a request that closes the connection is ignored; it is not an error.
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
@@ -83,28 +74,41 @@ class Http1Connection(TimedProtocol):
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of a head has come."""
-        return self._head > 0
+        """Whether a part of a head has arrived."""
+        return self._head_size > 0
+
+    @property
+    def peer(self) -> Peer:
+        """How the client reached the server."""
+        if self._peer is None:
+            info = self.transport.get_extra_info
+            address = info("peername")
+            self._peer = Peer(
+                "http" if info("sslcontext") is None else "https",
+                address[:2] if isinstance(address, tuple) else None,
+                certificate_of(self.transport),
+            )
+        return self._peer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self._server_state.connections.add(self)  # type: ignore[arg-type]
-        shown = transport.get_extra_info("ssl_object")
-        if shown is not None:
-            self._tls = _shown(shown)
+        self._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting, and tell whoever answers."""
+        """Stop waiting, and notify the request being answered."""
         super().connection_lost(exc)
-        self._server_state.connections.discard(self)
+        self._leave()
+
+    def _leave(self) -> None:
+        self.front.leave(self)
         self._deaf = True
         current, self._current, self._coming, self._waiting = self._current, None, None, None
         if current is not None:
             current.lose()
 
     def shutdown(self) -> None:
-        """End when what is in hand is answered: uvicorn's wish."""
+        """Close the connection when the requests in hand are answered."""
         last = self._coming or (self._waiting[-1] if self._waiting else self._current)
         if last is None:
             self.close()
@@ -112,48 +116,43 @@ class Http1Connection(TimedProtocol):
             self._deaf = last is not self._coming and last.is_whole
             last.keep_alive = False
 
-    def describe(self, visit: Http1Request) -> dict[str, Any]:
-        """Give a request in the words of ASGI."""
-        path, raw_path, query = place_of(visit.url)
-        if self._common is None:
-            self._common = self._describe_ends()
-        return {
-            **self._common,
-            "http_version": "1.1" if visit.chunks else "1.0",
-            "method": visit.method,
-            "path": path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": [*visit.headers.items()],
-        }
+    def write(self, data: bytes) -> None:
+        """Send bytes: now, or with the other responses of this iteration."""
+        if self.batch.collecting:
+            self.batch.put((self.transport, data))
+        else:
+            self.transport.write(data)
 
-    def _describe_ends(self) -> dict[str, Any]:
-        info = self.transport.get_extra_info
-        addresses = info("sockname"), info("peername")
-        server, client = (one[:2] if isinstance(one, tuple) else None for one in addresses)
-        common = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "server": server,
-            "client": client,
-            "scheme": "http" if info("sslcontext") is None else "https",
-            "root_path": "",
-            "state": self._app_state,
-        }
-        if self._tls is not None:
-            common["extensions"] = {"tls": self._tls}
-        return common
+    def close(self) -> None:
+        """Close when everything is sent, if the client reads it."""
+        if self.batch.collecting:
+            self.batch.flush()
+        super().close()
 
     # Receiving
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, unless it is too many that are no body."""
-        if not self._deaf:
-            self._head += len(data)
-            self._served = False
-            self._take(data)
+        """Take bytes: a request whose head is known, or anything else for the parser."""
+        if self._deaf:
+            return
+        if self._between:
+            end = data.find(_END_OF_HEAD) + 4
+            head = self._heads.get(data[:end])
+            if head is not None and len(data) == end + head.length:
+                request = Http1Request(self, head)
+                request.body = data[end:]
+                request.is_whole = True
+                if self._head_timer is not None:
+                    self.stop_waiting()
+                self._served = False
+                self._arrived(request)
+                return
+        self._head_size += len(data)
+        self._served = False
+        self._parse(data)
 
-    def _take(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> None:
+        between, self._begun = self._between, 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -162,129 +161,140 @@ class Http1Connection(TimedProtocol):
             self._not_understood(error)
         if self._deaf:
             return
+        parsed, self._parsed = self._parsed, None
+        if between and self._between and self._begun == 1 and parsed is not None:
+            self.front.remember(parsed, data)
         if self._coming is not None:
             self._begin_early()
-        if self._head == 0:
+        if self._head_size == 0:
             if self._head_timer is not None:
                 self.stop_waiting()
-        elif self._head > MAX_HEAD:
+        elif self._head_size > MAX_HEAD:
             self.refuse(431, "The head of the request is too large.")
         else:
             self.await_head()
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
-        self._head = 1  # at least; what came before it in the same piece is not its
+        """Begin a request. Called by the parser, as are the other `on_…`."""
+        self._head_size = 1  # at least; earlier bytes of the same piece belong to other requests
+        self._between = False
+        self._begun += 1
         self._headers = {}
-        self._url = b""
+        self._target = b""
 
-    def on_url(self, url: bytes) -> None:
-        """Take a part of the address."""
-        self._url += url
+    def on_url(self, part: bytes) -> None:
+        """Take a part of the request target."""
+        self._target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
         found, name = self._headers, name.lower()
         if name not in found:
-            found[name] = value.strip(b" \t")  # as `put`, which every header would pay for
+            found[name] = value.strip(b" \t")
         elif len(found[name]) < _MAX_VALUE:
             put(found, name, value)
         else:
-            self.refuse(431, "A header is given too often.")
+            self.refuse(431, "A header is repeated too often.")
 
     def on_headers_complete(self) -> None:
         """Make the request, whose body may follow."""
-        self._head = 0
+        self._head_size = 0
         parser = self._parser
         if self._deaf or parser.should_upgrade():
-            return  # of the latter the parser will tell
-        keep_alive = parser.should_keep_alive()
-        most = self._config.limit_concurrency
-        if most is not None and len(self._server_state.connections) >= most:
-            self.refuse(503, "Too many connections.")
+            return  # an upgrade is reported when the parser returns
+        if self._is_crowded():
             return
         try:
+            path, query = parse_target(self._target)
             method = parser.get_method().decode("ascii")
-            visit = Http1Request(self, method, self._url, self._headers, keep_alive)
         except ValueError:
             self.refuse(400, "The address of the request cannot be read.")
             return
-        # Who does not say how long connections last leaves them open from HTTP/1.1 on.
-        if not keep_alive or b"connection" in self._headers:
-            visit.chunks = parser.get_http_version() == "1.1"
-            visit.keep_alive = keep_alive and visit.chunks
-        self._headers = {}  # a header behind the body is none of the request's
-        self._coming = visit
+        head = self._parsed = Head(method, path, query, self._headers)
+        head.keep_alive = parser.should_keep_alive()
+        # Without a `Connection` header, HTTP/1.1 keeps the connection open and HTTP/1.0 does not.
+        if not head.keep_alive or b"connection" in self._headers:
+            head.chunks = parser.get_http_version() == "1.1"
+            head.keep_alive = head.keep_alive and head.chunks
+        self._headers = {}  # trailers are not headers of the request
+        self._coming = Http1Request(self, head)
 
-    def on_body(self, body: bytes) -> None:
+    def _is_crowded(self) -> bool:
+        crowded = len(self._connections) > self.front.max_connections
+        if crowded:
+            self.refuse(503, "Too many connections.")
+        return crowded
+
+    def on_body(self, part: bytes) -> None:
         """Take a part of a body."""
-        self._head = 0
-        visit = self._coming or self._current
-        if visit is None or visit.is_whole:
-            self._idle_since = self.loop.time()  # of a request that was answered already
-        elif visit.take(body) > _MAX_UNREAD and visit is self._current:
+        self._head_size = 0
+        request = self._coming or self._current
+        if request is None or request.is_whole:
+            self._idle_since = self.loop.time()  # the request was answered already
+        elif request.take(part) > _MAX_UNREAD and request is self._current:
             self._pause()
 
     def on_message_complete(self) -> None:
-        """Serve what is whole; what comes while another is being answered waits."""
-        self._head = 0
-        visit, self._coming = self._coming, None
-        if visit is None:
-            visit = self._current
-            if visit is not None and not visit.is_whole:
-                visit.end_body()
-                self._deaf = not visit.keep_alive
+        """Serve the request, or complete the one being answered."""
+        self._head_size = 0
+        self._between = True
+        request, self._coming = self._coming, None
+        if request is not None:
+            request.end_body()
+            self._deaf = not request.keep_alive
+            self._arrived(request)
+        elif self._current is not None and not self._current.is_whole:
+            self._current.end_body()
+            self._deaf = not self._current.keep_alive
+
+    def _arrived(self, request: Http1Request) -> None:
+        """Serve a whole request; while another one is being answered, it waits."""
+        if self._current is not None or self._served or self._waiting:
+            self._queue(request)
             return
-        visit.end_body()
-        self._deaf = not visit.keep_alive
-        if self._current is None and not (self._served or self._waiting):
-            self._served = True  # one at a time, lest others wait for all that come together
-            if len(self._server_state.connections) > 1:
-                self._current = visit
-                self.round.add(visit, self.loop)
-            else:
-                self.begin(visit)
-        else:
-            self._queue(visit)
+        self._served = True  # one per read, so that other connections have their turn
+        if len(self._connections) == 1:
+            self.begin(request)
+        elif not self._is_crowded():
+            self._current = request
+            self.batch.add(request, self.loop)
 
     def _begin_early(self) -> None:
-        """Serve a request that is still coming; the endpoint says how long it may take."""
-        visit = self._coming
-        assert visit is not None
+        """Serve a request whose body is still arriving; the endpoint bounds how long that may take."""
+        request = self._coming
+        assert request is not None
         if self._current is None and not self._waiting:
             self._coming = None
-            self.begin(visit)
-        elif visit.unread > _MAX_UNREAD:
+            self.begin(request)
+        elif request.unread > _MAX_UNREAD:
             self._pause()
 
     # Answering
 
-    def begin(self, visit: Http1Request) -> None:
-        """Serve a request, now."""
-        self._current = visit
-        task = spawn(self.loop, self._serve(visit))
+    def begin(self, request: Http1Request) -> None:
+        """Serve a request now."""
+        self._current = request
+        task = spawn(self.loop, self._serve(request))
         if not task.done():
-            visit.linger()
-            tasks = self._server_state.tasks
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            request.waits()
+            self.front.tasks.add(task)
+            task.add_done_callback(self.front.tasks.discard)
 
-    async def _serve(self, visit: Http1Request) -> None:
+    async def _serve(self, request: Http1Request) -> None:
         try:
-            await self.endpoint.serve(visit)
+            await self.front.endpoint.serve(request)
         except asyncio.CancelledError:
-            await visit.fail(503, "The server is shutting down")
+            await request.fail(503, "The server is shutting down")
         except BaseException:
             logger.exception("a request could not be answered")
-            await visit.fail(500, "Internal error")
-        if not (visit.complete or visit.gone):
-            await visit.fail(500, "There is no answer")  # also the end of a stream nobody reads
+            await request.fail(500, "Internal error")
+        if not (request.complete or request.gone):
+            await request.fail(500, "There is no answer")  # also ends a stream that is not read
 
-    def _queue(self, visit: Http1Request) -> None:
-        """Keep a request until those before it are answered."""
+    def _queue(self, request: Http1Request) -> None:
         if self._waiting is None:
             self._waiting = deque()
-        self._waiting.append(visit)
+        self._waiting.append(request)
         if len(self._waiting) >= MAX_WAITING:
             self._pause()
         if self._current is None:
@@ -298,13 +308,12 @@ class Http1Connection(TimedProtocol):
         elif self._coming is not None:
             self._begin_early()
 
-    def answered(self, visit: Http1Request) -> None:
-        """Begin what waits, or to be idle."""
-        if visit is not self._current:
+    def answered(self, request: Http1Request) -> None:
+        """Begin the next request, or to be idle."""
+        if request is not self._current:
             return
-        self._server_state.total_requests += 1
         self._current = None
-        if not visit.keep_alive:
+        if not request.keep_alive:
             self.close()
             return
         if self._waiting or self._coming is not None:
@@ -314,10 +323,12 @@ class Http1Connection(TimedProtocol):
             return
         if not self._reading:
             self.resume()
-        self.be_idle()
+        self._idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self.watch_idle()
 
     def refuse(self, status: int, reason: str) -> None:
-        """Say why nothing more is taken on this connection, once what was is answered; and close it."""
+        """Send an error after the responses of earlier requests, and close the connection."""
         if self._deaf or self.transport.is_closing():
             return
         self._deaf = True
@@ -329,7 +340,7 @@ class Http1Connection(TimedProtocol):
         self._coming = None
         current = self._current
         if current is not None and not current.is_whole:
-            self._current = None  # it will never be
+            self._current = None  # its body will never be complete
             current.lose()
             if current.has_begun:
                 self.close()
@@ -339,7 +350,7 @@ class Http1Connection(TimedProtocol):
 
     def _say_farewell(self) -> None:
         assert self._farewell is not None
-        self.transport.write(self._farewell)
+        self.write(self._farewell)
         self.close()
 
     def _not_understood(self, error: Exception) -> None:
@@ -350,56 +361,28 @@ class Http1Connection(TimedProtocol):
     # Upgrades
 
     def _asked_to_upgrade(self, rest: memoryview) -> None:
-        """Become a WebSocket, if that is what is asked for and there is one; else go on in HTTP."""
+        """Become a WebSocket if that is asked for and served here; otherwise continue in HTTP."""
         while not self._deaf:
-            if self._parser.get_method() == b"CONNECT":
-                self.refuse(405, "This is no proxy.")
-            elif not self._wants_websocket():
+            upgrade = Upgrade(self._parser, self._target, self._headers)
+            if upgrade.is_tunnel:
+                self.refuse(405, "This is not a proxy.")
+            elif self.front.websocket is None or not upgrade.is_websocket:
+                self._parser = self._make_parser()
                 try:
-                    self._decline_upgrade()
+                    self._parser.feed_data(upgrade.declined())
                     self._parser.feed_data(rest)
-                except httptools.HttpParserUpgrade as upgrade:
-                    rest = rest[upgrade.args[0] :]
+                except httptools.HttpParserUpgrade as error:
+                    rest = rest[error.args[0] :]
                     continue
                 except httptools.HttpParserError as error:
                     self._not_understood(error)
             elif self.busy:
                 self.refuse(400, "A WebSocket needs a connection of its own.")
             else:
-                self._upgrade(rest)
+                super().connection_lost(None)
+                self._leave()
+                upgrade.hand_over(self.transport, self.front.websocket(), rest)
             return
-
-    def _wants_websocket(self) -> bool:
-        asked = self._headers.get(b"upgrade", b"").lower() == b"websocket"
-        return asked and self._config.ws_protocol_class is not None
-
-    def _upgrade(self, rest: memoryview) -> None:
-        """Hand the connection over to whoever serves WebSockets."""
-        self.connection_lost(None)
-        make: Any = self._config.ws_protocol_class
-        protocol = make(
-            config=self._config, server_state=self._server_state, app_state=self._app_state
-        )
-        protocol.connection_made(self.transport)
-        self.transport.set_protocol(protocol)
-        protocol.data_received(self._rewritten(self._headers) + rest)
-
-    def _decline_upgrade(self) -> None:
-        """Go on in HTTP with a client that would also speak something else, such as h2c."""
-        headers = {name: value for name, value in self._headers.items() if name != b"upgrade"}
-        connection = headers.pop(b"connection", b"").lower().split(b",")
-        kept = [token for token in connection if token.strip() != b"upgrade"]
-        if kept:
-            headers[b"connection"] = b",".join(kept)
-        head = self._rewritten(headers)
-        self._parser = self._make_parser()
-        self._parser.feed_data(head)
-
-    def _rewritten(self, headers: dict[bytes, bytes]) -> bytes:
-        lines = [b"%b: %b\r\n" % header for header in headers.items()]
-        version = self._parser.get_http_version().encode()
-        first = b"%b %b HTTP/%b\r\n" % (self._parser.get_method(), self._url, version)
-        return b"%b%b\r\n" % (first, b"".join(lines))
 
     # Flow
 
@@ -409,16 +392,8 @@ class Http1Connection(TimedProtocol):
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        """Read on, unless enough waits."""
+        """Read on, unless enough requests wait."""
         full = self._waiting is not None and len(self._waiting) >= MAX_WAITING
         if not (self._reading or full):
             self._reading = True
             self.transport.resume_reading()
-
-
-def _shown(connection: ssl.SSLObject) -> dict[str, Any] | None:
-    """Give the client's certificate, which TLS has verified, in the words of ASGI's extension."""
-    der = connection.getpeercert(binary_form=True)
-    if der is None:
-        return None
-    return tls_extension(ssl.DER_cert_to_PEM_cert(der))

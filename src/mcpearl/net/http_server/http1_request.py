@@ -1,214 +1,248 @@
-"""One request on one of our connections, and its response: the endpoint's `Request` without ASGI."""
+"""One request on one of our connections, and its response: a `Request`."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mcpearl.net.http_server.lines import place_of, status_line
-from mcpearl.net.http_server.request import JSON, Headers, Lingerer, Scope
+from mcpearl.net.http_server.lines import status_line
+from mcpearl.net.http_server.request import (
+    JSON,
+    BodyTooLarge,
+    ClientLeft,
+    Head,
+    HeaderMap,
+    HeaderPairs,
+    Peer,
+    Waiter,
+)
 
 if TYPE_CHECKING:
     from mcpearl.net.http_server.http1_connection import Http1Connection
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
-_GONE: dict[str, Any] = {"type": "http.disconnect"}
 
 
 class Http1Request:
     """A request from the end of its head to the end of its response."""
 
-    # Most requests arrive whole and are answered at once; what others need has its value here.
+    # State. Most requests arrive whole and are answered at once; for those, these defaults hold.
+    root = ""
     body: bytes | None = None
-    extra: Headers = ()
+    extra: HeaderPairs = ()
     in_place = True
-    exchange: Lingerer | None = None
-    chunks = True  # the client knows bodies that come in chunks
-    complete = False  # the response is
-    gone = False  # the client is
-    _buffer: bytes | bytearray = b""  # of the body, that was not received yet
-    is_whole = False  # there is no more of the body
-    _asked = False  # somebody receives it in parts
-    _told = False  # and knows where it ended
-    _scope: Scope | None = None
-    _news: asyncio.Event | None = None  # there while somebody waits to receive
-    _held: dict[str, Any] | None = None  # the head of a response, which leaves with its first part
-    has_begun = False  # some of the response has left
+    waiter: Waiter | None = None
+    complete = False  # the response has been sent
+    gone = False  # the client has left
+    is_whole = False  # all of the body has arrived
+    has_begun = False  # some of the response has been sent
+    _buffer: bytes | bytearray = b""  # of the body, not read yet
+    _reading = False  # the endpoint reads the body in parts
+    _news: asyncio.Event | None = None  # set when more of the body came, or the end
+    _held: bytes | None = None  # the head of a response, which leaves with its first part
     _chunked = False
-    _silent = False  # it has no body, whatever there is of it
+    _silent = False  # the response has no body, whatever is written
+    _peer: Peer | None = None  # if not the connection's
 
-    def __init__(
-        self,
-        protocol: "Http1Connection",
-        method: str,
-        url: bytes,
-        headers: dict[bytes, bytes],
-        keep_alive: bool,
-    ) -> None:
-        self.protocol = protocol
-        self.method = method
-        self.url = url
-        self.path = place_of(url)[0]
-        self.headers = headers
-        self.keep_alive = keep_alive
+    def __init__(self, connection: "Http1Connection", head: Head) -> None:
+        self.connection = connection
+        self.head = head
+        self.headers: HeaderMap = head.headers
+        self.keep_alive = head.keep_alive
 
     @property
-    def scope(self) -> Scope:
-        """The request in ASGI's words."""
-        if self._scope is None:
-            self._scope = self.protocol.describe(self)
-        return self._scope
+    def method(self) -> str:
+        """The HTTP method."""
+        return self.head.method
 
-    @scope.setter
-    def scope(self, scope: Scope) -> None:
-        self._scope = scope
+    @property
+    def path(self) -> str:
+        """The decoded path."""
+        return self.head.path
 
-    # What the connection does
+    @property
+    def query(self) -> bytes:
+        """The query string as it was sent."""
+        return self.head.query
 
-    def take(self, body: bytes) -> int:
-        """Take a part of the body; give how much was not received yet."""
+    @property
+    def peer(self) -> Peer:
+        """How the client reached the server."""
+        return self._peer or self.connection.peer
+
+    def passed_on(self, peer: Peer, headers: HeaderMap) -> None:
+        """Take the request as it came to the worker that passed it on."""
+        head = self.head
+        self.head = Head(head.method, head.path, head.query, headers)
+        self.headers = headers
+        self._peer = peer
+
+    # Called by the connection
+
+    def take(self, part: bytes) -> int:
+        """Take a part of the body; return how many bytes have not been read yet."""
         if not self._buffer:
-            self._buffer = body
+            self._buffer = part
         else:
             if isinstance(self._buffer, bytes):
                 self._buffer = bytearray(self._buffer)
-            self._buffer += body
-        self._wake()
+            self._buffer += part
+        if self._news is not None:
+            self._news.set()
         return len(self._buffer)
 
     @property
     def unread(self) -> int:
-        """How much of the body was not received yet."""
+        """How many bytes of the body have not been read yet."""
         return len(self._buffer)
 
     def end_body(self) -> None:
-        """Note that the body is whole; who has not asked for parts of it yet gets it at once."""
+        """Note that the body is whole."""
         self.is_whole = True
-        if not self._asked:
+        if not self._reading:
             self.body, self._buffer = bytes(self._buffer), b""
-            self._told = True
-        self._wake()
+        if self._news is not None:
+            self._news.set()
 
-    def linger(self) -> None:
-        """Note that it could not be answered at once."""
+    def waits(self) -> None:
+        """Note that the request could not be answered in place."""
         self.in_place = False
-        if self.exchange is not None:
-            self.exchange.linger()
+        if self.waiter is not None:
+            self.waiter.waits()
 
     def lose(self) -> None:
         """Note that the client has left."""
         self.gone = True
-        self._wake()
-
-    def _wake(self) -> None:
         if self._news is not None:
             self._news.set()
 
-    # What the endpoint does
+    # Called by the endpoint
 
-    async def receive(self) -> dict[str, Any]:
-        """Wait for more of the body, or for the client to leave."""
-        self._asked = True
-        if not (self.is_whole or self.has_begun) and b"expect" in self.headers:
-            self._expect()
+    async def read(self, limit: int) -> bytes:
+        """Wait for the whole body. Raises `BodyTooLarge` or `ClientLeft`."""
+        if self.body is None:
+            self._reading = True
+            if not (self.is_whole or self.has_begun) and b"expect" in self.headers:
+                self._expect()
+            self.body = await self._read_parts(limit)
+        if len(self.body) > limit:
+            raise BodyTooLarge
+        return self.body
+
+    async def _read_parts(self, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
         while not (self.gone or self.complete):
-            if self._buffer or (self.is_whole and not self._told):
-                body, self._buffer = bytes(self._buffer), b""
-                self._told = self.is_whole
-                return {"type": "http.request", "body": body, "more_body": not self.is_whole}
-            self.protocol.resume()
-            if self._news is None:
-                self._news = asyncio.Event()
-            self._news.clear()
-            await self._news.wait()
-        return _GONE
+            whole = self.is_whole
+            if self._buffer:
+                parts.append(bytes(self._buffer))
+                size += len(self._buffer)
+                self._buffer = b""
+            if size > limit:
+                raise BodyTooLarge
+            if whole:
+                return b"".join(parts)
+            self.connection.resume()
+            await self._until_news()
+        raise ClientLeft
+
+    async def _until_news(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        self._news.clear()
+        await self._news.wait()
 
     def _expect(self) -> None:
-        """Ask for the body, where the client waits for that."""
-        expected = self.headers.pop(b"expect").lower() == b"100-continue"
-        if expected and self.chunks and not self._buffer:
-            self.protocol.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        """Ask for the body, if the client waits for that."""
+        expected = self.headers[b"expect"].lower() == b"100-continue"
+        if expected and self.head.chunks and not self._buffer:
+            self.connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """Give a whole response; a body is JSON."""
-        protocol = self.protocol
-        if protocol.is_full:
-            await protocol.drain()
+    async def until_gone(self) -> None:
+        """Wait until the client has closed its connection, or the response is complete."""
+        while not (self.gone or self.complete):
+            self._buffer = b""  # of a body that is not wanted any more
+            self.connection.resume()
+            await self._until_news()
+
+    async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
+        """Send a whole response. A body is JSON."""
+        connection = self.connection
+        if connection.writable is not None:
+            await connection.drain()
         if self.gone or self.complete:
             return
         if status == 200 and self.keep_alive and not (headers or self.extra):
             whole = b"%b%d\r\n\r\n%b" % (_OK, len(body), body)
         else:
-            told = [*headers]
             if body:
-                told.append((b"content-type", JSON))
+                headers = (*headers, (b"content-type", JSON))
             if status != 204:
-                told.append((b"content-length", b"%d" % len(body)))
-            whole = self._head(status, told) + (b"" if self.method == "HEAD" else body)
-        protocol.transport.write(whole)
-        self._complete()
-
-    async def send(self, event: dict[str, Any]) -> None:
-        """Give a part of the response. Its head leaves with what follows at once."""
-        if event["type"] == "http.response.start":
-            self._held = event
-            return
-        protocol = self.protocol
-        if protocol.is_full:
-            await protocol.drain()
-        if self.gone or self.complete:
-            return
-        part, more = event.get("body", b""), event.get("more_body", False)
-        parts: list[bytes] = []
-        if self._held is not None:
-            parts.append(self._begin(self._held))
-            self._held = None
-        if self._silent:
-            pass
-        elif self._chunked:
-            if part:
-                parts += (b"%x\r\n" % len(part), part, b"\r\n")
-            if not more:
-                parts.append(b"0\r\n\r\n")
+                headers = (*headers, (b"content-length", b"%d" % len(body)))
+            whole = self._head(status, headers) + (b"" if self.head.method == "HEAD" else body)
+        batch = connection.batch
+        if batch.collecting:
+            batch.put((connection.transport, whole))
         else:
-            parts.append(part)
-        protocol.transport.write(b"".join(parts))
-        if not more:
-            self._complete()
+            connection.transport.write(whole)
+        self.complete = True
+        if self._news is not None:
+            self._news.set()
+        connection.answered(self)
 
-    def _begin(self, event: dict[str, Any]) -> bytes:
-        headers, status = [*event["headers"]], event["status"]
-        if self.method == "HEAD" or status in (204, 304):
+    async def start(self, status: int, headers: HeaderPairs) -> None:
+        """Begin a response that is sent in parts. Its head leaves with the first of them."""
+        if self.head.method == "HEAD" or status in (204, 304):
             self._silent = True
         elif not any(name == b"content-length" for name, _ in headers):
-            if self.chunks:
+            if self.head.chunks:
                 self._chunked = True
-                headers.append((b"transfer-encoding", b"chunked"))
+                headers = (*headers, (b"transfer-encoding", b"chunked"))
             else:
-                self.keep_alive = False  # its end is the connection's
-        return self._head(status, headers)
+                self.keep_alive = False  # the end of the body is the end of the connection
+        self._held = self._head(status, headers)
 
-    def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body, after the client has read most of the earlier ones."""
+        await self._write(part, b"")
+
+    async def end(self, part: bytes = b"") -> None:
+        """Send the last part of the body, which may be empty."""
+        await self._write(part, b"0\r\n\r\n")
+        if not (self.gone or self.complete):
+            self.complete = True
+            if self._news is not None:
+                self._news.set()
+            self.connection.answered(self)
+
+    async def _write(self, part: bytes, last: bytes) -> None:
+        connection = self.connection
+        if connection.writable is not None:
+            await connection.drain()
+        if self.gone or self.complete:
+            return
+        held, self._held = self._held or b"", None
+        if self._silent:
+            part = b""
+        elif self._chunked:
+            part = (b"%x\r\n%b\r\n" % (len(part), part) if part else b"") + last
         self.has_begun = True
+        connection.write(held + part)
+
+    def _head(self, status: int, headers: HeaderPairs) -> bytes:
         parts = [status_line(status)]
         for name, value in (*headers, *self.extra):
             if name == b"connection":
-                self.keep_alive = False  # the one thing an endpoint says about it
+                self.keep_alive = False  # the one thing an endpoint says about the connection
             else:
                 parts += (name, b": ", value, b"\r\n")
         parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         return b"".join(parts)
 
-    def _complete(self) -> None:
-        self.complete = True
-        if self._news is not None:
-            self._news.set()
-        self.protocol.answered(self)
-
     async def fail(self, status: int, reason: str) -> None:
-        """Answer what went wrong: with an error while that is possible, then by hanging up."""
+        """Send an error while that is possible; close the connection in any case."""
         if self.complete or self.gone:
             return
-        if self.has_begun or self.protocol.is_full:
-            self.protocol.close()
+        if self.has_begun or self.connection.writable is not None:
+            self.connection.close()
             return
         self.keep_alive = False
-        await self.respond(status, self.protocol.error_body(reason))
+        await self.respond(status, self.connection.front.error_body(reason))

@@ -1,115 +1,164 @@
-"""One HTTP request as the endpoint sees it, whoever serves it.
+"""One HTTP request as its endpoint sees it, whichever server received it.
 
-Under a foreign ASGI server it comes as a scope and two callables; on our own protocol class straight
-from its connection, without a detour through events. The endpoint does not know which.
+`Http1Request` comes from one of our own connections, `AsgiRequest` from an ASGI server. The endpoint,
+its gate and its origin check know this interface only: no scope, no events.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
-Scope = dict[str, Any]
-Headers = tuple[tuple[bytes, bytes], ...]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+HeaderPairs = tuple[tuple[bytes, bytes], ...]
+HeaderMap = Mapping[bytes, bytes]
 
 JSON = b"application/json"
+EVENTS = b"text/event-stream"
 
 
-class Lingerer(Protocol):
-    """Something that wants to be looked after when it takes long."""
+class BodyTooLarge(Exception):
+    """The body of a request is over the limit."""
 
-    def linger(self) -> None:
-        """Note that it was not over at once."""
+
+class ClientLeft(Exception):
+    """The client closed its connection before its request was complete."""
+
+
+class Peer(NamedTuple):
+    """How a client reached the server."""
+
+    scheme: str = "http"
+    """`http` or `https`; `ws` or `wss` for a WebSocket."""
+    address: tuple[str, int] | None = None
+    """The client's host and port, where the socket has them."""
+    certificate: str | None = None
+    """The client's certificate in PEM, which TLS has verified."""
+    passed_on: bool = False
+    """Whether another worker has admitted the request and passed it on."""
+
+
+class Head:
+    """What a request says before its body. It does not change.
+
+    Clients repeat themselves: on our own connections a head that arrives again byte for byte is the
+    same object again.
+    """
+
+    __slots__ = ("chunks", "headers", "keep_alive", "length", "method", "noted", "path", "query")
+
+    def __init__(self, method: str, path: str, query: bytes, headers: HeaderMap) -> None:
+        self.method = method
+        self.path = path
+        """Decoded; without the path the endpoint is mounted at."""
+        self.query = query
+        self.headers = headers
+        """By name in lower case."""
+        self.keep_alive = True  # the connection stays open after the response
+        self.chunks = True  # the client understands chunked bodies
+        self.length = -1  # of the body; only known for heads that are remembered
+        self.noted: Any = None
+        """What the endpoint found out from the head alone; it is the endpoint's to set."""
+
+
+class RequestInfo(Protocol):
+    """What a gate may know of a request."""
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The decoded path, without `root`."""
+        ...
+
+    @property
+    def root(self) -> str:
+        """The path the endpoint is mounted at, usually empty."""
+        ...
+
+    @property
+    def query(self) -> bytes:
+        """The query string as it was sent."""
+        ...
+
+    @property
+    def headers(self) -> HeaderMap:
+        """The headers by name in lower case."""
+        ...
+
+    @property
+    def peer(self) -> Peer:
+        """How the client reached the server."""
         ...
 
 
-class Request(Protocol):
+class UpgradeRequest(NamedTuple):
+    """The request that opens a WebSocket: a head and a peer, without a body."""
+
+    path: str
+    query: bytes
+    headers: HeaderMap
+    peer: Peer
+    root: str = ""
+    method: str = "GET"
+
+
+class Waiter(Protocol):
+    """The part of an endpoint that answers one request."""
+
+    def waits(self) -> None:
+        """Note that the request could not be answered without waiting."""
+        ...
+
+
+class Request(RequestInfo, Protocol):
     """A request, and the way its response leaves."""
 
-    method: str
-    path: str
-    """Inside the endpoint's own place, where that is mounted somewhere."""
-    headers: dict[bytes, bytes]
-    """By name in lower case."""
+    head: Head
     body: bytes | None
-    """All of it, where that has arrived; None where it is to be received."""
-    extra: Headers
-    """What every response to it has beside its own headers."""
-    scope: Scope
-    """The request in ASGI's words."""
+    """The whole body, if it has arrived; None if it has to be `read`."""
+    extra: HeaderPairs
+    """Headers that the endpoint adds to every response to this request."""
     in_place: bool
-    """Whether it is being served without having waited for anything yet."""
-    exchange: Lingerer | None
-    """Who is told when that ends."""
+    """Whether the request is being served without having waited for anything yet."""
+    waiter: Waiter | None
+    """Notified when that ends. Set by the part of the endpoint that answers the request."""
 
-    def receive(self) -> Awaitable[dict[str, Any]]:
-        """Wait for more of the body, or for the client to leave: an event of ASGI."""
+    async def read(self, limit: int) -> bytes:
+        """Wait for the whole body. Raises `BodyTooLarge` or `ClientLeft`."""
         ...
 
-    async def send(self, event: dict[str, Any]) -> None:
-        """Give a part of the response: an event of ASGI."""
+    async def until_gone(self) -> None:
+        """Wait until the client has closed its connection. The body must have been read."""
         ...
 
-    async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """Give a whole response; a body is JSON."""
+    async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
+        """Send a whole response. A body is JSON."""
+        ...
+
+    async def start(self, status: int, headers: HeaderPairs) -> None:
+        """Begin a response that is sent in parts; the head may leave with the first part."""
+        ...
+
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body, after the client has read most of the earlier ones."""
+        ...
+
+    async def end(self, part: bytes = b"") -> None:
+        """Send the last part of the body, which may be empty."""
         ...
 
 
 class Serving(Protocol):
-    """Whoever answers requests."""
+    """An endpoint: it answers requests."""
 
     async def serve(self, request: Request) -> None:
-        """Answer one."""
+        """Answer one request."""
         ...
 
 
-class AsgiRequest:
-    """A request of an ASGI server."""
-
-    __slots__ = (
-        "_send",
-        "body",
-        "exchange",
-        "extra",
-        "headers",
-        "in_place",
-        "method",
-        "path",
-        "receive",
-        "scope",
-    )
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self.method: str = scope["method"]
-        self.path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-        self.headers = gathered(scope["headers"])
-        self.body: bytes | None = None
-        self.extra: Headers = ()
-        self.in_place = False  # nobody could tell when it no longer were
-        self.exchange: Lingerer | None = None
-        self.receive = receive
-        self._send = send
-
-    async def send(self, event: dict[str, Any]) -> None:
-        """Give a part of the response."""
-        if self.extra and event["type"] == "http.response.start":
-            event["headers"] = [*event["headers"], *self.extra]
-        await self._send(event)
-
-    async def respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
-        """Give a whole response; a body is JSON."""
-        told = [*headers, *self.extra]
-        if status != 204:
-            told.append((b"content-length", b"%d" % len(body)))
-        if body:
-            told.append((b"content-type", JSON))
-        await self._send({"type": "http.response.start", "status": status, "headers": told})
-        await self._send({"type": "http.response.body", "body": body})
-
-
 def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Give headers by name, which are in lower case."""
+    """Return headers, whose names are in lower case, by name."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         put(found, name, value)
@@ -120,5 +169,5 @@ def put(found: dict[bytes, bytes], name: bytes, value: bytes) -> None:
     """Add a header to those found."""
     # Blanks around a value are not part of it (RFC 9110, 5.5); not every server removes them.
     value = value.strip(b" \t")
-    # Given twice is a list, so nobody in between has read another value than is read here.
+    # A repeated header is a list, so no intermediary has read another value than is read here.
     found[name] = found[name] + b", " + value if name in found else value

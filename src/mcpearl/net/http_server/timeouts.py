@@ -1,29 +1,31 @@
-"""How long a connection waits for its client: to ask, to read, to come to an end.
+"""How long a connection waits for its client: to send a request, to read, to close.
 
-Uvicorn waits for ever for a request to begin and for a response to be read. Here every connection has
-a timer for whatever it waits for, and none that is set anew with each request.
+Every connection has a timer for whatever it waits for, and none that is set anew with each request.
 """
 
 import asyncio
 
-STALLED = 60.0  # seconds in which a client that was sent something must take some of it
+STALL_TIMEOUT = 60.0  # seconds in which a client must read some of what it was sent
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
 
 
 class TimedProtocol(asyncio.Protocol):
-    """One connection, that is lost to a client that does not do its part."""
+    """One connection, which is closed when its client does not do its part."""
 
-    stall_timeout = STALLED
     transport: asyncio.Transport
-    _head_timer: asyncio.TimerHandle | None = None  # there while a head is awaited
+    writable: asyncio.Event | None = None
+    """Set when the client has caught up; None while it keeps up."""
+    _head_timer: asyncio.TimerHandle | None = None  # runs while a head is awaited
     _idle_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
-    _stall_timer: asyncio.TimerHandle | None = None  # there while the client should be reading
-    _writable: asyncio.Event | None = None  # there while too much waits to be sent
+    _stall_timer: asyncio.TimerHandle | None = None  # runs while the client should be reading
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, keep_alive: float) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, keep_alive: float, stall_timeout: float
+    ) -> None:
         self.loop = loop
         self._keep_alive = keep_alive  # seconds without a request
+        self._stall_timeout = stall_timeout
 
     @property
     def busy(self) -> bool:
@@ -32,7 +34,7 @@ class TimedProtocol(asyncio.Protocol):
 
     @property
     def has_begun(self) -> bool:
-        """Whether a part of a head has come."""
+        """Whether a part of a head has arrived."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -41,7 +43,7 @@ class TimedProtocol(asyncio.Protocol):
         self.await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop all timers."""
         for timer in (self._head_timer, self._idle_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -49,15 +51,15 @@ class TimedProtocol(asyncio.Protocol):
         self._flow()
 
     def close(self) -> None:
-        """Close when everything is sent, if the client takes it."""
+        """Close when everything is sent, if the client reads it."""
         self.transport.close()
         if self._stall_timer is None and self.transport.get_write_buffer_size():
             self._watch_buffer()
 
-    # Asking
+    # Requests
 
     def await_head(self) -> None:
-        """Wait for the rest of a head, but not for ever."""
+        """Bound the time until the head of a request is complete."""
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._give_up)
 
@@ -70,62 +72,54 @@ class TimedProtocol(asyncio.Protocol):
     def _give_up(self) -> None:
         self._head_timer = None
         if self.busy:
-            self.await_head()  # who is waiting for an answer need not be in a hurry to ask more
+            self.await_head()  # a client that waits for a response may take its time
         else:
             self.close()
 
-    def be_idle(self) -> None:
-        """Begin to wait for the next request."""
-        self._idle_since = self.loop.time()
-        if self._idle_timer is None:
-            self._idle_timer = self.loop.call_later(self._keep_alive, self._look_idle)
+    def watch_idle(self) -> None:
+        """Close the connection unless a request comes."""
+        self._idle_timer = self.loop.call_later(self._keep_alive, self._check_idle)
 
-    def _look_idle(self) -> None:
-        """Close a connection nothing has happened on for long enough."""
+    def _check_idle(self) -> None:
         self._idle_timer = None
         if self.busy:
-            return  # when it is done it will be idle again
+            return  # it will be idle again when the request is answered
         left = self._idle_since + self._keep_alive - self.loop.time()
         if self.has_begun:
-            left = self._keep_alive  # somebody else looks after that
+            left = self._keep_alive  # the head's own timer runs
         if left <= 0:
             self.close()
         else:
-            self._idle_timer = self.loop.call_later(left, self._look_idle)
+            self._idle_timer = self.loop.call_later(left, self._check_idle)
 
     # Reading
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits to be sent that no more should be written."""
-        return self._writable is not None
-
     async def drain(self) -> None:
-        """Wait until there is room for more to be written."""
-        while self._writable is not None:
-            await self._writable.wait()
+        """Wait until the client has read enough."""
+        while self.writable is not None:
+            await self.writable.wait()
 
     def pause_writing(self) -> None:
-        """Look from now on whether the client reads."""
-        self._writable = self._writable or asyncio.Event()
+        """Note that the client has much to read, and watch whether it does."""
+        self.writable = self.writable or asyncio.Event()
         if self._stall_timer is None:
             self._watch_buffer()
 
     def resume_writing(self) -> None:
-        """Note that it does."""
+        """Note that the client has caught up."""
         self._flow()
         if self._stall_timer is not None and not self.transport.is_closing():
             self._stall_timer.cancel()
             self._stall_timer = None
 
     def _flow(self) -> None:
-        if self._writable is not None:
-            self._writable.set()
-            self._writable = None
+        if self.writable is not None:
+            self.writable.set()
+            self.writable = None
 
     def _watch_buffer(self) -> None:
         waiting = self.transport.get_write_buffer_size()
-        self._stall_timer = self.loop.call_later(self.stall_timeout, self._check_buffer, waiting)
+        self._stall_timer = self.loop.call_later(self._stall_timeout, self._check_buffer, waiting)
 
     def _check_buffer(self, before: int) -> None:
         if self.transport.get_write_buffer_size() < before:

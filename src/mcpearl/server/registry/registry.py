@@ -17,6 +17,7 @@ from mcpearl.server.registry.prompts import (
 )
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry, unknown_tool
+from mcpearl.transports.mirrored_headers import Path
 from mcpearl.types.base import PaginatedResult, Result
 from mcpearl.types.capabilities import (
     ListChangedCapability,
@@ -63,13 +64,18 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
+        self.mirrored: dict[str, dict[Path, str]] = {}
         self.listeners: list[NoticeListener] = []  # to what clients notify
 
     # Changes
 
     def add_tool(self, entry: ToolEntry) -> None:
         """Add or replace a tool."""
-        self.tools.add(entry.definition.name, entry)
+        name = entry.definition.name
+        self.tools.add(name, entry)
+        self.mirrored.pop(name, None)
+        if entry.mirrored:
+            self.mirrored[name] = entry.mirrored
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
@@ -99,6 +105,7 @@ class Registry(Handler):
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool. Return whether there was one."""
+        self.mirrored.pop(name, None)
         return self._removed("tools", self.tools.remove(name))
 
     def remove_resource(self, uri: str) -> bool:

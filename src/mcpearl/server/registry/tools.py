@@ -15,6 +15,7 @@ from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
 from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.registry.results import is_content, to_json, tool_result
+from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
 from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations
@@ -36,6 +37,7 @@ class ToolEntry:
         "_given_output",
         "_output",
         "definition",
+        "mirrored",
         "scopes",
         "timeout",
     )
@@ -90,6 +92,7 @@ class ToolEntry:
             icons=icons,
             meta=meta,
         )
+        self.mirrored = _mirrored(self.definition)
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
         """Call the tool with raw arguments."""
@@ -161,6 +164,15 @@ def _given(schema: dict[str, Any], where: str) -> "Validator":
     from mcpearl.schema.given import compile_schema
 
     return compile_schema(schema, where=where)
+
+
+def _mirrored(tool: Tool) -> dict[Path, str]:
+    """Return the parameters that calls of a tool mirror into headers over HTTP."""
+    try:
+        return annotated(tool.input_schema)
+    except ValueError as error:
+        logger.warning("tool %r: no headers are mirrored: %s", tool.name, error)
+        return {}
 
 
 def unknown_tool(name: str) -> McpError:

@@ -1,6 +1,6 @@
-"""The clients of one wire: how many there may be, how long they may be silent, and how they leave.
+"""The clients of one socket wire: how many there may be, how long they may be silent, how they leave.
 
-It owns the set of open sockets. One timer looks after all of them.
+`Clients` owns the set of open sockets. One timer checks all of them.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 logger = logging.getLogger("mcpearl.server")
-_MAX_REFUSED = 100  # clients being told that there is no room; more are not told
-_LOOKS = 4  # how often the shortest of the timeouts is looked at while it passes
+_MAX_REFUSED = 100  # clients being sent a refusal; more are closed without one
+_LOOKS = 4  # checks within the shortest timeout
 
 
 class _Stay:
@@ -27,18 +27,18 @@ class _Stay:
     __slots__ = ("connection", "expires_at", "stalled_at", "unread")
 
     def __init__(self) -> None:
-        self.connection: ServerConnection | None = None  # there once it may talk
-        self.expires_at: float | None = None  # when what it came in with is over
-        self.unread = 0  # bytes it had left unread when last looked at
-        self.stalled_at = 0.0  # since when it has taken none of them
+        self.connection: ServerConnection | None = None  # set once the client may send messages
+        self.expires_at: float | None = None  # when the client's token expires
+        self.unread = 0  # bytes the client had not read at the last check
+        self.stalled_at = 0.0  # since when it has read none of them
 
 
 class Clients:
     """The `Acceptor` of one wire."""
 
-    def __init__(self, server: "Server", bounds: Bounds, nobody: Principal | None) -> None:
+    def __init__(self, server: "Server", bounds: Bounds, anonymous: Principal | None) -> None:
         self._server = server
-        self._nobody = nobody  # who those are to the server that were not asked
+        self._anonymous = anonymous  # principal of clients that did not authenticate
         self.limits = server.core.limits
         self.turns = server.turns
         self._bounds = bounds
@@ -48,7 +48,7 @@ class Clients:
         self._draining = False
         timeouts = (bounds.handshake_timeout, bounds.idle_timeout, bounds.stall_timeout)
         self._interval = min(seconds for seconds in timeouts if seconds is not None) / _LOOKS
-        self._timer: asyncio.TimerHandle | None = None  # there while there are clients
+        self._timer: asyncio.TimerHandle | None = None  # runs while there are clients
 
     def __len__(self) -> int:
         return len(self._stays)
@@ -56,16 +56,16 @@ class Clients:
     # Coming
 
     def enter(self, transport: SocketServer) -> bool:
-        """Count a client; tell one that is one too many, or comes too late."""
+        """Count a client; refuse one that is too many, or comes during shutdown."""
         if self._draining:
             return self._refuse(transport, "The server is shutting down")
         if len(self._stays) >= self._bounds.max_connections:
             most = self._bounds.max_connections
-            reason = f"The server has all the {most} clients it takes; try again later"
+            reason = f"The server has as many clients as it takes, {most}; try again later"
             return self._refuse(transport, reason)
         self._stays[transport] = _Stay()
         if self._timer is None:
-            self._timer = self._loop.call_later(self._interval, self._look)
+            self._timer = self._loop.call_later(self._interval, self._check_all)
         return True
 
     def _refuse(self, transport: SocketServer, reason: str) -> bool:
@@ -77,9 +77,9 @@ class Clients:
             transport.refuse(reason)
         return False
 
-    def receive(self, transport: SocketServer, who: Principal | str | None) -> ServerConnection:
-        """Make the server's side of a client, known by its token or by its certificate's name."""
-        principal = Principal(who) if isinstance(who, str) else who or self._nobody
+    def receive(self, transport: SocketServer, peer: Principal | str | None) -> ServerConnection:
+        """Make the server's side of a client; `peer` is its principal, or its certificate's subject."""
+        principal = Principal(peer) if isinstance(peer, str) else peer or self._anonymous
         connection = ServerConnection(self._server.core, transport, principal)
         stay = self._stays[transport]
         stay.connection = connection
@@ -94,17 +94,17 @@ class Clients:
 
     # Staying
 
-    def _look(self) -> None:
-        """Look after everybody: who never spoke, is silent, does not read, or has had its time."""
+    def _check_all(self) -> None:
+        """Check every client: the token, the first message, the reading, the silence."""
         self._timer = None
         now = self._loop.time()
         for transport, stay in list(self._stays.items()):
             if not transport.finished:
-                self._look_at(transport, stay, now)
+                self._check(transport, stay, now)
         if self._stays:
-            self._timer = self._loop.call_later(self._interval, self._look)
+            self._timer = self._loop.call_later(self._interval, self._check_all)
 
-    def _look_at(self, transport: SocketServer, stay: _Stay, now: float) -> None:
+    def _check(self, transport: SocketServer, stay: _Stay, now: float) -> None:
         bounds = self._bounds
         waiting = transport.outbox.waiting if transport.paused else 0
         if waiting != stay.unread:
@@ -113,12 +113,12 @@ class Clients:
             transport.refuse("The access token has expired; connect with a new one")
         elif not transport.has_spoken:
             if now >= transport.opened_at + bounds.handshake_timeout:
-                transport.refuse(f"Nothing was said within {bounds.handshake_timeout:g} s")
+                transport.refuse(f"No message came within {bounds.handshake_timeout:g} s")
         elif waiting:
             if now >= stay.stalled_at + bounds.stall_timeout:
                 transport.finish(LimitReached("the peer does not read what it is sent"))
         elif self._is_idle(transport, stay, now):
-            transport.refuse(f"Nothing was said for {bounds.idle_timeout:g} s")
+            transport.refuse(f"No message came for {bounds.idle_timeout:g} s")
 
     def _is_idle(self, transport: SocketServer, stay: _Stay, now: float) -> bool:
         patience = self._bounds.idle_timeout
@@ -129,7 +129,7 @@ class Clients:
     # Leaving
 
     async def drain(self, grace: float) -> None:
-        """Take nobody in any more; let calls finish within `grace`, then close every socket."""
+        """Refuse new clients, let calls finish within `grace` seconds, then close every socket."""
         self._draining = True
         work = []
         for transport, stay in list(self._stays.items()):

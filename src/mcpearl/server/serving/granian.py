@@ -1,9 +1,9 @@
-"""Granian in front of the endpoint, for who wants HTTP/2: `app.run("http", server="granian")`.
+"""Serves the endpoint with granian, for HTTP/2: `app.run("http", server="granian")`.
 
-It runs on the loop of the server, its network in threads of its own. Of what `http_protocol` sees to for
-uvicorn it bounds the head of a request in size and, in HTTP/1.1, in time. It knows no bound on how
-long a client may leave an answer unread or a new connection unused; what the endpoint bounds (bodies,
-requests, sessions, streams that are not read) holds here as there.
+Granian runs on the loop of the server, with its network in threads of its own. It bounds the size of a
+request's head and, in HTTP/1.1, its time. It does not bound how long a client may leave a response
+unread or a new connection unused; what the endpoint bounds (bodies, requests, sessions, streams that
+are not read) holds here too.
 """
 
 import asyncio
@@ -11,9 +11,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.net.http_server.request import Receive, Scope, Send
+from msgspec.structs import replace
+
+from mcpearl.net.http_server.asgi_request import Receive, Scope, Send
 from mcpearl.net.ports import bind_port
-from mcpearl.server.serving.http import make_endpoint
+from mcpearl.server.serving.http import asgi_endpoint
+from mcpearl.server.serving.wires import Http
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.origin import hosts_of
 
@@ -23,55 +26,45 @@ if TYPE_CHECKING:
 _MAX_HEAD = 64 * 1024  # bytes of a request beside its body
 _HEAD_TIMEOUT = 30_000  # milliseconds for the head of a request, in HTTP/1.1
 _PING_EVERY = 30_000  # milliseconds, to notice a client that is gone, in HTTP/2
-_MAX_CONNECTIONS = 65_536  # at once; how many requests, the endpoint says
-_MAX_STREAMS = 1000  # of one client in HTTP/2, since streams of events are among them
-_UNWINDING = 1.0  # seconds for answers of what was cancelled to leave
-_LOGGING = {"incremental": True, "handlers": {}, "loggers": {}}  # the program's, left as it is
+_MAX_CONNECTIONS = 65_536  # at once; requests are bounded by the endpoint
+_MAX_STREAMS = 1000  # of one client in HTTP/2, event streams included
+_UNWINDING = 1.0  # seconds for the answers of cancelled requests to leave
+_LOGGING = {"incremental": True, "handlers": {}, "loggers": {}}  # leaves the program's as it is
 
 
 class GranianListener:
-    """Serves on granian: host, port, TLS, and the options of `Server.asgi`."""
+    """Serves on granian."""
 
-    def __init__(
-        self,
-        server: "Server",
-        *,
-        host: str = "127.0.0.1",
-        port: int = 8000,
-        certificate: str | None = None,
-        key: str | None = None,
-        client_ca: str | None = None,
-        reuse_port: bool = False,
-        **options: Any,
-    ) -> None:
-        # It can ask for certificates, but does not say which one a request came with.
-        if client_ca is not None or _knows_by_certificate(options.get("auth") or server.auth):
+    def __init__(self, server: "Server", http: Http) -> None:
+        # It can ask for certificates, but does not pass them on with a request.
+        if http.client_ca is not None or _knows_by_certificate(http.auth or server.auth):
             raise ValueError(
-                "granian does not tell who a client's certificate belongs to, so `client_ca` and "
-                '`ClientCertificates` need server="uvicorn"'
+                "granian does not pass clients' certificates on, so `client_ca` and "
+                "`ClientCertificates` do not work with it; leave out `server`"
             )
-        options.setdefault("allowed_hosts", hosts_of(host))
-        self._place = host, port, reuse_port
-        self._endpoint = make_endpoint(server, **options)
+        if http.allowed_hosts is None:
+            http = replace(http, allowed_hosts=hosts_of(http.host))
+        self._http = http
+        self._endpoint = asgi_endpoint(server, http)
         self._up = AsyncExitStack()
         self._requests = _Requests(self._endpoint)
-        tls = certificate, key or certificate
-        self._front = _granian(self._requests, host, port, tls, "websocket" in options)
+        self._front = _granian(self._requests, http)
 
     async def start(self) -> None:
-        """Open the port, and begin to answer."""
-        host, port, reuse_port = self._place
-        bind_port(host, port, reuse_port=reuse_port).close()  # granian would share any port
+        """Open the port and begin to answer."""
+        http = self._http
+        # Granian itself would share any port.
+        bind_port(http.host, http.port, reuse_port=http.reuse_port).close()
         await self._up.enter_async_context(self._endpoint.running())
         self._serving = asyncio.ensure_future(self._front.serve())
         await asyncio.sleep(0)  # the port is open
 
     async def ended(self) -> None:
-        """Wait for the end of granian, which is an error if there is one."""
+        """Wait for the end of granian, which raises its error if there is one."""
         await asyncio.shield(self._serving)
 
     def stop_accepting(self) -> None:
-        """Close the port; and first what would stay open for ever, since granian waits for it."""
+        """Close the port, and end the streams that would stay open forever."""
         self._endpoint.end_streams()
         self._front.stop()
 
@@ -95,7 +88,7 @@ def _knows_by_certificate(auth: Any) -> bool:
 
 
 class _Requests:
-    """The endpoint, and what is under way there: granian itself has no way to end a request."""
+    """The endpoint, and the requests under way: granian itself cannot cancel one."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -114,17 +107,15 @@ class _Requests:
             self._under_way.discard(task)
 
     def cancel(self) -> None:
-        """End what did not end in time."""
+        """Cancel the requests that did not end in time."""
         self._cancelled = True
         for task in self._under_way:
             if task is not None:
                 task.cancel()
 
 
-def _granian(
-    app: Any, host: str, port: int, tls: tuple[str | None, str | None], websockets: bool
-) -> Any:
-    certificate, key = tls
+def _granian(app: Any, http: Http) -> Any:
+    key = http.key or http.certificate
     try:
         from granian.constants import Interfaces, SSLProtocols
         from granian.http import HTTP1Settings, HTTP2Settings
@@ -136,10 +127,10 @@ def _granian(
         ) from None
     return Granian(
         app,
-        host,
-        port,
+        http.host,
+        http.port,
         interface=Interfaces.ASGINL,
-        websockets=websockets,
+        websockets=http.websocket is not None,
         backlog=1024,
         backpressure=_MAX_CONNECTIONS,
         http1_settings=HTTP1Settings(header_read_timeout=_HEAD_TIMEOUT, max_buffer_size=_MAX_HEAD),
@@ -150,7 +141,7 @@ def _granian(
         ),
         log_level=LogLevels.error,
         log_dictconfig=_LOGGING,
-        ssl_cert=None if certificate is None else Path(certificate),
+        ssl_cert=None if http.certificate is None else Path(http.certificate),
         ssl_key=None if key is None else Path(key),
         ssl_protocol_min=SSLProtocols.tls12,
     )

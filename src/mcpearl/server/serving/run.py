@@ -1,4 +1,4 @@
-"""Serving until the end: the event loop, the signals, and the wires, up and down together."""
+"""Serving until the end: the event loop, the signals, and all wires together."""
 
 import asyncio
 import os
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
-    """Serve on a loop of its own, or on those of several workers."""
+    """Serve on a new event loop, or in several workers."""
     _complete_descriptors()
     chosen = named(wires or ("stdio",), options)
     first = chosen[0]
-    if len(chosen) == 1 and isinstance(first, Http) and first.options.get("workers", 1) > 1:
+    if len(chosen) == 1 and isinstance(first, Http) and first.workers > 1:
         from mcpearl.server.serving.workers import run_workers
 
         run_workers(server, first, run)
@@ -28,14 +28,14 @@ def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
 
 
 def _complete_descriptors() -> None:
-    """Open what was closed of 0, 1 and 2, lest the loop's own descriptors take their numbers."""
+    """Open closed standard descriptors, so that descriptors of the loop do not get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
 
 
 def _run_loop(main: Coroutine[Any, Any, None]) -> None:
-    """Do what `asyncio.run` does, except waiting for ever for tasks that do not end."""
+    """Do what `asyncio.run` does, without waiting forever for tasks that do not end."""
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -83,7 +83,7 @@ async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Wait for the first of these, and let its error out."""
+    """Wait for the first of these to end; raise its error."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Serving on sockets: a listener is a port to take clients in at, and the clients taken in."""
+"""Serving on sockets: a listener is a port and the clients it has accepted."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger("mcpearl.server")
 
 
 class SocketListener:
-    """The `Listener` of a wire whose clients connect."""
+    """The `Listener` of a wire whose clients connect to a socket."""
 
     def __init__(self, port: TcpPort | UnixPort, clients: Clients, make: MakeProtocol) -> None:
         self._port = port
@@ -28,28 +28,28 @@ class SocketListener:
         self._make = make
 
     async def start(self) -> None:
-        """Open the door."""
+        """Open the port."""
         await self._port.open(self._make)
         logger.info("listening on %s", self._port)
 
     async def ended(self) -> None:
-        """Wait for ever: clients may always come."""
+        """Wait forever: there may always be another client."""
         await asyncio.Event().wait()
 
     def stop_accepting(self) -> None:
-        """Close the door."""
+        """Close the port."""
         self._port.close()
 
     async def drain(self, grace: float) -> None:
-        """Let those inside finish."""
+        """Let the connected clients finish."""
         await self._clients.drain(grace)
 
 
 def tcp_listener(server: "Server", wire: Tcp) -> SocketListener:
-    """Serve on a port."""
+    """Make what serves a TCP port."""
     if server.auth is not None and wire.client_ca is None:
         raise ValueError(
-            "this server has `auth`, but nobody can bring a token over TCP; serve it over HTTP or "
+            "this server has `auth`, but clients cannot send a token over TCP; serve it over HTTP or "
             "WebSocket, or ask for certificates with `client_ca`"
         )
     clients = Clients(server, wire, ANONYMOUS)
@@ -57,13 +57,13 @@ def tcp_listener(server: "Server", wire: Tcp) -> SocketListener:
 
 
 def unix_listener(server: "Server", wire: Unix) -> SocketListener:
-    """Serve on a Unix socket, whose clients all are its owner."""
+    """Make what serves a Unix socket; its clients are all its owner, and may use everything."""
     clients = Clients(server, wire, None)
     return SocketListener(UnixPort(wire.path), clients, _byte_stream(clients, wire))
 
 
 def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
-    """Serve WebSocket on a port of its own."""
+    """Make what serves WebSocket on a port of its own."""
     from mcpearl.server.serving.http import make_gate
     from mcpearl.transports.http_server.origin import Location, hosts_of
     from mcpearl.transports.websocket.frames import Beat
@@ -72,9 +72,9 @@ def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     clients = Clients(server, wire, ANONYMOUS)
     gate = make_gate(server, wire.auth, wire.path)
     hosts = hosts_of(wire.host) if wire.allowed_hosts is None else wire.allowed_hosts
-    place = Location(wire.path, hosts, wire.allowed_origins)
+    location = Location(wire.path, hosts, wire.allowed_origins)
     beat = Beat(wire.ping_interval, wire.ping_timeout)
-    return SocketListener(_port(wire), clients, acceptor(clients, place, gate, beat))
+    return SocketListener(_port(wire), clients, acceptor(clients, location, gate, beat))
 
 
 def _port(wire: Tcp | WebSocket) -> TcpPort:
@@ -89,5 +89,5 @@ def _port(wire: Tcp | WebSocket) -> TcpPort:
 
 
 def _byte_stream(clients: Clients, wire: Tcp | Unix) -> MakeProtocol:
-    framer_named(wire.framing, 0)  # a wrong name is told now, and not to the first client
+    framer_named(wire.framing, 0)  # raises for an unknown name now, not at the first client
     return partial(SocketServer, clients, wire.framing)

@@ -1,32 +1,35 @@
-"""The wires a server can be served on: each a record of its options, by name or as an object.
+"""The wires a server can be served on. A wire is a kind of transport with its options, as a record.
 
 What a wire does is in its listener, which is loaded when the wire is used.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from mcpearl.transports.http_server.settings import EndpointSettings
 
+if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
+else:
+    Auth = Server = Any  # loaded where they are made, not where they are named
 
 
 class Listener(Protocol):
     """One wire being served. It is started once, and drained if it was started."""
 
     async def start(self) -> None:
-        """Begin to take clients in; raises when that cannot be done."""
+        """Begin to accept clients; raises if that is not possible."""
         ...
 
     async def ended(self) -> None:
-        """Wait until the wire ends by itself, which most never do."""
+        """Wait until the wire ends by itself; most never do."""
         ...
 
     def stop_accepting(self) -> None:
-        """Take no new clients in."""
+        """Stop accepting clients."""
         ...
 
     async def drain(self, grace: float) -> None:
@@ -35,10 +38,14 @@ class Listener(Protocol):
 
 
 class Wire(Protocol):
-    """What `Server.run` and `Server.serve` take beside names."""
+    """What `Server.run` and `Server.serve` take beside names of wires."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         ...
 
 
@@ -46,89 +53,127 @@ class Stdio(Struct, frozen=True, kw_only=True):
     """The process's own standard input and output. Its end is the end of the server."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         return _StdioListener(server)
 
 
-class Http:
-    """Streamable HTTP, at `http://127.0.0.1:8000/mcp` unless told otherwise.
+class Http(EndpointSettings, frozen=True, kw_only=True):
+    """Streamable HTTP, by default at `http://127.0.0.1:8000/mcp`.
 
     >>> Http(host="0.0.0.0", port=8080, path="/mcp", websocket="/ws")
-
-    It takes what `HttpListener` takes, and the options of `Server.asgi`. `server="granian"` has
-    granian answer instead of uvicorn, which can HTTP/2.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
+    host: str = "127.0.0.1"
+    """The address to listen on."""
+    port: int = 8000
+    """The port to listen on."""
+    certificate: str | Path | None = None
+    """The server's certificate, in PEM; with one, the port speaks TLS."""
+    key: str | Path | None = None
+    """The certificate's private key, if it is not in the certificate's file."""
+    client_ca: str | Path | None = None
+    """The authority that signs clients' certificates. A client may come without one; what it may do
+    then is up to `auth`."""
+    auth: "Auth | None" = None
+    """Which clients may come: verifiers, a `ResourceServer` or a gate; by default the server's `auth`."""
+    websocket: str | None = None
+    """A path at which there is a WebSocket too."""
+    max_connections: int = 100_000
+    """Open HTTP connections; one more gets a 503."""
+    max_websockets: int = 10_000
+    """Open WebSockets beside the endpoint; one more is refused."""
+    reuse_port: bool = False
+    """Whether several processes may open this port and share its clients."""
+    workers: int = 1
+    """Processes that share the port; only with `app.run`, and as the only wire."""
+    server: Literal["mcpearl", "granian"] = "mcpearl"
+    """What serves the connections: mcpearl itself, or granian, which speaks HTTP/2 too."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
-        options = dict(self.options)
-        if options.pop("workers", 1) != 1:
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
+        if self.workers != 1:
             raise ValueError("`workers` are processes: serve with `app.run`, and on HTTP alone")
-        match options.pop("server", "uvicorn"):
-            case "uvicorn":
-                from mcpearl.server.serving.http import HttpListener
+        if self.server == "granian":
+            from mcpearl.server.serving.granian import GranianListener
 
-                return HttpListener(server, **options)
-            case "granian":
-                from mcpearl.server.serving.granian import GranianListener
+            return GranianListener(server, self)
+        if self.server != "mcpearl":
+            raise ValueError(f"unknown HTTP server {self.server!r}; there is 'mcpearl', 'granian'")
+        from mcpearl.server.serving.http import HttpListener
 
-                return GranianListener(server, **options)
-            case other:
-                raise ValueError(f"unknown HTTP server {other!r}; there is 'uvicorn', 'granian'")
+        return HttpListener(server, self)
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
-    """What the clients of one wire may take together, and how long each may take it."""
+    """What the clients of one wire may take, together and each."""
 
     max_connections: int = 10_000
-    """Clients at once; one more is told so and closed."""
+    """Clients at once; one more gets an error, then its connection is closed."""
     handshake_timeout: float = 30.0
-    """Seconds until a client must have sent its first message."""
+    """Seconds in which a client must send its first message."""
     idle_timeout: float | None = None
-    """Seconds a client without a call in flight may be silent; None for ever."""
+    """Seconds a client without a call in flight may be silent; None for any time."""
     stall_timeout: float = 60.0
-    """Seconds a client may take nothing of what waits for it."""
+    """Seconds in which a client must read some of what it was sent."""
 
 
 class Tcp(Bounds, frozen=True, kw_only=True):
-    """A port. With a certificate it is TLS, with a client CA the clients need certificates too.
+    """A TCP port; with a certificate TLS, with `client_ca` clients need certificates too.
 
     >>> Tcp(host="0.0.0.0", port=9000, certificate="server.pem", key="server.key")
     """
 
     host: str = "127.0.0.1"
+    """The address to listen on."""
     port: int = 9000
-    certificate: "str | Path | None" = None
-    key: "str | Path | None" = None
-    client_ca: "str | Path | None" = None
-    """Who signs clients' certificates; the subject of a client's becomes its principal."""
+    """The port to listen on."""
+    certificate: str | Path | None = None
+    """The server's certificate, in PEM; with one, the port speaks TLS."""
+    key: str | Path | None = None
+    """The certificate's private key, if it is not in the certificate's file."""
+    client_ca: str | Path | None = None
+    """The authority that signs clients' certificates; a certificate's subject is the principal."""
     framing: str = "detect"
-    """How messages are told apart: as each client does it, or `newline` or `content-length`."""
+    """How messages are framed: `newline`, `content-length`, or `detect` to do as each client does."""
     reuse_port: bool = False
-    """Whether several processes may take this port and share its clients."""
+    """Whether several processes may open this port and share its clients."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         from mcpearl.server.serving.sockets import tcp_listener
 
         return tcp_listener(server, self)
 
 
 class Unix(Bounds, frozen=True, kw_only=True):
-    """A Unix socket, for its owner alone.
+    """A Unix socket, which only its owner may connect to.
 
     >>> Unix(path="/run/user/1000/weather.sock")
     """
 
-    path: "str | Path"
+    path: str | Path
+    """The path of the socket."""
     framing: str = "detect"
-    """How messages are told apart: as each client does it, or `newline` or `content-length`."""
+    """How messages are framed: `newline`, `content-length`, or `detect` to do as each client does."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         from mcpearl.server.serving.sockets import unix_listener
 
         return unix_listener(server, self)
@@ -141,27 +186,37 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     """
 
     host: str = "127.0.0.1"
+    """The address to listen on."""
     port: int = 9001
+    """The port to listen on."""
     path: str = "/"
-    certificate: "str | Path | None" = None
-    key: "str | Path | None" = None
-    client_ca: "str | Path | None" = None
-    """Who signs clients' certificates; the subject of a client's becomes its principal."""
+    """The path of the WebSocket."""
+    certificate: str | Path | None = None
+    """The server's certificate, in PEM; with one, the port speaks TLS."""
+    key: str | Path | None = None
+    """The certificate's private key, if it is not in the certificate's file."""
+    client_ca: str | Path | None = None
+    """The authority that signs clients' certificates; a certificate's subject is the principal."""
     allowed_hosts: frozenset[str] | None = None
-    """Hosts a request may name; on a local port only the local ones."""
+    """Hosts a request may name, without ports, `*` for any. By default only local ones on a local
+    address, and any elsewhere."""
     allowed_origins: frozenset[str] | None = None
-    """Origins whose pages may connect; else only local ones."""
+    """Origins whose pages may connect, `*` for all; None for local ones."""
     auth: "Auth | None" = None
-    """Who may come, as for HTTP; else what the server's own `auth` says."""
+    """Which clients may come, as for `Http`; by default the server's `auth`."""
     ping_interval: float | None = 30.0
     """Seconds of silence after which a client is pinged; None for never."""
     ping_timeout: float = 10.0
-    """Seconds it then has to say anything."""
+    """Seconds a pinged client has to send anything."""
     reuse_port: bool = False
-    """Whether several processes may take this port and share its clients."""
+    """Whether several processes may open this port and share its clients."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         from mcpearl.server.serving.sockets import websocket_listener
 
         return websocket_listener(server, self)
@@ -177,7 +232,7 @@ WIRES: dict[str, type[Any]] = {
 
 
 def named(wires: tuple[str | Wire, ...], options: dict[str, Any]) -> list[Wire]:
-    """Make objects of names. Options are those of the one wire that is named."""
+    """Make wires of names. Options belong to the one wire that is named."""
     if options and (len(wires) > 1 or not isinstance(wires[0], str)):
         raise TypeError(
             f"options ({', '.join(options)}) go with one wire by name; "

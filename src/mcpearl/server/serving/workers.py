@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mcpearl.net.ports import bind_port
 from mcpearl.runtime import clock
+from mcpearl.server.serving.http import WorkerHttp
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
@@ -52,24 +54,22 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     """
     if not hasattr(os, "fork") or threading.current_thread() is not threading.main_thread():
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
-    if http.options.get("server", "uvicorn") != "uvicorn":
-        raise ValueError("`workers` share a port on uvicorn only; leave them or `server` out")
+    if http.server != "mcpearl":
+        raise ValueError("`workers` do not share a port with granian; leave out one of the two")
     server.core.sealer()  # now, so that every worker can open what another has sealed
-    options = dict(http.options)
-    host, port = options.pop("host", "127.0.0.1"), options.pop("port", 8000)
-    count = options.pop("workers")
-    auth = server.auth if options.get("auth") is None else options["auth"]
+    auth = server.auth if http.auth is None else http.auth
     if auth is not None:
         from mcpearl.auth.server.protection import for_workers
 
-        options["auth"] = for_workers(auth)
-    with socket_folder() as folder, bind_port(host, port) as sock:
+        http = replace(http, auth=for_workers(auth))
+    count, http = http.workers, replace(http, workers=1)
+    with socket_folder() as folder, bind_port(http.host, http.port) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
             siblings = Siblings(number, paths)
             server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
-            wire = Http(host=host, port=port, listening=sock, siblings=siblings, **options)
+            wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
         Crew(count, work, server.core.grace + _MARGIN).run()

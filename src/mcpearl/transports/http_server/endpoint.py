@@ -1,75 +1,50 @@
-"""Streamable HTTP, the server's side: one ASGI endpoint for every version at once.
+"""Streamable HTTP, the server's side: one endpoint forevery version at once.
 
-What is checked of a request before its message is looked at, whose message it is, and which status an
-answer travels with is decided here, straight on ASGI. The messages themselves are the protocol's
-affair; how an answer leaves is `http_exchange`'s.
+Here it is decided what is checked of a request before its message is looked at, which client's message
+it is, and what serves it. The messages themselves are the protocol's; how an answer leaves is `post`'s.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Struct
 
-from mcpearl.net.http_server.request import JSON, AsgiRequest, Receive, Request, Scope, Send
-from mcpearl.net.http_server.timeouts import STALLED
+from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
+from mcpearl.net.http_server.request import Request
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
-from mcpearl.protocol.errors import Malformed
+from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, Version
 from mcpearl.runtime.late import LateWatch
-from mcpearl.stores.events import EventStore
 from mcpearl.stores.memory_events import MemoryEventStore
-from mcpearl.stores.sessions import SessionStore
-from mcpearl.transports.http_server import sse_2024 as old_transport
-from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused, busy
-from mcpearl.transports.http_server.header_check import is_modern, mismatch_of
+from mcpearl.transports.http_server import sse_2024
+from mcpearl.transports.http_server.admission import Admission
+from mcpearl.transports.http_server.checks import HeadNotes, read_post
+from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
+from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
+from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
+from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
-from mcpearl.transports.http_server.responses import (
-    EVENTS,
-    Pace,
-    check_accept,
-    check_type,
-    preflight,
-    readable_by,
-    respond_stream,
-    watched,
-)
+from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
+from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import HttpSse
-from mcpearl.transports.http_server.status import legacy_status, modern_status
-from mcpearl.transports.null import NullTransport
-from mcpearl.transports.websocket.asgi import AsgiWebSockets
+from mcpearl.transports.http_server.status import modern_status
+from mcpearl.transports.mirrored_headers import NAMED_BY
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
     from mcpearl.transports.http_server.siblings import Siblings
+    from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
-_WATCH_AFTER = 0.2  # seconds a request may take before anybody looks after it
+_WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
-_PUBLIC = (
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-allow-headers", b"*"),  # browsers ask first when a client sends its own
-)
-_METHODS = frozenset({"POST", "GET", "DELETE"})
-_CHANGES_SESSION = frozenset(
-    {
-        "initialize",
-        "notifications/initialized",
-        "logging/setLevel",
-        "resources/subscribe",
-        "resources/unsubscribe",
-    }
-)
-_ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
-_POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
 
 
 class SoloConversation(Running, Protocol):
@@ -94,8 +69,10 @@ class Host(Protocol):
     """What an endpoint needs of the server."""
 
     limits: Limits
-    nobody: Any
-    """Who everybody is to the server, where there is no gate that asks."""
+    anonymous: Any
+    """The principal of every request if the endpoint has no gate."""
+    mirrored: Mirrored
+    """The parameters that tools mirror into headers, as they are at the moment."""
 
     def converse(self, transport: Any, principal: Any) -> Conversation:
         """Make the server's side of one client."""
@@ -105,91 +82,115 @@ class Host(Protocol):
         """Make the server's side of clients that have no session."""
         ...
 
-    def tool_headers(self, name: str, arguments: Raw | UnsetType) -> list[tuple[str, str | None]]:
-        """The headers a call of this tool must have; None for one it must not have."""
-        ...
-
-    def needs(self, message: Envelope, principal: Any) -> frozenset[str]:
-        """The scopes a message needs, when its principal does not have them all."""
+    def missing_scopes(self, call: Call, principal: Any) -> frozenset[str]:
+        """Return the scopes a call needs, if its principal does not have them all."""
         ...
 
     def time_left(self, principal: Any) -> float | None:
-        """How many seconds a principal is good for; None for ever."""
+        """Return for how many seconds a principal is valid; None if it does not expire."""
         ...
 
 
+class Post(Struct):
+    """One POST that was admitted: its message, and everything its answer depends on."""
+
+    endpoint: "Endpoint"
+    request: Request
+    outlet: PostOutlet
+    headers: MessageHeaders
+    message: Envelope | bytes
+    """Bytes if it is a batch, or not a message."""
+    principal: Any
+
+    def checked(self, conversation: Running, calls: list[Call], modern: bool) -> list[Call]:
+        """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
+        call, endpoint = calls[0], self.endpoint
+        if call.batch is not None:
+            return calls  # the registry checks the scopes of each call
+        if endpoint.gate is not None:
+            needed = endpoint.host.missing_scopes(call, self.principal)
+            if needed:
+                conversation.give_up(calls)
+                raise endpoint.gate.insufficient(self.request, needed)
+        if modern:
+            mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
+        else:
+            mismatch = self.headers.mismatch_of_legacy(call)
+        if mismatch is None:
+            return calls
+        conversation.give_up(calls)
+        self.refuse(mismatch)
+        return []
+
+    def refuse(self, error: McpError) -> None:
+        """Answer with an error of the request itself."""
+        message = self.message
+        id = message.id if isinstance(message, Envelope) and message.id is not UNSET else None
+        self.outlet.refuse(codec.encode_error(id, error))
+
+
 class Endpoint:
-    """The ASGI application of one server.
+    """The ASGI application of one server; our own connections call `serve`.
 
     >>> asgi_app = app.asgi()
+
+    Args:
+        host: The server behind the endpoint.
+        settings: The endpoint's options.
+        gate: Finds the principal of each request; without one all are `host.anonymous`.
+        lifespan: Entered while the endpoint runs.
+        websockets: Serves WebSockets under an ASGI server.
+        siblings: The other workers, if there are any.
     """
 
     def __init__(
         self,
         host: Host,
+        settings: EndpointSettings,
         *,
-        path: str = "/mcp",
-        allowed_hosts: frozenset[str] | None = None,
-        allowed_origins: frozenset[str] | None = None,
-        stateless: bool = False,
-        max_sessions: int = 100_000,
-        idle_timeout: float = 1800.0,
-        initialize_timeout: float = 60.0,
-        max_history: int = 256 * 1024 * 1024,
-        max_requests: int = 10_000,
-        max_streams: int = 100_000,
-        body_timeout: float = 30.0,
-        keep_alive: float = 15.0,
-        stall_timeout: float = STALLED,
-        http_sse: bool = False,
         gate: Gate | None = None,
         lifespan: Callable[[], Any] | None = None,
-        websockets: AsgiWebSockets | None = None,
+        websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
-        session_store: SessionStore | None = None,
-        event_store: EventStore | None = None,
     ) -> None:
-        limits = host.limits
-        self._host = host
-        self._place = Location(path, allowed_hosts, allowed_origins)
-        self._stateless = stateless
+        limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
+        hosts, origins = settings.allowed_hosts, settings.allowed_origins
         prefix = "" if siblings is None else siblings.prefix
+        self.host = host
+        self.gate = gate
+        self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
-        self._own_events = MemoryEventStore(max_history, limits.max_outgoing)
-        events = self._own_events if event_store is None else event_store
-        self._keeps_records = session_store is not None
+        self._lifespan = lifespan
+        self._websockets = websockets
+        self._asgi_heads = AsgiHeads()
+        self._admission = Admission(settings.max_requests, settings.max_streams)
+        self._terms = Terms(
+            limits.max_message,
+            settings.body_timeout,
+            limits.max_outgoing,
+            settings.keep_alive,
+            Pace(settings.keep_alive, settings.stall_timeout),
+            LateWatch(_WATCH_AFTER),
+        )
+        self._own_events = MemoryEventStore(settings.max_history, limits.max_outgoing)
+        events = self._own_events if settings.event_store is None else settings.event_store
         self._sessions = Sessions(
             HttpSession,
             host.converse,
             StreamTerms(limits.max_outgoing, events),
-            max_sessions=max_sessions,
-            idle_timeout=idle_timeout,
-            initialize_timeout=initialize_timeout,
+            max_sessions=most,
+            idle_timeout=idle,
+            initialize_timeout=settings.initialize_timeout,
             prefix=prefix,
-            store=session_store,
+            store=settings.session_store,
         )
-        self._max_requests = max_requests
-        self._max_streams = max_streams
-        self._terms = Terms(
-            limits.max_message,
-            body_timeout,
-            limits.max_outgoing,
-            keep_alive,
-            Pace(keep_alive, stall_timeout),
-            LateWatch(_WATCH_AFTER),
-        )
-        self._sse = None
-        if http_sse:
-            self._sse = HttpSse(host, self._terms, max_sessions, idle_timeout, prefix)
-        self._sse_places = {
-            path: Location(path, allowed_hosts, allowed_origins) for path in old_transport.PATHS
-        }
-        self._gate = gate
-        self._lifespan = lifespan
-        self._websockets = websockets
-        self._open = 0  # requests being answered
-        self._streams = 0  # streams that wait for something to be said
-        self._solo: SoloConversation | None = None  # with all who have no session
+        self._legacy = LegacyRequests(host, self._terms, self._admission, self._sessions, settings)
+        self._sse: HttpSse | None = None
+        self._sse_locations: dict[str, Location] = {}
+        if settings.http_sse:
+            self._sse = HttpSse(host, self._terms, most, idle, prefix)
+            self._sse_locations = {path: Location(path, hosts, origins) for path in sse_2024.PATHS}
+        self._solo: SoloConversation | None = None  # with all clients that have no session
 
     # ASGI
 
@@ -200,7 +201,8 @@ class Endpoint:
         elif scope["type"] == "websocket" and self._websockets is not None:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
-            await self.serve(AsgiRequest(scope, receive, send))
+            head = self._asgi_heads.head_of(scope)
+            await self.serve(AsgiRequest(scope, receive, send, head))
         else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
 
@@ -208,246 +210,145 @@ class Endpoint:
 
     async def serve(self, request: Request) -> None:
         """Answer one HTTP request."""
-        self._open += 1
+        admission = self._admission
+        admission.open += 1
         try:
-            document = None
-            if self._gate is not None and request.path.startswith(WELL_KNOWN):
-                document = self._gate.document(request.scope)
-            if document is None:
-                await self._respond(request)
+            head, gate = request.head, self.gate
+            notes: HeadNotes | None = head.noted
+            if notes is None:
+                if gate is not None and await self._show_document(gate, request):
+                    return
+                notes = head.noted = self._look_at(request)
+            if notes.cors:
+                request.extra = notes.cors
+            if head.method == "OPTIONS":
+                await request.respond(204, b"", preflight(head.headers))
+                return
+            admission.check()
+            principal = self.host.anonymous
+            if gate is not None:
+                principal = gate.known(request) or await gate.admit(request)
+            owner = None if self._siblings is None else self._owner(request)
+            if owner is not None:
+                await self._pass_on(owner, request)
+            elif notes.is_sse_2024:
+                await self._serve_sse(request, principal)
+            elif head.method == "POST":
+                await self._post(request, notes, principal)
             else:
-                await request.respond(200, document, _PUBLIC)
+                await self._legacy.other(request, principal)
         except Refused as refused:
             body = codec.encode_error(None, refused.error)
             await request.respond(refused.status, body, refused.headers)
         finally:
-            self._open -= 1
+            admission.open -= 1
 
-    async def _respond(self, request: Request) -> None:
-        """Answer a request for no document."""
-        headers, path, method = request.headers, request.path, request.method
-        old = self._sse is not None and path in self._sse_places
-        (self._sse_places[path] if old else self._place).check(path, headers)
-        if b"origin" in headers:
-            request.extra = readable_by(headers[b"origin"])
-        if method == "OPTIONS":
-            await request.respond(204, b"", preflight(headers))
-            return
-        if self._open > self._max_requests:
-            raise busy("Too many requests at once", 1)
-        principal = self._host.nobody
-        if self._gate is not None:
-            scope = request.scope
-            principal = self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
-        if method not in _METHODS:
-            raise Refused(405, f"{method} is not a method of this endpoint", headers=_ALLOW)
-        owner = None if self._siblings is None else self._owner(request)
-        if owner is not None:
-            await self._pass_on(owner, request)
-        elif old:
-            await self._serve_old(request, principal)
-        elif method == "POST":
-            await self._post(request, principal)
-        elif method == "GET":
-            await self._get(request, principal)
-        else:
-            await self._delete(request, principal)
+    async def _show_document(self, gate: Gate, request: Request) -> bool:
+        """Answer a request for a public document of the gate; return whether it was one."""
+        document = gate.document(request) if request.path.startswith(WELL_KNOWN) else None
+        if document is None:
+            return False
+        await request.respond(200, document, PUBLIC)
+        return True
+
+    def _look_at(self, request: Request) -> HeadNotes:
+        """Check where a request goes and comes from."""
+        headers, path = request.headers, request.path
+        sse_location = self._sse_locations.get(path)
+        (sse_location or self._location).check(path, headers)
+        origin = headers.get(b"origin")
+        return HeadNotes(() if origin is None else readable_by(origin), sse_location is not None)
 
     def _owner(self, request: Request) -> int | None:
-        """Which other process the session of a request lives in, if that is so."""
+        """Return the number of the other worker that has the session of a request."""
         assert self._siblings is not None
+        if request.method not in ("POST", "GET", "DELETE"):
+            return None  # refused here
         id = request.headers.get(b"mcp-session-id", b"").decode("latin-1")
         if self._sse is not None:
-            id = id or old_transport.session_of(request.scope)
+            id = id or sse_2024.session_of(request)
         return self._siblings.owner_of(id)
 
     async def _pass_on(self, owner: int, request: Request) -> None:
         assert self._siblings is not None
-        with PostOutlet(self._terms, request) as exchange:
-            body = await exchange.read_body()
-        request.extra = ()  # the owner says the same
-        with self._as_stream() if request.method == "GET" else nullcontext():
+        with PostOutlet(self._terms, request) as outlet:
+            body = await outlet.read_body()
+        request.extra = ()  # the owner adds the same
+        with self._admission.as_stream() if request.method == "GET" else nullcontext():
             await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
 
     # POST
 
-    async def _post(self, request: Request, principal: Any) -> None:
-        headers = request.headers
-        check_type(headers)
-        check_accept(headers, JSON, EVENTS)
-        with PostOutlet(self._terms, request) as exchange:
-            body = await exchange.read_body()
-            message = _decode(body)
-            if message is not None and self._gate is not None:
-                self._check_scopes(message, request, principal)
-            if is_modern(message, headers):
-                await self._serve_alone(exchange, message or body, headers, principal)
-            elif self._stateless:
-                await self._serve_stateless(exchange, message or body, headers, principal)
+    async def _post(self, request: Request, notes: HeadNotes, principal: Any) -> None:
+        headers = notes.post
+        if headers is None:
+            headers = notes.post = read_post(request.headers)
+        outlet = PostOutlet(self._terms, request)
+        try:
+            body = request.body
+            if body is None or len(body) > self._terms.max_body:
+                body = await outlet.read_body()
+            message: Envelope | bytes
+            try:
+                message = codec.decode(body)
+            except Malformed as error:
+                if error.code == PARSE_ERROR:
+                    raise Refused(400, error.message, error.code) from None
+                message = body  # a batch, or JSON that is not a message: the protocol answers
+            post = Post(self, request, outlet, headers, message, principal)
+            if headers.says_modern or headers.is_modern(message):
+                await self._post_modern(post)
             else:
-                await self._serve_session(exchange, message or body, headers, principal)
+                await self._legacy.post(post)
+        finally:
+            request.waiter = None
+            if outlet.lingers or outlet.answer is None:
+                outlet.close()  # otherwise it holds nothing
 
-    def _check_scopes(self, message: Envelope, request: Request, principal: Any) -> None:
-        assert self._gate is not None
-        needed = self._host.needs(message, principal)
-        if needed:
-            raise self._gate.insufficient(request.scope, request.headers, needed)
-
-    async def _serve_alone(
-        self,
-        exchange: PostOutlet,
-        message: Envelope | bytes,
-        headers: dict[bytes, bytes],
-        principal: Any,
-    ) -> None:
+    async def _post_modern(self, post: Post) -> None:
         """Serve a request that stands for itself."""
         solo = self._solo
         if solo is None:
-            solo = self._solo = self._host.converse_alone()
+            solo = self._solo = self.host.converse_alone()
+        outlet, message = post.outlet, post.message
+        named = False
         if isinstance(message, Envelope):
-            mismatch = mismatch_of(message, headers, self._host.tool_headers)
+            # Calls by name are compared with their headers once they are decoded.
+            named = message.method in NAMED_BY and message.id is not UNSET
+            mismatch = None if named else post.headers.mismatch_of(message)
             if mismatch is not None:
-                id = None if message.id is UNSET else message.id
-                exchange.finish(codec.encode_error(id, mismatch), refused=True)
-                await exchange.serve(solo, [], modern_status)
+                post.refuse(mismatch)
+                await outlet.serve(solo, [], modern_status)
                 return
             if message.method == LISTEN:
-                with self._as_stream():
-                    calls = solo.receive_from(principal, message, exchange)
-                    await exchange.serve(solo, calls, modern_status)
+                with self._admission.as_stream():
+                    calls = solo.receive_from(post.principal, message, outlet)
+                    await outlet.serve(solo, calls, modern_status)
                 return
-        calls = solo.receive_from(principal, message, exchange)
-        await exchange.serve(solo, calls, modern_status)
-
-    @contextmanager
-    def _as_stream(self) -> Iterator[None]:
-        """Count what only waits for something to be said as a stream, and not as a request."""
-        if self._streams >= self._max_streams:
-            raise busy("Too many streams", 10)
-        self._streams += 1
-        self._open -= 1
-        try:
-            yield
-        finally:
-            self._streams -= 1
-            self._open += 1
-
-    async def _serve_stateless(
-        self,
-        exchange: PostOutlet,
-        message: Envelope | bytes,
-        headers: dict[bytes, bytes],
-        principal: Any,
-    ) -> None:
-        """Serve a legacy request without keeping a session."""
-        version = _legacy_version(headers)
-        conversation = self._host.converse(NullTransport(), principal)
-        try:
-            if not _initializes(message):
-                conversation.speak(version.name)
-            calls = conversation.receive(message, exchange)
-            await exchange.serve(conversation, calls, legacy_status)
-        finally:
-            conversation.lost(None)
-
-    async def _serve_session(
-        self,
-        exchange: PostOutlet,
-        message: Envelope | bytes,
-        headers: dict[bytes, bytes],
-        principal: Any,
-    ) -> None:
-        """Serve a message of a session, or begin one."""
-        version = _legacy_version(headers)
-        begins = _initializes(message) and b"mcp-session-id" not in headers
-        if begins:
-            session = self._sessions.create(principal)
-        else:
-            id = _session_id(headers)
-            found = self._sessions.find(id, principal)
-            session = found or await self._restored(id, principal)
-        exchange.belong(session.new_stream, version.primes_streams)
-        session.enter()
-        try:
-            calls = session.receiver.receive(message, exchange)
-            if begins:
-                if exchange.refused:
-                    session.end()
-                else:
-                    self._sessions.add(session)
-                    exchange.headers = ((b"mcp-session-id", session.id.encode()),)
-            if self._keeps_records and not exchange.refused and _may_change(message):
-                exchange.before_answer = partial(self._sessions.save, session)
-            await exchange.serve(session.receiver, calls, legacy_status)
-        finally:
-            self._sessions.leave(session)
-
-    async def _restored(self, id: str, principal: Any) -> HttpSession:
-        """Return a session this process does not have yet, or refuse the request."""
-        session = await self._sessions.restore(id, principal)
-        if session is None:
-            raise Refused(404, "There is no such session; begin a new one with `initialize`")
-        return session
-
-    # GET and DELETE
-
-    async def _get(self, request: Request, principal: Any) -> None:
-        """Open the standing stream of a session, or go on with a broken one."""
-        headers = request.headers
-        version = self._version_of_session(headers)
-        check_accept(headers, EVENTS)
-        id = _session_id(headers)
-        session = self._sessions.find(id, principal) or await self._restored(id, principal)
-        session.enter()
-        try:
-            with self._as_stream():
-                await self._listen(request, session, version)
-        finally:
-            self._sessions.leave(session)
-
-    async def _listen(self, request: Request, session: HttpSession, version: Version) -> None:
-        last = request.headers.get(b"last-event-id")
-        if last is None:
-            reader = await session.listen(version.primes_streams)
-        else:
-            reader = await session.listen_after(last.decode("latin-1"))
-        try:
-            left = self._host.time_left(session.principal)
-            with watched(request.receive, left) as gone:
-                await respond_stream(request, reader, gone, self._terms.pace)
-        finally:
-            reader.close()
-
-    async def _delete(self, request: Request, principal: Any) -> None:
-        """End a session at its client's wish."""
-        self._version_of_session(request.headers)
-        id = _session_id(request.headers)
-        session = self._sessions.find(id, principal) or await self._restored(id, principal)
-        await self._sessions.delete(session)
-        await request.respond(204, b"")
-
-    def _version_of_session(self, headers: dict[bytes, bytes]) -> Version:
-        """The version of a request only sessions have."""
-        if headers.get(b"mcp-protocol-version", b"").decode("latin-1") in MODERN_VERSIONS:
-            raise Refused(405, "This version has POST only, and no sessions", headers=_POST_ONLY)
-        if self._stateless:
-            raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
-        return _legacy_version(headers)
+        calls = solo.receive_from(post.principal, message, outlet)
+        if calls:
+            calls = post.checked(solo, calls, modern=True)
+        elif named:
+            assert isinstance(message, Envelope)
+            mismatch = post.headers.mismatch_of(message)
+            if mismatch is not None:
+                post.refuse(mismatch)  # whatever else is wrong with it
+        await outlet.serve(solo, calls, modern_status)
 
     # HTTP+SSE
 
-    async def _serve_old(self, request: Request, principal: Any) -> None:
-        """Serve a client that knows only the first version."""
+    async def _serve_sse(self, request: Request, principal: Any) -> None:
+        """Serve a client of the transport of 2024-11-05."""
         assert self._sse is not None
         match request.method, request.path:
-            case "GET", old_transport.STREAM:
-                with self._as_stream():
+            case "GET", sse_2024.STREAM:
+                with self._admission.as_stream():
                     await self._sse.get(request, principal)
-            case "POST", old_transport.MESSAGES:
-                with PostOutlet(self._terms, request) as exchange:
-                    await self._sse.post(request, principal, exchange)
+            case "POST", sse_2024.MESSAGES:
+                with PostOutlet(self._terms, request) as outlet:
+                    await self._sse.post(request, principal, outlet)
             case method, path:
-                raise Refused(405, f"{method} is not a method of {path}", headers=_ALLOW)
+                raise Refused(405, f"{method} is not a method of {path}", headers=ALLOW)
 
     # Life
 
@@ -467,7 +368,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Hold the server up, for an application this one is mounted in.
+        """Keep the server running, for an application this one is mounted in.
 
         >>> asgi_app = app.asgi()
         >>> Starlette(routes=[Mount("/", asgi_app)], lifespan=lambda _: asgi_app.running())
@@ -479,7 +380,7 @@ class Endpoint:
                 await self.close()
 
     def end_streams(self) -> None:
-        """End in order what would stay open for ever; calls go on."""
+        """End in order the streams that would stay open forever; calls continue."""
         if self._solo is not None:
             self._solo.end_listeners()
         for session in self._sessions.all():
@@ -504,40 +405,3 @@ class Endpoint:
             self._solo = None
         self._terms.lingering.stop()
         self._terms.pace.stop()
-
-
-def _legacy_version(headers: dict[bytes, bytes]) -> Version:
-    given = headers.get(b"mcp-protocol-version")
-    if given is None:
-        return UNNAMED
-    name = given.decode("latin-1")
-    if name not in VERSIONS:
-        supported = ", ".join(VERSIONS)
-        raise Refused(400, f"Unsupported protocol version {name[:64]!r}; there is {supported}")
-    return VERSIONS[name]
-
-
-def _session_id(headers: dict[bytes, bytes]) -> str:
-    id = headers.get(b"mcp-session-id")
-    if id is None:
-        raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
-    return id.decode("latin-1")
-
-
-def _may_change(message: Envelope | bytes) -> bool:
-    """Whether a message may change what is stored of its session; a batch may hold anything."""
-    return not isinstance(message, Envelope) or message.method in _CHANGES_SESSION
-
-
-def _initializes(message: Envelope | bytes) -> bool:
-    return isinstance(message, Envelope) and message.method == "initialize"
-
-
-def _decode(body: bytes) -> Envelope | None:
-    """Read a message; None for a batch, or what is none: the protocol says what is wrong with it."""
-    try:
-        return codec.decode(body)
-    except Malformed as error:
-        if error.code == PARSE_ERROR:
-            raise Refused(400, error.message, error.code) from None
-        return None

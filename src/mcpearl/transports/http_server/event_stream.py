@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Iterable
 
 from mcpearl.net.sse import format_event, format_retry
+from mcpearl.net.watermark import high_water
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.events import Event, EventStore
 
 MAX_WAITING = 1000  # events that may wait at a reader
-MUCH = 1024 * 1024  # waiting bytes above which a sender should wait as well
 MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless a single event has more
 
 
@@ -138,7 +138,7 @@ class EventStream:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit  # bytes that may wait at a reader
-        self._much = min(MUCH, limit // 4)
+        self._much = high_water(limit)
         self.ended = False
         self.overrun = False  # the reader was cut off, and with it the stream
         self.last = 0  # the number of the newest event

@@ -1,31 +1,31 @@
-"""Who comes in: what an HTTP endpoint asks of authorization, and how a request is refused.
+"""What an HTTP endpoint asks of authorization, and how it refuses a request.
 
-An endpoint knows neither tokens nor keys. It asks a gate for the principal behind each request, and a
-gate that does not find one raises the refusal that is sent.
+An endpoint knows neither tokens nor keys. It asks its gate for the principal of each request; a gate
+that finds none raises the refusal to be sent.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from mcpearl.net.http_server.request import Headers, Scope
+from mcpearl.net.http_server.request import HeaderPairs, RequestInfo
 from mcpearl.protocol.errors import McpError
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST
 
 WELL_KNOWN = "/.well-known/"
-"""Where documents are that everybody may read."""
+"""Where documents are that every client may read."""
 
 
 class Refused(Exception):
-    """A request that is answered without anybody having looked at its message."""
+    """A request is answered with an error before its message is looked at."""
 
     def __init__(
         self,
         status: int,
         message: str,
         code: int = INVALID_REQUEST,
-        headers: Headers = (),
+        headers: HeaderPairs = (),
         data: Any = UNSET,
     ) -> None:
         super().__init__(message)
@@ -35,30 +35,28 @@ class Refused(Exception):
 
 
 def busy(reason: str, seconds: int) -> Refused:
-    """Refuse for now: it may be tried again after so many seconds."""
+    """Make a refusal that asks the client to try again after so many seconds."""
     return Refused(503, reason, INTERNAL_ERROR, ((b"retry-after", b"%d" % seconds),))
 
 
 class Gate(Protocol):
-    """Tells who is asking. Headers are given by name in lower case, as bytes.
+    """Finds the principal of a request.
 
-    What it gives is kept with sessions, and compared there: the same somebody must be equal.
+    Principals are kept with sessions and compared there: the same client must get an equal one.
     """
 
-    def known(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Any | None:
-        """Give the principal where that takes no waiting, or None: then `admit` is asked."""
+    def known(self, request: RequestInfo) -> Any | None:
+        """Return the principal if that takes no waiting; after None, `admit` is asked."""
         ...
 
-    async def admit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Any:
-        """Give the principal, or raise `Refused`."""
+    async def admit(self, request: RequestInfo) -> Any:
+        """Return the principal, or raise `Refused`."""
         ...
 
-    def insufficient(
-        self, scope: Scope, headers: Mapping[bytes, bytes], needed: Iterable[str]
-    ) -> Refused:
-        """Make the refusal of a call that needs scopes its principal does not have."""
+    def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
+        """Make the refusal of a call that needs scopes its principal lacks."""
         ...
 
-    def document(self, scope: Scope) -> bytes | None:
-        """Give the JSON document this well-known path has for everybody, such as resource metadata."""
+    def document(self, request: RequestInfo) -> bytes | None:
+        """Return the public JSON document at a well-known path, such as resource metadata."""
         ...

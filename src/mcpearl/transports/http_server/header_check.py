@@ -1,27 +1,33 @@
-"""Comparing what a request's headers repeat with what its body says.
+"""Comparing what the headers of a request repeat with what its message says.
 
-Intermediaries act on the headers and the server on the body, so the two must agree. As much of a
-message is read here as that takes, and no more.
+Intermediaries act on the headers and the server on the body, so the two must agree. A call is compared
+after its params were decoded, so that they are read once. Of other messages as much is read here as the
+comparison takes.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from mcpearl.net.http_server.request import HeaderMap
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.versions import MODERN_VERSIONS, VERSIONS, unsupported
-from mcpearl.transports.mirrored_headers import NAMED_BY, decode_value
+from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, unsupported
+from mcpearl.transports.mirrored_headers import NAMED_BY, PARAM, Path, decode_value, text_at
 from mcpearl.types.base import PROTOCOL_VERSION_KEY
 from mcpearl.types.jsonrpc import HEADER_MISMATCH
 
-ToolHeadersOf = Callable[[str, Raw | UnsetType], list[tuple[str, str | None]]]
-"""The headers a call of a tool with these arguments must have; None for one it must not have."""
+Mirrored = Mapping[str, Mapping[Path, str]]
+"""The parameters that tools mirror into headers: by tool, the header of each path."""
+
+_MODERN_ONLY = frozenset({"server/discover", LISTEN})
+_MEMBER = {method: "task_id" if name == "taskId" else name for method, name in NAMED_BY.items()}
 
 
 class _Meta(Struct):
@@ -35,21 +41,13 @@ class _Params(Struct, rename="camel"):
     arguments: Raw | UnsetType = UNSET
     meta: _Meta | UnsetType = field(default=UNSET, name="_meta")
 
-    @property
-    def version(self) -> Any:
-        """The version it says it is of."""
-        return UNSET if self.meta is UNSET else self.meta.version
-
 
 _read_params = msgspec.json.Decoder(_Params).decode
 _NO_PARAMS = _Params()
-_MODERN = frozenset(version.encode() for version in MODERN_VERSIONS)
-_MODERN_ONLY = frozenset({"server/discover", LISTEN})
-_NAMES = {name.encode(): name for name in VERSIONS}
 
 
-def peek(message: Envelope) -> _Params:
-    """Read what of a message headers repeat. What cannot be read is not there: others will say so."""
+def _peek(message: Envelope) -> _Params:
+    """Read the params that headers repeat. Params that cannot be read are refused elsewhere."""
     if message.params is UNSET:
         return _NO_PARAMS
     try:
@@ -58,82 +56,138 @@ def peek(message: Envelope) -> _Params:
         return _NO_PARAMS
 
 
-def is_modern(message: Envelope | None, headers: dict[bytes, bytes]) -> bool:
-    """Whether a request is of the era without sessions."""
-    if headers.get(b"mcp-protocol-version") in _MODERN:
-        return True
-    if message is None:
-        return False
-    return message.method in _MODERN_ONLY or peek(message).version is not UNSET
+def _version_in(params: _Params) -> Any:
+    return UNSET if params.meta is UNSET else params.meta.version
 
 
-def mismatch_of(
-    message: Envelope, headers: dict[bytes, bytes], tool_headers: ToolHeadersOf
-) -> McpError | None:
-    """Compare the headers with the body they repeat; the error names what differs."""
-    version = headers.get(b"mcp-protocol-version")
-    if message.id is UNSET and version is None:
-        return None  # a notification; which headers it has is not defined
-    if version is None:
-        return _differs("MCP-Protocol-Version header is missing")
-    params = peek(message)
-    text = _NAMES.get(version) or version.decode("ascii", "replace")
-    if params.version is not UNSET and params.version != text:
-        return _differs(f"MCP-Protocol-Version header {text!r:.64} is not {params.version!r:.64}")
-    if text not in VERSIONS:
-        return unsupported(text[:64])
-    if message.id is UNSET:
+class MessageHeaders:
+    """What the headers of one request say about its message."""
+
+    __slots__ = (
+        "_headers",
+        "_method",
+        "_name",
+        "_wrong_name",
+        "legacy_version",
+        "says_modern",
+        "session",
+        "version",
+    )
+
+    def __init__(self, headers: HeaderMap) -> None:
+        self._headers = headers
+        self.session = _text(headers.get(b"mcp-session-id"))
+        self.version = _text(headers.get(b"mcp-protocol-version"))
+        self._method = _text(headers.get(b"mcp-method"))
+        self._name: str | None = None
+        self._wrong_name: str | None = None  # why there is none, although there is a header
+        self.says_modern = self.version in MODERN_VERSIONS
+        self.legacy_version = UNNAMED if self.version is None else VERSIONS.get(self.version)
+        """The version of a legacy message; None if there is no such version."""
+        name = headers.get(b"mcp-name")
+        if name is not None:
+            try:
+                self._name = decode_value(name.decode("ascii"))
+            except ValueError as error:
+                self._wrong_name = f"Mcp-Name header: {error}"
+
+    def is_modern(self, message: Envelope | bytes) -> bool:
+        """Whether a message is of the era without sessions.
+
+        A modern call with the headers of a session is not found here, where its params are not read
+        yet, but by `mismatch_of_legacy`.
+        """
+        if self.says_modern or not isinstance(message, Envelope):
+            return self.says_modern
+        if message.method in _MODERN_ONLY:
+            return True
+        return self.session is None and _version_in(_peek(message)) is not UNSET
+
+    def mismatch_of_call(self, call: Call, mirrored: Mirrored) -> McpError | None:
+        """Compare with a call that was decoded; the error names what differs."""
+        version, method = call.caller.version.name, call.method
+        if version != self.version:
+            return self._other_version(version)
+        if method != self._method:
+            return self._other_method(method)
+        member = _MEMBER.get(method)
+        if member is None:
+            return None
+        named = getattr(call.params, member)
+        if named != self._name:
+            return self._other_name(named)
+        if method == "tools/call" and named in mirrored:
+            return self._other_parameters(mirrored[named], call.params.arguments)
         return None
-    return _mirrored(message, params, headers, tool_headers)
 
+    def mismatch_of(self, message: Envelope) -> McpError | None:
+        """Compare with a message that was not decoded; the error names what differs."""
+        if message.id is UNSET and self.version is None:
+            return None  # a notification; which headers it has is not defined
+        params = _peek(message)
+        version = _version_in(params)
+        if self.version is None or (version is not UNSET and version != self.version):
+            return self._other_version(version)
+        if self.version not in VERSIONS:
+            return unsupported(self.version[:64])
+        if message.id is UNSET:
+            return None
+        if message.method is UNSET or message.method != self._method:
+            return self._other_method(message.method)
+        member = _MEMBER.get(message.method)
+        if member is None or params is _NO_PARAMS:
+            return None
+        named = getattr(params, member)
+        return None if named == self._name else self._other_name(named)
 
-def _mirrored(
-    message: Envelope,
-    params: _Params,
-    headers: dict[bytes, bytes],
-    tool_headers: ToolHeadersOf,
-) -> McpError | None:
-    method = headers.get(b"mcp-method")
-    if method is None:
-        return _differs("Mcp-Method header is missing")
-    if message.method is UNSET or method != message.method.encode():
-        return _differs(f"Mcp-Method header {method!r:.64} is not {message.method!r:.64}")
-    member = NAMED_BY.get(message.method)
-    if member is None or params is _NO_PARAMS:
-        return None
-    named = getattr(params, "task_id" if member == "taskId" else member)
-    given = headers.get(b"mcp-name")
-    if given is None:
-        return _differs("Mcp-Name header is missing")
-    try:
-        name = decode_value(given.decode("ascii"))
-    except ValueError as error:
-        return _differs(f"Mcp-Name header: {error}")
-    if name != named:
-        return _differs(f"Mcp-Name header {name!r:.64} is not {named!r:.64}")
-    if message.method == "tools/call":
-        expected = tool_headers(name, params.arguments)
-        return _parameters(expected, headers) if expected else None
-    return None
+    def mismatch_of_legacy(self, call: Call) -> McpError | None:
+        """Return the error of a modern call that came with the headers of a session."""
+        version = call.caller.version.name
+        return self._other_version(version) if version in MODERN_VERSIONS else None
 
+    def _other_version(self, version: object) -> McpError:
+        if self.version is None:
+            return _differs("MCP-Protocol-Version header is missing")
+        return _differs(f"MCP-Protocol-Version header {self.version!r:.64} is not {version!r:.64}")
 
-def _parameters(
-    expected: list[tuple[str, str | None]], headers: dict[bytes, bytes]
-) -> McpError | None:
-    for name, value in expected:
-        given = headers.get(name.lower().encode())
-        if given is None and value is None:
-            continue
-        if given is None:
-            return _differs(f"{name} header is missing")
-        if value is None:
-            return _differs(f"{name} header is there, but no argument")
+    def _other_method(self, method: object) -> McpError:
+        if self._method is None:
+            return _differs("Mcp-Method header is missing")
+        return _differs(f"Mcp-Method header {self._method!r:.64} is not {method!r:.64}")
+
+    def _other_name(self, name: object) -> McpError:
+        if self._wrong_name is not None:
+            return _differs(self._wrong_name)
+        if self._name is None:
+            return _differs("Mcp-Name header is missing")
+        return _differs(f"Mcp-Name header {self._name!r:.64} is not {name!r:.64}")
+
+    def _other_parameters(
+        self, paths: Mapping[Path, str], arguments: Raw | UnsetType
+    ) -> McpError | None:
         try:
-            if not _same(decode_value(given.decode("ascii")), decode_value(value)):
-                return _differs(f"{name} header does not match the argument")
-        except ValueError as error:
-            return _differs(f"{name} header: {error}")
-    return None
+            decoded = {} if arguments is UNSET else msgspec.json.decode(arguments)
+        except codec.UNREADABLE:
+            return None
+        for path, header in paths.items():
+            name, value = PARAM + header, text_at(decoded, path)
+            given = self._headers.get(name.lower().encode())
+            if given is None and value is None:
+                continue
+            if given is None:
+                return _differs(f"{name} header is missing")
+            if value is None:
+                return _differs(f"{name} header is there, but no argument")
+            try:
+                if not _same(decode_value(given.decode("ascii")), value):
+                    return _differs(f"{name} header does not match the argument")
+            except ValueError as error:
+                return _differs(f"{name} header: {error}")
+        return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("ascii", "replace")
 
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")

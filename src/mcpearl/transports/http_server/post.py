@@ -1,8 +1,8 @@
 """One POST: its body comes in, its message is served, its answer goes out.
 
-The answer is plain JSON when it comes before anything else was said, and a stream of events from the
-first notification on. A call runs in the task of its request, so nothing stands between the two; a
-writer of its own is there only once there is a stream.
+The answer is plain JSON if nothing was sent before it, and a stream of events from the first
+notification on. A call runs in the task of its request; a writer of its own exists only once there is a
+stream.
 """
 
 import asyncio
@@ -11,16 +11,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
-from mcpearl.net.http_server.request import Headers, Receive, Request
+from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, HeaderPairs, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.late import LateWatch
 from mcpearl.transports.http_server.event_stream import EventStream, StreamReader
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.http_server.responses import Pace, disconnected, respond_stream
+from mcpearl.transports.http_server.responses import Pace, respond_stream
 
 logger = logging.getLogger("mcpearl.http")
 _CLOSE = ((b"connection", b"close"),)
+_LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 
 
 class Running(Protocol):
@@ -59,76 +60,72 @@ class Terms(NamedTuple):
     max_outgoing: int  # bytes that may wait in a stream
     keep_alive: float  # seconds of silence before a sign of life
     pace: Pace
-    lingering: LateWatch  # the POSTs under way
+    lingering: LateWatch  # the POSTs that had to wait for something
 
 
 class PostOutlet:
-    """A request on its way. It is the `Outlet` of its answer."""
+    """A POST under way. It is the `Outlet` of its answer."""
 
-    # Most requests are answered at once; what others need has its value here.
+    # State. Most requests are answered at once; for those, these defaults hold.
     answer: bytes | None = None
-    refused = False
-    headers: Headers = ()
-    """What the response has beside the usual."""
+    refused = False  # the answer is an error of the request itself
+    headers: HeaderPairs = ()
+    """Headers of the response beside the usual ones."""
     before_answer: Callable[[], Awaitable[None]] | None = None
     """Awaited before the answer leaves: what it acknowledges is stored first."""
     stream: EventStream | None = None
     _late = False
     _expired = False  # the body took too long
-    _task: "asyncio.Task[Any] | None" = None  # that waits for the body
+    _task: "asyncio.Task[Any] | None" = None  # waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    _conversation: Running | None = None  # in which calls are run
+    _conversation: Running | None = None  # runs the calls
     _calls: Sequence[Call] = ()
     _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
-    _primes = False  # a stream begins with an empty event, as its client knows
+    _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
-    _lingers = False
+    lingers = False  # the request could not be answered in place
 
     def __init__(self, terms: Terms, request: Request) -> None:
         self._terms = terms
         self._request = request
+        if request.in_place:
+            request.waiter = self
+        else:
+            self.waits()
 
     def __enter__(self) -> "PostOutlet":
-        if self._request.in_place:
-            self._request.exchange = self  # whoever serves it will see whether it lingers
-        else:
-            self.linger()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._request.exchange = None
-        if self._lingers:
-            self._terms.lingering.discard(self)
         self.close()
 
-    def linger(self) -> None:
-        """Be looked after, when it takes long."""
-        self._lingers = True
+    def waits(self) -> None:
+        """Note that the request could not be answered in place: from now on its time is watched."""
+        self.lingers = True
         self._terms.lingering.add(self)
 
     def belong(self, new_stream: Callable[[], EventStream], primes: bool) -> None:
-        """Belong to a session: a call goes on when its client leaves, and so may its stream."""
+        """Belong to a session: a call continues when its client leaves, and its stream can be resumed."""
         self._new_stream = new_stream
         self._primes = primes
 
     # The request
 
     async def read_body(self) -> bytes:
-        """Give the whole body, within its bounds."""
-        limit = self._terms.max_body
-        body = self._request.body
-        if body is not None:
-            if len(body) > limit:
-                raise _too_large(limit)
-            return body
-        declared = self._request.headers.get(b"content-length", b"")
+        """Return the whole body, within its bounds."""
+        request, limit = self._request, self._terms.max_body
+        declared = request.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
         self._task = asyncio.current_task()
         try:
-            return await _read_parts(self._request.receive, limit)
+            return await request.read(limit)
+        except BodyTooLarge:
+            raise _too_large(limit) from None
+        except ClientLeft:
+            raise Refused(400, "The client left before its body was complete") from None
         except asyncio.CancelledError:
             if not self._expired:
                 raise
@@ -139,7 +136,7 @@ class PostOutlet:
             self._task = None
 
     def late(self) -> None:
-        """Look after a request that takes its time: its body must come, its client must stay."""
+        """Watch a request that takes its time: its body must arrive, its client must stay."""
         self._late = True
         if self._calls:
             self._watch()
@@ -157,7 +154,7 @@ class PostOutlet:
     async def serve(
         self, conversation: Running, calls: list[Call], status: "Callable[[PostOutlet], int]"
     ) -> None:
-        """Run what the request asks for, and give the response."""
+        """Run the calls and send the response; `status` finds the status of an error."""
         if calls:
             self._conversation, self._calls = conversation, calls
             if self._late:
@@ -166,17 +163,19 @@ class PostOutlet:
             await conversation.run(calls)
         if self.before_answer is not None:
             await self.before_answer()
-        if self.answer is not None:
-            await self._respond(status(self), self.answer)
-        elif calls:
-            await self._finish_stream()
-        else:
-            await self._request.respond(202, b"")
-
-    async def _respond(self, status: int, body: bytes) -> None:
-        if len(body) < MIN_SIZE:
-            await self._request.respond(status, body, self.headers)
+        answer = self.answer
+        if answer is None:
+            await (self._finish_stream() if calls else self._request.respond(202, b""))
             return
+        self._calls = ()  # a call knows its outlet: they must not keep each other
+        is_error = self.refused or answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
+        code = status(self) if is_error else 200
+        if len(answer) < MIN_SIZE:
+            await self._request.respond(code, answer, self.headers)
+        else:
+            await self._respond_compressed(code, answer)
+
+    async def _respond_compressed(self, status: int, body: bytes) -> None:
         accepted = self._request.headers.get(b"accept-encoding", b"")
         body, encoding = await encoded(body, accepted)
         headers = (*self.headers, (b"vary", b"accept-encoding"))
@@ -189,15 +188,17 @@ class PostOutlet:
         assert self.stream is not None
         assert self._writer is not None
         if self._new_stream is not None:
-            self.stream.end()  # also when the call was cancelled, and nothing will be said
+            self.stream.end()  # also if the call was cancelled, and there is no answer
         await asyncio.wait((self._writer,))
         if not self._dropped:
             self._writer.result()
 
     def close(self) -> None:
-        """Let go of everything. What only this client waited for ends."""
-        if self._timer is not None:
-            self._stop_timer()
+        """Release everything. Calls whose answers only this client waited for end."""
+        if self.lingers:
+            self._terms.lingering.discard(self)
+        self._request.waiter = None
+        self._stop_timer()
         if self._gone is not None:
             self._gone.cancel()
         if self._writer is not None:
@@ -205,6 +206,7 @@ class PostOutlet:
         waits = self._new_stream is None and self.answer is None
         if waits and self._conversation is not None:
             self._conversation.give_up(self._calls)
+        self._calls = ()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -212,7 +214,7 @@ class PostOutlet:
             self._timer = None
 
     def _watch(self) -> None:
-        """Show the client signs of life; without a session, also look whether it is still there."""
+        """Send signs of life; without a session, also notice when the client leaves."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._terms.keep_alive, self.open_stream)
         if self._new_stream is None:
@@ -220,7 +222,7 @@ class PostOutlet:
 
     def _follow_client(self) -> "asyncio.Task[None]":
         if self._gone is None:
-            self._gone = asyncio.get_running_loop().create_task(disconnected(self._request.receive))
+            self._gone = asyncio.get_running_loop().create_task(self._request.until_gone())
             self._gone.add_done_callback(self._left)
         return self._gone
 
@@ -232,7 +234,7 @@ class PostOutlet:
     # As an outlet
 
     def send(self, message: bytes) -> None:
-        """Say something before the answer: from here on it is a stream."""
+        """Send a message before the answer: from here on the response is a stream."""
         if self.open_stream():
             assert self.stream is not None
             self.stream.put(message)
@@ -240,12 +242,12 @@ class PostOutlet:
                 self._drop()
 
     async def drained(self) -> None:
-        """Wait until the client has read most of what was said."""
+        """Wait until the client has read most of what was sent."""
         if self.stream is not None and self.stream.is_full:
             await self.stream.until_room()
 
     def _drop(self) -> None:
-        """Give up a client that has left too much unread: the stream that was lost was all it had."""
+        """Give up a client that has left too much unread."""
         self._dropped = True
         logger.warning("a client that does not read its stream was dropped")
         assert self._writer is not None
@@ -254,13 +256,13 @@ class PostOutlet:
         self._conversation.give_up(self._calls)
 
     def send_away(self, retry_ms: int) -> None:
-        """Let the client hang up and come back for the rest, if it can."""
+        """Have the client hang up and come back for the rest, if its version can."""
         if self._primes and self.open_stream():
             assert self.stream is not None
             self.stream.send_away(retry_ms)
 
     def finish(self, message: bytes, refused: bool = False) -> None:
-        """Give the answer."""
+        """Send the answer."""
         if self.stream is not None:
             self.stream.put(message)
             self.stream.end()
@@ -268,8 +270,13 @@ class PostOutlet:
             self.answer = message
             self.refused = refused
 
+    def refuse(self, message: bytes) -> None:
+        """Answer with an error of the request itself, before anything of it was run."""
+        self.answer = message
+        self.refused = True
+
     def open_stream(self) -> bool:
-        """Become a stream, whose client sees that the call goes on; whether it is one."""
+        """Become a stream, unless there is an answer; return whether it is one."""
         if self.answer is not None:
             return False
         if self.stream is None:
@@ -284,27 +291,6 @@ class PostOutlet:
     async def _write(self, reader: StreamReader) -> None:
         gone = self._follow_client()
         await respond_stream(self._request, reader, gone, self._terms.pace, self.headers)
-
-
-async def _read_parts(receive: Receive, limit: int) -> bytes:
-    event = await receive()
-    if not event.get("more_body", False) and event["type"] == "http.request":
-        body: bytes = event.get("body", b"")
-        if len(body) > limit:
-            raise _too_large(limit)
-        return body
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        if event["type"] == "http.disconnect":
-            raise Refused(400, "The client left before its body was complete")
-        parts.append(event.get("body", b""))
-        size += len(parts[-1])
-        if size > limit:
-            raise _too_large(limit)
-        if not event.get("more_body", False):
-            return b"".join(parts)
-        event = await receive()
 
 
 def _too_large(limit: int) -> Refused:

@@ -101,9 +101,11 @@ class Sessions(Generic[S]):
     def find(self, id: str, principal: Any) -> S | None:
         """Return a session of this process; None for another principal's, which does not exist."""
         session = self._used.get(id) or self._unused.get(id) or self._opening.get(id)
-        if session is None or session.closed or session.principal != principal:
+        if session is None or session.closed:
             return None
         if session.principal is not principal:
+            if session.principal != principal:
+                return None
             session.recognize(principal)
         return session
 

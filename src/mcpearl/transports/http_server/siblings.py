@@ -9,7 +9,6 @@ at this socket (`Door`) and nowhere else.
 import asyncio
 from base64 import b64decode, b64encode
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,17 +17,15 @@ from mcpearl.net.http_client.dial import Dialer
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
-from mcpearl.net.http_server.request import Request, Scope, Serving
-from mcpearl.net.tls import tls_extension
+from mcpearl.net.http_server.http1_request import Http1Request
+from mcpearl.net.http_server.request import EVENTS, Peer, Request, Serving
 from mcpearl.transports.http_server.gate import Refused, busy
-from mcpearl.transports.http_server.responses import EVENTS, disconnected
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 _HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "host"}
 )
 _ARRIVAL = b"mcpearl-arrival"
-_PASSED_ON = "mcpearl.passed_on"
 
 
 class _PassedOn(Struct, frozen=True):
@@ -95,9 +92,9 @@ class Siblings:
         except TimeoutError:
             raise _silent(patience) from None
         headers = _headers_of(request)
-        connection.send(request.scope["method"], _target_of(request.scope), headers, body)
+        connection.send(request.method, _target_of(request), headers, body)
         copying = asyncio.ensure_future(_copy(connection, request, patience))
-        gone = asyncio.ensure_future(disconnected(request.receive))
+        gone = asyncio.ensure_future(request.until_gone())
         try:
             await asyncio.wait((copying, gone), return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
@@ -135,10 +132,9 @@ def _headers_of(request: Request) -> list[tuple[str, str]]:
     return headers
 
 
-def _target_of(scope: Scope) -> str:
-    query = scope.get("query_string", b"").decode("latin-1")
-    path: str = scope["path"]
-    return path + (f"?{query}" if query else "")
+def _target_of(request: Request) -> str:
+    query = request.query.decode("latin-1")
+    return request.path + (f"?{query}" if query else "")
 
 
 async def _copy(connection: HttpExchange, request: Request, patience: float) -> None:
@@ -147,16 +143,14 @@ async def _copy(connection: HttpExchange, request: Request, patience: float) -> 
             await connection.answered()
     except TimeoutError:
         raise _silent(patience) from None
-    send = request.send
-    headers = [
+    headers = tuple(
         (name.encode("latin-1"), value.encode("latin-1"))
         for name, value in connection.headers.items()
         if name not in _HOP_BY_HOP
-    ]
-    await send({"type": "http.response.start", "status": connection.status, "headers": headers})
+    )
+    await request.start(connection.status, headers)
     if (b"content-type", EVENTS) in headers:
-        # The head leaves with the first part, and the owner may have nothing to say for long.
-        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        await request.write(b"")  # the head leaves now; the first event may take long
     while True:
         try:
             async with asyncio.timeout(patience):
@@ -165,21 +159,14 @@ async def _copy(connection: HttpExchange, request: Request, patience: float) -> 
             return  # the rest is lost; that the response stays incomplete tells the client
         if not chunk:
             break
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+        await request.write(chunk)
+    await request.end()
 
 
 def _arrival_of(request: Request) -> str:
     """Write down how a request came."""
-    scope = request.scope
-    shown = (scope.get("extensions") or {}).get("tls") or {}
-    chain = shown.get("client_cert_chain")
-    arrival = _PassedOn(
-        scope.get("scheme", "http"),
-        request.headers.get(b"host", b"").decode("latin-1"),
-        scope.get("client"),
-        chain[0] if chain and not shown.get("client_cert_error") else None,
-    )
+    peer, host = request.peer, request.headers.get(b"host", b"").decode("latin-1")
+    arrival = _PassedOn(peer.scheme, host, peer.address, peer.certificate)
     return b64encode(msgspec.json.encode(arrival)).decode()
 
 
@@ -196,29 +183,19 @@ class Door:
 
     async def serve(self, request: Request) -> None:
         """Answer a request that was passed on."""
-        arrival = request.headers.pop(_ARRIVAL, None)
+        arrival = request.headers.get(_ARRIVAL)
         if arrival is not None:
+            assert isinstance(request, Http1Request)
             _describe(request, msgspec.json.decode(b64decode(arrival), type=_PassedOn))
         await self._endpoint.serve(request)
 
 
-def _describe(request: Request, arrival: _PassedOn) -> None:
+def _describe(request: Http1Request, arrival: _PassedOn) -> None:
     """Make a request look as it did to the worker that passed it on."""
-    request.headers[b"host"] = arrival.host.encode("latin-1")
-    extensions: dict[str, Any] = {_PASSED_ON: {}}
-    if arrival.certificate is not None:
-        extensions["tls"] = tls_extension(arrival.certificate)
-    request.scope = {
-        **request.scope,
-        "scheme": arrival.scheme,
-        "client": arrival.client,
-        "extensions": extensions,
-    }
-
-
-def was_passed_on(scope: Scope) -> bool:
-    """Whether another worker has admitted this request, and passed it on."""
-    return _PASSED_ON in (scope.get("extensions") or ())
+    headers = {**request.headers, b"host": arrival.host.encode("latin-1")}
+    del headers[_ARRIVAL]
+    peer = Peer(arrival.scheme, arrival.client, arrival.certificate, passed_on=True)
+    request.passed_on(peer, headers)
 
 
 class _SocketDialer(Dialer):

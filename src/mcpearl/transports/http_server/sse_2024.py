@@ -7,19 +7,14 @@ the stream. When the stream ends, so does the session.
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
-from mcpearl.net.http_server.request import Request, Scope
+from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
+from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.post import PostOutlet, Terms
-from mcpearl.transports.http_server.responses import (
-    EVENTS,
-    check_accept,
-    check_type,
-    respond_stream,
-    watched,
-)
+from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import Session, StreamTerms
 
@@ -28,11 +23,10 @@ MESSAGES = "/messages"
 PATHS = (STREAM, MESSAGES)
 
 
-def session_of(scope: Scope) -> str:
+def session_of(request: Request) -> str:
     """Return the session a POST names in its query; empty when it names none."""
     try:
-        text: str = scope.get("query_string", b"").decode("latin-1")
-        query = parse_qs(text, max_num_fields=10)
+        query = parse_qs(request.query.decode("latin-1"), max_num_fields=10)
     except ValueError:
         return ""
     return query.get("session_id", [""])[0]
@@ -112,11 +106,10 @@ class HttpSse:
         self._sessions.add(session)
         session.enter()
         try:
-            root = request.scope.get("root_path", "")
-            place = f"{root}{MESSAGES}?session_id={session.id}"
+            place = f"{request.root}{MESSAGES}?session_id={session.id}"
             first = format_event(place.encode(), event="endpoint")
             reader = session.stream.reader()
-            with watched(request.receive, self._host.time_left(principal)) as gone:
+            with watched(request, self._host.time_left(principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace, first=first)
         finally:
             self._sessions.remove(session)
@@ -124,7 +117,7 @@ class HttpSse:
     async def post(self, request: Request, principal: Any, exchange: PostOutlet) -> None:
         """Accept one message; answers to it go on the stream."""
         check_type(request.headers)
-        session = self._sessions.find(session_of(request.scope), principal)
+        session = self._sessions.find(session_of(request), principal)
         if session is None:
             raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
         if session.is_full:

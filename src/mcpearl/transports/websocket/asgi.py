@@ -1,34 +1,32 @@
-"""WebSocket under somebody else's ASGI server: the same transport, made of ASGI's events.
+"""WebSocket under an ASGI server: the same transport, made of ASGI's events.
 
-The frames, their size and the ping are the ASGI server's affair; the place, the gate and the flow
-are checked here.
+Frames, their size and pings are up to the ASGI server; the location, the gate and the flow are checked
+here.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
-from mcpearl.net.http_server.request import Scope, gathered
+from mcpearl.net.http_server.asgi_request import Receive, Scope, Send, path_of, peer_of
+from mcpearl.net.http_server.request import UpgradeRequest, gathered
+from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.transport import Outgoing
+from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-SUBPROTOCOL = "mcp"
-_HIGH = 1024 * 1024  # bytes left unsent at which the server is told to wait
-_PARTING = 1.0  # seconds a client has to take its goodbye
+_PARTING = 1.0  # seconds a client has to take its close frame
 _GOING_AWAY = 1001
 _TRY_AGAIN_LATER = 1013
 
 
 class Served(Protocol):
-    """What is needed of the server's side of a client."""
+    """The server's side of a client, as far as this transport needs it."""
 
     def received(self, frames: list[Frame]) -> None:
         """Take messages."""
@@ -39,7 +37,7 @@ class Served(Protocol):
         ...
 
     def writable(self, flowing: bool) -> None:
-        """Note whether the client reads."""
+        """Note whether the client keeps up with reading."""
         ...
 
     async def drain(self, grace: float) -> None:
@@ -67,7 +65,7 @@ class AsgiWebSocket:
         self._writing: asyncio.Future[None] | None = None
 
     async def run(self, served: Served, seconds: float | None = None) -> None:
-        """Move messages until either side ends it, or the time of what the client came with is over."""
+        """Move messages until either side ends it, or the client's token expires in `seconds`."""
         self._served = served
         reading = asyncio.ensure_future(self._read(served))
         writing = self._writing = asyncio.ensure_future(self._write(served))
@@ -94,7 +92,7 @@ class AsgiWebSocket:
     def _message(self, event: dict[str, Any]) -> Frame:
         text = event.get("text")
         if text is None:
-            return FrameError("a binary frame is no message; send each one as a text frame")
+            return FrameError("a binary frame is not a message; send each one as a text frame")
         message = text.encode("utf-8", "surrogatepass")
         if len(message) > self._limits.max_message:
             return FrameError(f"message is over the limit of {self._limits.max_message} bytes")
@@ -106,7 +104,7 @@ class AsgiWebSocket:
                 message = self._unsent.popleft()
                 await self._send({"type": "websocket.send", "text": message.decode()})
                 self._unsent_bytes -= len(message)
-                if not self._flowing and self._unsent_bytes <= _HIGH // 2:
+                if not self._flowing and self._unsent_bytes <= HIGH_WATER // 2:
                     self._flowing = True
                     served.writable(True)
             if self._ended:
@@ -125,7 +123,7 @@ class AsgiWebSocket:
     # The transport's side
 
     async def open(self, receiver: Any) -> None:
-        """Nothing is left to be done: `run` is what serves the client."""
+        """Do nothing: `run` serves the client."""
 
     def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message; a client that leaves too much unread is dropped."""
@@ -137,13 +135,13 @@ class AsgiWebSocket:
         if self._unsent_bytes > self._limits.max_outgoing:
             self._end(LimitReached("the peer does not read what it is sent"))
             if self._writing is not None:
-                self._writing.cancel()  # it waits for the peer, and nobody waits any more
-        elif self._unsent_bytes > _HIGH and self._flowing and self._served is not None:
+                self._writing.cancel()  # it waits for a client that does not read
+        elif self._unsent_bytes > HIGH_WATER and self._flowing and self._served is not None:
             self._flowing = False
             self._served.writable(False)
 
     def flush(self) -> None:
-        """Nothing waits for a flush here."""
+        """Do nothing: messages are sent as they come."""
 
     def pause(self) -> None:
         """Stop reading."""
@@ -159,17 +157,25 @@ class AsgiWebSocket:
 
 
 class AsgiWebSockets:
-    """The ASGI application that takes WebSockets in, at one place."""
+    """The ASGI application of the WebSockets at one location.
+
+    Args:
+        location: Where they are.
+        converse: Makes the server's side of a client.
+        limits: The limits of each client.
+        gate: Finds the principal of each client.
+        max_connections: Clients at once; one more is closed with code 1013.
+    """
 
     def __init__(
         self,
-        place: Location,
+        location: Location,
         converse: Callable[[AsgiWebSocket, Any], Served],
         limits: Limits,
         gate: Gate | None = None,
         max_connections: int = 10_000,
     ) -> None:
-        self._place = place
+        self._location = location
         self._converse = converse
         self._limits = limits
         self._gate = gate
@@ -178,7 +184,7 @@ class AsgiWebSockets:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one client from its handshake to its end."""
-        await receive()  # that it wants to connect
+        await receive()  # the request to connect
         try:
             principal = await self._admit(scope)
         except Refused as refused:
@@ -186,25 +192,27 @@ class AsgiWebSockets:
             return
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL})
         if len(self._open) >= self._max_connections:
-            reason = f"The server has all the {self._max_connections} clients it takes"
+            reason = f"The server has as many clients as it takes, {self._max_connections}"
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": reason})
             return
         transport = AsgiWebSocket(receive, send, self._limits)
         served = self._converse(transport, principal)
         self._open.add(served)
         try:
-            await transport.run(served, getattr(principal, "time_left", None))
+            await transport.run(served, None if principal is None else principal.time_left)
         finally:
             self._open.discard(served)
 
     async def _admit(self, scope: Scope) -> Any:
         headers = gathered(scope["headers"])
-        self._place.check(scope["path"].removeprefix(scope.get("root_path", "")), headers)
+        root, query = scope.get("root_path", ""), scope.get("query_string", b"")
+        request = UpgradeRequest(path_of(scope), query, headers, peer_of(scope), root)
+        self._location.check(request.path, headers)
         if SUBPROTOCOL not in scope.get("subprotocols", ()):
             raise Refused(400, f"The subprotocol has to be {SUBPROTOCOL!r}")
         if self._gate is None:
             return None
-        return self._gate.known(scope, headers) or await self._gate.admit(scope, headers)
+        return self._gate.known(request) or await self._gate.admit(request)
 
     async def drain(self, grace: float) -> None:
         """Let calls finish within `grace` seconds, then close every client."""
@@ -212,7 +220,7 @@ class AsgiWebSockets:
 
 
 async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:
-    """Say why, where the ASGI server lets us; it makes a 403 of it otherwise."""
+    """Send the reason, if the ASGI server can; otherwise it answers 403."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close"})
         return

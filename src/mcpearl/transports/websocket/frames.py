@@ -81,7 +81,7 @@ class MessageFramer:
             self._begun.append(bytes(frame.data))
         if frame.fin:
             whole, self._begun = b"".join(self._begun), []
-            wrong = FrameError("a binary frame is no message; send each one as a text frame")
+            wrong = FrameError("a binary frame is not a message; send each one as a text frame")
             found.append(whole if self._is_text else wrong)
 
     def frame(self, message: bytes) -> bytes:

@@ -1,18 +1,19 @@
-"""WebSocket, the server's side: who may open one, and the handshake."""
+"""WebSocket, the server's side: the handshake, and which clients may open one."""
 
 import asyncio
 import http
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 from websockets.frames import CloseCode
-from websockets.http11 import Request, Response
+from websockets.http11 import Request as Handshake
+from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from mcpearl.net.http_server.request import gathered
-from mcpearl.net.tls import extensions_of, subject_of
+from mcpearl.net.http_server.request import Peer, UpgradeRequest, gathered
+from mcpearl.net.tls import certificate_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.socket import Acceptor, SocketServer
@@ -26,7 +27,7 @@ from mcpearl.transports.websocket.frames import (
 )
 
 _ASKING = 1.0  # seconds a client that will be refused has to send its request
-_NO_REQUEST = b"This is no HTTP request that opens a WebSocket.\n"
+_NO_REQUEST = b"This is not an HTTP request that opens a WebSocket.\n"
 _END_OF_HEAD = b"\r\n\r\n"
 _BAD_REQUEST = (
     b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n"
@@ -42,32 +43,34 @@ class WebSocketServer(WebSocketStream, SocketServer):
     def __init__(
         self,
         reception: Acceptor,
-        place: Location,
+        location: Location,
         gate: Gate | None = None,
         beat: Beat | None = None,
     ) -> None:
         self.beat = beat or Beat()
-        self._place = place
+        self._location = location
         self._gate = gate
         self._admitting: asyncio.Task[None] | None = None
-        self._refusal: str | None = None  # why it will not be served, told when it has asked
-        self._seam = b""  # the last bytes of the request so far: its end may be in two pieces
+        self._refusal: str | None = (
+            None  # why the client will be refused, once it has sent its request
+        )
+        self._seam = b""  # the last bytes of the request so far: its end may come in two pieces
         self._has_asked = False
-        self._early = b""  # what came behind the request
+        self._early = b""  # bytes that followed the request
         self.core = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             extensions=[ServerDeflate()],
             max_size=reception.limits.max_message,
             logger=logger,
         )
-        self.core.debug = False  # it would log the headers, and tokens with them
+        self.core.debug = False  # it would log the headers, including tokens
         SocketServer.__init__(self, reception, MessageFramer(self.core))
 
     def take_in(self) -> None:
         """Wait for the client's request."""
 
     def shake_hands(self, data: bytes) -> None:
-        """Take a part of the client's request; what follows it waits until that is answered."""
+        """Take a part of the client's request; bytes that follow it wait until it is answered."""
         if self._has_asked:
             self._early += data
             return
@@ -90,47 +93,43 @@ class WebSocketServer(WebSocketStream, SocketServer):
             self.wire.write(answer or _BAD_REQUEST)
             self.say_no_more(None)
 
-    def _examine(self, request: Request) -> None:
+    def _examine(self, handshake: Handshake) -> None:
+        path, _, query = handshake.path.partition("?")
         headers = gathered(
             (name.lower().encode("latin-1"), value.encode("latin-1"))
-            for name, value in request.headers.raw_items()
+            for name, value in handshake.headers.raw_items()
         )
-        path, _, query = request.path.partition("?")
-        scope = {
-            "type": "websocket",
-            "scheme": "ws" if self.wire.get_extra_info("ssl_object") is None else "wss",
-            "path": unquote(path),
-            "query_string": query.encode("latin-1"),
-            "headers": list(headers.items()),
-            "client": self.wire.get_extra_info("peername") or None,
-            "extensions": extensions_of(self.wire),
-        }
+        address = self.wire.get_extra_info("peername")
+        peer = Peer(
+            "ws" if self.wire.get_extra_info("ssl_object") is None else "wss",
+            address[:2] if isinstance(address, tuple) else None,
+            certificate_of(self.wire),
+        )
+        request = UpgradeRequest(unquote(path), query.encode("latin-1"), headers, peer)
         try:
-            document = None if self._gate is None else self._gate.document(scope)
+            document = None if self._gate is None else self._gate.document(request)
             if document is not None:
                 self._show(document)
                 return
-            self._place.check(unquote(path), headers)
+            self._location.check(request.path, headers)
             if self._gate is None:
-                self._accept(request, subject_of(self.wire))
+                self._accept(handshake, subject_of(self.wire))
                 return
-            principal = self._gate.known(scope, headers)
+            principal = self._gate.known(request)
         except Refused as refused:
             self._reject(refused)
             return
         if principal is not None:
-            self._accept(request, principal)
+            self._accept(handshake, principal)
         else:
             self.pause()
             loop = asyncio.get_running_loop()
-            self._admitting = loop.create_task(self._admit(request, scope, headers))
+            self._admitting = loop.create_task(self._admit(handshake, request))
 
-    async def _admit(
-        self, request: Request, scope: dict[str, Any], headers: Mapping[bytes, bytes]
-    ) -> None:
+    async def _admit(self, handshake: Handshake, request: UpgradeRequest) -> None:
         assert self._gate is not None
         try:
-            principal = await self._gate.admit(scope, headers)
+            principal = await self._gate.admit(request)
         except Refused as refused:
             self._reject(refused)
             return
@@ -140,10 +139,10 @@ class WebSocketServer(WebSocketStream, SocketServer):
             return
         if not self.finished:
             self.resume()
-            self._accept(request, principal)
+            self._accept(handshake, principal)
 
-    def _accept(self, request: Request, principal: Any) -> None:
-        response = self.core.accept(request)
+    def _accept(self, handshake: Handshake, principal: Any) -> None:
+        response = self.core.accept(handshake)
         self.core.send_response(response)
         self.write_own()
         if self.core.state is not State.OPEN:
@@ -156,7 +155,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
             self.take_bytes(early)
 
     def _show(self, document: bytes) -> None:
-        """Answer who does not want a WebSocket, but to know how to get into one."""
+        """Answer a plain request for the metadata that says how to get a token."""
         response = self.core.reject(http.HTTPStatus.OK, document.decode())
         del response.headers["Content-Type"]
         response.headers["Content-Type"] = "application/json"
@@ -177,22 +176,22 @@ class WebSocketServer(WebSocketStream, SocketServer):
         self.say_no_more(None)
 
     def eof_received(self) -> bool:
-        """Close at once on a client that leaves before it has asked for anything."""
+        """Close at once if the client leaves before it has sent its request."""
         return self.core.state is not State.CONNECTING and super().eof_received()
 
     def part(self) -> None:
-        """End: the client said goodbye, or has been told what it did."""
+        """End: the client sent a close frame, or was sent one for breaking the rules."""
         if not self.finished:
             self.say_no_more(self.end_reason())
         elif self.core.close_rcvd is not None:
             self.wire.close()
 
     def refuse(self, reason: str) -> None:
-        """Tell the client why it is not served, and have it go."""
+        """Tell the client why it is not served, and close."""
         if self.finished or self._refusal is not None:
             return
         if self.core.state is State.CONNECTING:
-            # Not every client can take an answer before it has asked.
+            # Not every client can take a response before it has sent its request.
             self._refusal = reason
             asyncio.get_running_loop().call_later(_ASKING, self._turn_away)
         else:
@@ -201,24 +200,24 @@ class WebSocketServer(WebSocketStream, SocketServer):
 
     def _turn_away(self) -> None:
         if not self.finished:
-            said = f"{self._refusal}\n"
-            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, said))
+            text = f"{self._refusal}\n"
+            self._respond(self.core.reject(http.HTTPStatus.SERVICE_UNAVAILABLE, text))
 
     def end_writing(self) -> None:
-        """Say goodbye; the client's own goodbye, or its end, closes the socket."""
+        """Send a close frame; the client's own, or the end of its stream, closes the socket."""
         self.send_close(CloseCode.GOING_AWAY)
         if self.core.eof_sent:
             super().end_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is waiting to be admitted any more."""
+        """Stop admitting the client."""
         if self._admitting is not None:
             self._admitting.cancel()
         super().connection_lost(exc)
 
 
 def acceptor(
-    reception: Acceptor, place: Location, gate: Gate | None, beat: Beat
-) -> Callable[..., WebSocketServer]:
-    """Give what makes the server's side of each client; uvicorn's arguments are of no interest."""
-    return lambda **_: WebSocketServer(reception, place, gate, beat)
+    reception: Acceptor, location: Location, gate: Gate | None, beat: Beat
+) -> Callable[[], WebSocketServer]:
+    """Return a function that makes the server's side of each client."""
+    return lambda: WebSocketServer(reception, location, gate, beat)

@@ -1,0 +1,103 @@
+"""The connections of one HTTP endpoint: how many there may be, what they share, and how they end."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mcpearl.net.http_server.batching import IterationBatch
+from mcpearl.net.http_server.http1_connection import Http1Connection
+from mcpearl.net.http_server.request import Head, Serving
+from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
+
+logger = logging.getLogger("mcpearl.http")
+
+KEEP_ALIVE = 5.0  # seconds a connection without a request stays open
+_UNWINDING = 1.0  # seconds for cancelled requests to be answered
+_MAX_HEADS = 1024  # heads remembered; when there are more, it starts over
+_LARGEST_HEAD = 2048  # bytes of a head that is remembered
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class HttpFront:
+    """Makes the connections of one endpoint, and owns what they share.
+
+    Args:
+        endpoint: Answers the requests.
+        error_body: Makes the body of an error response from its reason.
+        max_connections: Connections beyond this get a 503 for their first request.
+        stall_timeout: Seconds in which a client must read some of what it was sent.
+        websocket: Makes the protocol that takes a connection over after an upgrade request.
+    """
+
+    def __init__(
+        self,
+        endpoint: Serving,
+        error_body: Callable[[str], bytes],
+        *,
+        max_connections: int,
+        stall_timeout: float = STALL_TIMEOUT,
+        websocket: Callable[[], asyncio.Protocol] | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.endpoint = endpoint
+        self.error_body = error_body
+        self.max_connections = max_connections
+        self.stall_timeout = stall_timeout
+        self.keep_alive = KEEP_ALIVE
+        self.websocket = websocket
+        self.batch = IterationBatch()
+        self.connections: set[Http1Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()  # requests that had to wait for something
+        self.heads: dict[bytes, Head] = {}  # seen before, by their bytes
+        self._emptied: asyncio.Event | None = None  # set when the last connection leaves
+
+    def connect(self) -> Http1Connection:
+        """Make the protocol of a connection that was just accepted."""
+        return Http1Connection(self)
+
+    def leave(self, connection: Http1Connection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    def remember(self, head: Head, data: bytes) -> None:
+        """Remember a head, if `data` is nothing but it and its body.
+
+        Clients mostly repeat their heads, and a head that is known is not parsed again. Heads that
+        never come again, because of a proof in them, are not worth it.
+        """
+        end = data.find(_END_OF_HEAD) + 4
+        if head.method != "POST" or not head.keep_alive or end > _LARGEST_HEAD:
+            return
+        headers = head.headers
+        length = headers.get(b"content-length", b"")
+        special = b"transfer-encoding" in headers or b"expect" in headers or b"dpop" in headers
+        if special or not length.isdigit() or end + int(length) != len(data):
+            return
+        if not data.startswith(b"POST "):
+            return  # blank lines before the request
+        if len(self.heads) >= _MAX_HEADS:
+            self.heads.clear()
+        head.length = int(length)
+        self.heads[data[:end]] = head
+
+    async def drain(self, grace: float) -> None:
+        """Close idle connections, let requests finish within `grace` seconds, then cancel the rest."""
+        for connection in list(self.connections):
+            connection.shutdown()
+        self._emptied = asyncio.Event()
+        try:
+            async with asyncio.timeout(grace):
+                if self.connections:
+                    await self._emptied.wait()
+                if self.tasks:
+                    await asyncio.wait(list(self.tasks))
+        except TimeoutError:
+            logger.error("%d requests were cancelled at shutdown", len(self.tasks))
+            for task in list(self.tasks):
+                task.cancel()
+            if self.tasks:
+                await asyncio.wait(list(self.tasks), timeout=_UNWINDING)
+            for connection in list(self.connections):
+                connection.close()

@@ -1,0 +1,48 @@
+"""The server as an HTTP endpoint sees it."""
+
+from typing import TYPE_CHECKING
+
+from mcpearl.auth.principal import ANONYMOUS, Principal
+from mcpearl.protocol.events import Call
+from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.transports.http_server.header_check import Mirrored
+from mcpearl.transports.transport import Transport
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+_NO_SCOPES: frozenset[str] = frozenset()
+
+
+class HttpHost:
+    """What an endpoint asks of a server."""
+
+    anonymous = ANONYMOUS  # any client can reach an HTTP port: without a gate it has no scopes
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.limits = server.core.limits
+        self.mirrored: Mirrored = server.core.dispatcher.mirrored
+
+    def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
+        """Make the server's side of one client."""
+        return ServerConnection(self._server.core, transport, principal or self.anonymous)
+
+    def converse_alone(self) -> SoloConnection:
+        """Make the server's side of clients that have no session."""
+        return SoloConnection(self._server.core)
+
+    def missing_scopes(self, call: Call, principal: Principal) -> frozenset[str]:
+        """Return the scopes a call needs, if its principal does not have them all."""
+        dispatcher = self._server.core.dispatcher
+        if not dispatcher.scoped:
+            return _NO_SCOPES
+        name = getattr(call.params, "name", None) or getattr(call.params, "uri", None)
+        if not isinstance(name, str):
+            return _NO_SCOPES
+        needed = dispatcher.scopes_of(call.method, name)
+        return _NO_SCOPES if needed <= principal.scopes else needed
+
+    def time_left(self, principal: Principal) -> float | None:
+        """Return for how many seconds a principal is valid; None if it does not expire."""
+        return principal.time_left

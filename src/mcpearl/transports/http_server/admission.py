@@ -1,0 +1,36 @@
+"""How many requests an endpoint answers at once, and how many streams it keeps open."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mcpearl.transports.http_server.gate import busy
+
+
+class Admission:
+    """Counts what is under way. A request at a bound is refused with 503 and `Retry-After`."""
+
+    __slots__ = ("_max_requests", "_max_streams", "_streams", "open")
+
+    def __init__(self, max_requests: int, max_streams: int) -> None:
+        self._max_requests = max_requests
+        self._max_streams = max_streams
+        self.open = 0  # requests being answered; counted by the endpoint
+        self._streams = 0  # streams that wait for something to be sent
+
+    def check(self) -> None:
+        """Refuse the newest request if there are too many."""
+        if self.open > self._max_requests:
+            raise busy("Too many requests at once", 1)
+
+    @contextmanager
+    def as_stream(self) -> Iterator[None]:
+        """Count a request as a stream while it only waits for something to be sent."""
+        if self._streams >= self._max_streams:
+            raise busy("Too many streams", 10)
+        self._streams += 1
+        self.open -= 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            self.open += 1

@@ -1,0 +1,186 @@
+"""Requests of the versions with sessions: their POSTs, the standing stream of GET, the end by DELETE."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
+from mcpearl.protocol.codec import Envelope
+from mcpearl.protocol.versions import VERSIONS, Version
+from mcpearl.transports.http_server.admission import Admission
+from mcpearl.transports.http_server.checks import check_accept
+from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.header_check import MessageHeaders
+from mcpearl.transports.http_server.post import Terms
+from mcpearl.transports.http_server.responses import respond_stream, watched
+from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.sessions import HttpSession
+from mcpearl.transports.http_server.settings import EndpointSettings
+from mcpearl.transports.http_server.status import legacy_status, modern_status
+from mcpearl.transports.null import NullTransport
+
+if TYPE_CHECKING:
+    from mcpearl.transports.http_server.endpoint import Host, Post
+
+ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
+_CHANGES_SESSION = frozenset(
+    {
+        "initialize",
+        "notifications/initialized",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    }
+)
+_POST_ONLY = ((b"allow", b"POST, OPTIONS"),)
+
+
+class LegacyRequests:
+    """Answers legacy requests, in sessions or, if `stateless`, without."""
+
+    def __init__(
+        self,
+        host: "Host",
+        terms: Terms,
+        admission: Admission,
+        sessions: Sessions[HttpSession],
+        settings: EndpointSettings,
+    ) -> None:
+        self._host = host
+        self._terms = terms
+        self._admission = admission
+        self._sessions = sessions
+        self._stateless = settings.stateless
+        self._keeps_records = settings.session_store is not None
+
+    # POST
+
+    async def post(self, post: "Post") -> None:
+        """Serve a message of a session, or begin one."""
+        if self._stateless:
+            await self._post_alone(post)
+            return
+        outlet, message, headers = post.outlet, post.message, post.headers
+        version = headers.legacy_version or _unsupported(headers.version)
+        begins = headers.session is None and _initializes(message)
+        session = self._sessions.create(post.principal) if begins else None
+        if session is None:
+            id = _missing() if headers.session is None else headers.session
+            found = self._sessions.find(id, post.principal)
+            session = found or await self._restored(id, post.principal)
+        outlet.belong(session.new_stream, version.primes_streams)
+        session.enter()
+        try:
+            conversation = session.receiver
+            calls = conversation.receive(message, outlet)
+            if begins:
+                if outlet.refused:
+                    session.end()
+                else:
+                    self._sessions.add(session)
+                    outlet.headers = ((b"mcp-session-id", session.id.encode()),)
+            status = legacy_status
+            if calls:
+                calls = post.checked(conversation, calls, modern=False)
+                if not calls:
+                    status = modern_status  # of a modern call, with the headers of a session
+            if self._keeps_records and not outlet.refused and _may_change(message):
+                outlet.before_answer = partial(self._sessions.save, session)
+            await outlet.serve(conversation, calls, status)
+        finally:
+            self._sessions.leave(session)
+
+    async def _post_alone(self, post: "Post") -> None:
+        """Serve a message without keeping a session."""
+        version = post.headers.legacy_version or _unsupported(post.headers.version)
+        conversation = self._host.converse(NullTransport(), post.principal)
+        try:
+            if not _initializes(post.message):
+                conversation.speak(version.name)
+            calls = conversation.receive(post.message, post.outlet)
+            if calls:
+                calls = post.checked(conversation, calls, modern=False)
+            await post.outlet.serve(conversation, calls, legacy_status)
+        finally:
+            conversation.lost(None)
+
+    async def _restored(self, id: str, principal: Any) -> HttpSession:
+        """Return a session this process does not have yet, or refuse the request."""
+        session = await self._sessions.restore(id, principal)
+        if session is None:
+            raise Refused(404, "There is no such session; begin a new one with `initialize`")
+        return session
+
+    async def _session(self, request: Request, principal: Any) -> HttpSession:
+        id = request.headers.get(b"mcp-session-id")
+        name = _missing() if id is None else id.decode("latin-1")
+        return self._sessions.find(name, principal) or await self._restored(name, principal)
+
+    # GET and DELETE
+
+    async def other(self, request: Request, principal: Any) -> None:
+        """Answer a request that is not a POST."""
+        match request.method:
+            case "GET":
+                await self._get(request, principal)
+            case "DELETE":
+                await self._delete(request, principal)
+            case method:
+                reason = f"{method} is not a method of this endpoint"
+                raise Refused(405, reason, headers=ALLOW)
+
+    async def _get(self, request: Request, principal: Any) -> None:
+        """Open the standing stream of a session, or resume a stream."""
+        version = self._version(request.headers)
+        check_accept(request.headers, EVENTS)
+        session = await self._session(request, principal)
+        session.enter()
+        try:
+            with self._admission.as_stream():
+                await self._listen(request, session, version)
+        finally:
+            self._sessions.leave(session)
+
+    async def _listen(self, request: Request, session: HttpSession, version: Version) -> None:
+        last = request.headers.get(b"last-event-id")
+        if last is None:
+            reader = await session.listen(version.primes_streams)
+        else:
+            reader = await session.listen_after(last.decode("latin-1"))
+        try:
+            with watched(request, self._host.time_left(session.principal)) as gone:
+                await respond_stream(request, reader, gone, self._terms.pace)
+        finally:
+            reader.close()
+
+    async def _delete(self, request: Request, principal: Any) -> None:
+        """End a session."""
+        self._version(request.headers)
+        await self._sessions.delete(await self._session(request, principal))
+        await request.respond(204, b"")
+
+    def _version(self, headers: HeaderMap) -> Version:
+        """Return the version of a request that only sessions have."""
+        message = MessageHeaders(headers)
+        if message.says_modern:
+            raise Refused(405, "This version has POST only, and no sessions", headers=_POST_ONLY)
+        if self._stateless:
+            raise Refused(405, "This endpoint keeps no sessions", headers=_POST_ONLY)
+        return message.legacy_version or _unsupported(message.version)
+
+
+def _missing() -> NoReturn:
+    raise Refused(400, "Mcp-Session-Id header is missing; begin with `initialize`")
+
+
+def _unsupported(name: str | None) -> NoReturn:
+    supported = ", ".join(VERSIONS)
+    raise Refused(400, f"Unsupported protocol version {name!r:.66}; there is {supported}")
+
+
+def _initializes(message: Envelope | bytes) -> bool:
+    return isinstance(message, Envelope) and message.method == "initialize"
+
+
+def _may_change(message: Envelope | bytes) -> bool:
+    """Whether a message may change what is stored of its session; a batch may hold anything."""
+    return not isinstance(message, Envelope) or message.method in _CHANGES_SESSION

@@ -1,0 +1,49 @@
+"""The options of an HTTP endpoint, whichever server it runs under."""
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from mcpearl.stores.events import EventStore
+    from mcpearl.stores.sessions import SessionStore
+else:
+    EventStore = SessionStore = Any  # loaded with the endpoint, not with its options
+
+
+class EndpointSettings(Struct, frozen=True, kw_only=True):
+    """Where an endpoint is, what it allows, and what its clients may take."""
+
+    path: str = "/mcp"
+    """The path of the endpoint."""
+    allowed_hosts: frozenset[str] | None = None
+    """Hosts a request may name, without ports, `*` for any. By default only local ones on a local
+    address, and any elsewhere."""
+    allowed_origins: frozenset[str] | None = None
+    """Origins whose pages may send requests, `*` for all; None for local ones."""
+    stateless: bool = False
+    """Serve legacy requests without sessions: each stands for itself."""
+    http_sse: bool = False
+    """Serve the HTTP+SSE transport of 2024-11-05 too, at `/sse` and `/messages`."""
+    max_sessions: int = 100_000
+    """Legacy sessions at once; one more is refused with 503."""
+    idle_timeout: float = 1800.0
+    """Seconds after which an unused legacy session ends."""
+    initialize_timeout: float = 60.0
+    """The same until a client has sent `notifications/initialized`."""
+    max_history: int = 256 * 1024 * 1024
+    """Bytes of events that are kept in memory for streams that may be resumed."""
+    session_store: "SessionStore | None" = None
+    """Where sessions are kept that several processes share; by default in this process alone."""
+    event_store: "EventStore | None" = None
+    """Where events of streams are kept that may be resumed; by default in memory."""
+    max_requests: int = 10_000
+    """Requests being answered at once; one more is refused with 503."""
+    max_streams: int = 100_000
+    """Streams that wait for something to be sent; one more is refused with 503."""
+    body_timeout: float = 30.0
+    """Seconds in which the body of a request must arrive."""
+    keep_alive: float = 15.0
+    """Seconds of silence after which a stream carries a sign of life."""
+    stall_timeout: float = 60.0
+    """Seconds in which a client must read some of what it was sent."""

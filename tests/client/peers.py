@@ -1,6 +1,5 @@
 """Servers written by hand, to answer a client in ways no honest server would."""
 
-import asyncio
 import json
 import textwrap
 from collections.abc import Callable
@@ -193,11 +192,3 @@ class Script:
 
     def methods(self) -> list[str]:
         return [message.get("method", "") for message in self.received()]
-
-
-async def eventually(what: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until something is so; the time only guards against waiting for ever."""
-    async with asyncio.timeout(seconds):
-        while not (value := what()):
-            await asyncio.sleep(0.01)
-    return value

@@ -8,8 +8,9 @@ import pytest
 from mcpearl import Client, McpError, Server
 from mcpearl.client.cache import ResponseCache
 from mcpearl.types import ListToolsResult, ReadResourceResult
+from tests.waiting import eventually
 
-from .peers import Error, Message, Peer, client_of, eventually, modern_peer
+from .peers import Error, Message, Peer, client_of, modern_peer
 
 
 class Clock:

@@ -15,8 +15,9 @@ import pytest
 from mcpearl import Client, Context, McpError, RequestTimeout, Server
 from mcpearl.client import connection as connection_module
 from mcpearl.types import CreateMessageResult, ElicitResult, Root, TextContent
+from tests.waiting import eventually
 
-from .peers import INITIALIZED, Peer, client_of, eventually, legacy_peer
+from .peers import INITIALIZED, Peer, client_of, legacy_peer
 
 BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 

@@ -18,8 +18,9 @@ from mcpearl import (
     RequestTimeout,
 )
 from mcpearl.types import Result
+from tests.waiting import eventually
 
-from .peers import Message, Script, client_of, eventually, legacy_peer, modern_peer
+from .peers import Message, Script, client_of, legacy_peer, modern_peer
 
 DONE: Message = {"content": [{"type": "text", "text": "done"}]}
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, RequestTimeout, Server
+from tests.waiting import eventually
 
-from .peers import client_of, eventually, modern_peer
+from .peers import client_of, modern_peer
 
 BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 

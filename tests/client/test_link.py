@@ -19,8 +19,9 @@ from mcpearl import (
     Server,
 )
 from mcpearl.types.tools import ToolAnnotations
+from tests.waiting import eventually
 
-from .peers import Script, client_of, eventually, modern_peer
+from .peers import Script, client_of, modern_peer
 
 BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 HANGS = 60  # seconds after which a test has failed

@@ -7,9 +7,9 @@ import pytest
 
 from mcpearl import Client, ConnectionLost, LimitReached, Limits, Phase, Reconnect
 from mcpearl.client.handshake import legacy_servers
+from tests.waiting import eventually
 
 from ..transports.http_peer import HttpPeer, Request, http_peer, legacy, modern
-from .peers import eventually
 
 QUICK = Reconnect(delays=(0.01,))
 CALLED = {"content": [{"type": "text", "text": "done"}]}

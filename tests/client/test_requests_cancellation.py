@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Server
+from tests.waiting import eventually
 
-from .peers import Script, client_of, eventually, legacy_peer, modern_peer
+from .peers import Script, client_of, legacy_peer, modern_peer
 
 
 @pytest.mark.parametrize("peer_of", [modern_peer, legacy_peer])

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, InvalidResult, McpError, Server
+from tests.waiting import eventually
 
-from .peers import Message, Peer, client_of, eventually, modern_peer
+from .peers import Message, Peer, client_of, modern_peer
 
 DONE = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 READ = {"resultType": "complete", "contents": [{"uri": "x://", "text": "done"}]}

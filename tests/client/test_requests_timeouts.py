@@ -11,9 +11,10 @@ from mcpearl import Client, ConnectionLost, Context, Reconnect, RequestTimeout, 
 from mcpearl.client.requests import Call
 from mcpearl.protocol.pending import Entry
 from mcpearl.types.base import RequestParams, Result
+from tests.waiting import eventually
 
 from ..transports.http_peer import Request, http_peer, modern
-from .peers import Message, Script, client_of, eventually, legacy_peer, modern_peer
+from .peers import Message, Script, client_of, legacy_peer, modern_peer
 
 DONE = {"content": []}
 HANGS = 60  # seconds after which a test has failed

@@ -18,8 +18,9 @@ from mcpearl import (
 )
 from mcpearl.client import subscription as subscriptions_module
 from mcpearl.types import ReadResourceResult
+from tests.waiting import eventually
 
-from .peers import Error, Message, Peer, client_of, eventually, legacy_peer, modern_peer
+from .peers import Error, Message, Peer, client_of, legacy_peer, modern_peer
 
 BOTH = pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 UPDATED = "notifications/resources/updated"

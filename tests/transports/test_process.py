@@ -20,8 +20,9 @@ import uvloop
 from mcpearl import Client, ConnectionLost, McpearlError, RequestTimeout
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.process import SAFE_VARIABLES, ProcessTransport, safe_environment
+from tests.waiting import eventually
 
-from ..client.peers import Script, eventually
+from ..client.peers import Script
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

@@ -48,7 +48,11 @@ class McpError(McpearlError):
 
     @classmethod
     def of(cls, error: ErrorObject) -> "McpError":
-        """Return the exception for a received error answer."""
+        """Return the exception for a received error answer.
+
+        Args:
+            error: The `error` member of the answer.
+        """
         return McpError(error.code, error.message, error.data)
 
     def __str__(self) -> str:

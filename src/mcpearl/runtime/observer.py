@@ -59,10 +59,19 @@ class Observer:
         """
 
     def connection_began(self, connection: object) -> None:
-        """Note that a client connected, or a session began."""
+        """Note that a client connected, or a session began.
+
+        Args:
+            connection: The server's side of it; the same object when it ends.
+        """
 
     def connection_ended(self, connection: object, reason: Exception | None) -> None:
-        """Note that a client or session is gone; `reason` is None for an orderly end."""
+        """Note that a client or session is gone.
+
+        Args:
+            connection: What `connection_began` was given.
+            reason: What ended it; None for an orderly end.
+        """
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Note that a limit was reached.

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.server.core import ServerCore
     from mcpearl.server.input_rounds import InputRounds
+else:
+    Principal = ServerCore = Any  # loaded where they are made, not where they are named
 
 T = TypeVar("T")
 
@@ -51,6 +53,11 @@ class Context:
     ...     for number in range(to):
     ...         await ctx.progress(number + 1, to)
     ...     return "done"
+
+    Args:
+        call: The call; handlers get their context ready made.
+        peer: The other end of the call.
+        core: What the server's connections share.
     """
 
     __slots__ = ("_call", "_core", "_peer", "_progress", "_state")
@@ -62,7 +69,7 @@ class Context:
         self._progress: float | None = None  # the last value reported; it only grows
         self._state: dict[str, Any] | None = None
 
-    # Who and what
+    # The call and its caller
 
     @property
     def request_id(self) -> RequestId:
@@ -86,17 +93,21 @@ class Context:
 
     @property
     def client(self) -> Caller:
-        """Who is asking: `client` (name and version), `capabilities`, `version`."""
+        """The caller: its `client` (name and version), `capabilities`, `version`."""
         return self._call.caller
 
     @property
     def principal(self) -> "Principal | None":
-        """Who is asking as far as the transport could verify it; None when it could not."""
+        """The authenticated caller; None when the transport did not authenticate it."""
         principal: Principal | None = self._call.caller.principal
         return principal if principal is not None and principal.subject else None
 
     def may_use(self, scopes: frozenset[str]) -> bool:
-        """Whether the caller has these scopes. On a wire that asks nobody, everyone has all."""
+        """Whether the caller has these scopes. On a wire without authorization every caller has all.
+
+        Args:
+            scopes: The scopes that are needed.
+        """
         principal: Principal | None = self._call.caller.principal
         return principal is None or scopes <= principal.scopes
 
@@ -114,7 +125,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for this call any more. Plain functions in a thread can look here."""
+        """Whether the answer is no longer wanted. Plain functions in a thread can look here."""
         return not self._peer.waits_for(self._call)
 
     # Telling
@@ -122,9 +133,14 @@ class Context:
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> Awaitable[None]:
-        """Report how far the work is, if the client wants to know. Values must grow.
+        """Report how far the work is, if the client wants to know.
 
         Await it in an async handler; a plain function just calls it.
+
+        Args:
+            progress: How much is done. Values must grow; others are not sent.
+            total: How much there is to do, if that is known.
+            message: What is being done.
         """
         return self._deliver(self._send_progress(progress, total, message))
 
@@ -145,7 +161,13 @@ class Context:
             await asyncio.sleep(0)
 
     def log(self, level: LoggingLevel, data: Any, logger: str | None = None) -> Awaitable[None]:
-        """Write to the client's log, if it wants messages of this level."""
+        """Write to the client's log, if it wants messages of this level.
+
+        Args:
+            level: `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert` or `emergency`.
+            data: The message: a string, or anything with a JSON form.
+            logger: The name of the part that logs.
+        """
         return self._deliver(self._send_log(level, data, logger))
 
     async def _send_log(self, level: LoggingLevel, data: Any, logger: str | None) -> None:
@@ -155,35 +177,58 @@ class Context:
         try:
             msgspec.json.encode(data)
         except (TypeError, ValueError, RecursionError):
-            data = ascii(data)  # what has no JSON form can still be told
+            data = ascii(data)  # the best that can be sent of what has no JSON form
         params = LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         await self._notify("notifications/message", params)
 
     def debug(self, data: Any, logger: str | None = None) -> Awaitable[None]:
-        """Log at level debug."""
+        """Log at level debug.
+
+        Args:
+            data: The message, as for `log`.
+            logger: The name of the part that logs.
+        """
         return self.log("debug", data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Awaitable[None]:
-        """Log at level info."""
+        """Log at level info.
+
+        Args:
+            data: The message, as for `log`.
+            logger: The name of the part that logs.
+        """
         return self.log("info", data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Awaitable[None]:
-        """Log at level warning."""
+        """Log at level warning.
+
+        Args:
+            data: The message, as for `log`.
+            logger: The name of the part that logs.
+        """
         return self.log("warning", data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Awaitable[None]:
-        """Log at level error."""
+        """Log at level error.
+
+        Args:
+            data: The message, as for `log`.
+            logger: The name of the part that logs.
+        """
         return self.log("error", data, logger)
 
     def close_stream(self, retry_ms: int = 1000) -> None:
         """Let a client of a legacy HTTP session hang up and come back for the rest of this call.
 
         Long work need not hold a connection open. Where there is nothing to hang up, it does nothing.
+
+        Args:
+            retry_ms: Milliseconds after which the client should come back.
         """
         self._call.outlet.send_away(retry_ms)
 
     async def _notify(self, method: str, params: msgspec.Struct) -> None:
-        """Say something that belongs to this call; never after its end, never faster than it is read."""
+        """Send a notification of this call; not after its end, and not faster than it is read."""
         if self.cancelled:
             await asyncio.sleep(0)
             return
@@ -196,12 +241,15 @@ class Context:
     ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
-        `schema` is a flat dataclass, `TypedDict`, struct or pydantic model, or a JSON Schema; the
-        answer's `data` is of that type when the user accepted.
-
         >>> answer = await ctx.elicit("Which city?", City)
         >>> if answer.accepted:
         ...     print(answer.data.name)
+
+        Args:
+            message: What the user is asked.
+            schema: The form: a flat dataclass, `TypedDict`, struct or pydantic model, which is the type
+                of the answer's `data`, or a JSON Schema. None asks for consent only.
+            key: Tells this question from others when the handler runs again; by default its number.
         """
         require(self._call.caller.capabilities, "elicitation.form")
         form = Form(schema)
@@ -221,7 +269,14 @@ class Context:
         elicitation_id: str | None = None,
         key: str | None = None,
     ) -> Elicited[None]:
-        """Ask the user to visit an address, for what must not pass through the client."""
+        """Ask the user to visit an address, for what must not pass through the client.
+
+        Args:
+            message: Why the user should go there.
+            url: The address.
+            elicitation_id: Identifies the visit in later notifications; by default it is made up.
+            key: Tells this question from others when the handler runs again; by default its number.
+        """
         require(self._call.caller.capabilities, "elicitation.url")
         params = ElicitRequestParams(
             message=message,
@@ -249,7 +304,20 @@ class Context:
         metadata: dict[str, Any] | None = None,
         key: str | None = None,
     ) -> CreateMessageResult:
-        """Ask the client's model to continue a conversation."""
+        """Ask the client's model to continue a conversation.
+
+        Args:
+            messages: The conversation: a text of the user, or a list of texts and messages.
+            max_tokens: How long the answer may be.
+            system_prompt: Instructions for the model.
+            temperature: How much the model varies.
+            model_preferences: Which model the client should choose.
+            stop_sequences: Texts at which the model stops.
+            tools: Tools the model may use.
+            tool_choice: Whether it has to use one.
+            metadata: Passed on to the model's provider.
+            key: Tells this question from others when the handler runs again; by default its number.
+        """
         require(self._call.caller.capabilities, "sampling.tools" if tools else "sampling")
         params = CreateMessageRequestParams(
             messages=_conversation(messages),
@@ -269,7 +337,11 @@ class Context:
         return result
 
     async def roots(self, *, key: str | None = None) -> list[Root]:
-        """Ask the client which places it lets the server work in."""
+        """Ask the client which folders it lets the server work in.
+
+        Args:
+            key: Tells this question from others when the handler runs again; by default its number.
+        """
         require(self._call.caller.capabilities, "roots")
         from mcpearl.types.base import RequestParams
 
@@ -301,9 +373,12 @@ class Context:
         return rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do something once per call, however many rounds the call takes; give what it returned.
+        """Do something once per call, however often the handler runs again; return its value.
 
-        The value travels in the sealed state, so it must have a JSON form.
+        Args:
+            key: Names what is done, within this handler.
+            function: Does it, and returns a value with a JSON form, since it travels in sealed state. It
+                may be async.
         """
         if not self._call.caller.version.modern:
             value = function()
@@ -319,21 +394,29 @@ class Context:
         return value
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
-        """Read one of this server's own resources."""
+        """Read one of this server's own resources.
+
+        Args:
+            uri: The resource's URI.
+        """
         result = await self._core.dispatcher.read_resource(uri, self)
         return result.contents
 
     # From a thread
 
     def wait(self, awaitable: Awaitable[T]) -> T:
-        """Wait for an ask from a plain function: `answer = ctx.wait(ctx.elicit(…))`."""
+        """Wait for an answer in a plain function: `answer = ctx.wait(ctx.elicit(…))`.
+
+        Args:
+            awaitable: What an async handler would await.
+        """
         if threading.get_ident() == self._peer.thread:
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise RuntimeError("`ctx.wait` is for plain functions; `await` it in an async one")
 
         async def awaited() -> T:
-            # Nobody shall wait in a thread for a call that has ended.
+            # A thread must not wait for a call that has ended.
             task, work = asyncio.current_task(), self._call.work
             assert task is not None
             end = _canceller(task)
@@ -380,7 +463,7 @@ def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:
 
 
 class _Done:
-    """What a plain function gets for something that is finished already; awaiting it is harmless."""
+    """Returned to a plain function for what is finished already; awaiting it does nothing."""
 
     def __await__(self) -> Any:
         return iter(())

@@ -167,7 +167,11 @@ class Handler:
         return frozenset()
 
     def tool(self, name: str) -> Tool | None:
-        """Return a tool's definition where it is at hand: HTTP headers are checked against it."""
+        """Return a tool's definition where it is at hand: HTTP headers are checked against it.
+
+        Args:
+            name: The tool's name.
+        """
         return None
 
     def capabilities(self) -> ServerCapabilities:

@@ -27,6 +27,7 @@ from mcpearl.server.registry.prompts import Completer, PromptEntry
 from mcpearl.server.registry.registry import NoticeListener, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.serving.wires import Wire
     from mcpearl.transports.http_server.endpoint import Endpoint
+else:
+    Auth = Endpoint = Principal = Wire = Any  # they take longer to load than most servers to start
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -81,7 +84,7 @@ class Server:
             clients; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
-        auth: Who may connect over HTTP and WebSocket; see `mcpearl.auth`.
+        auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         observer: Notified of calls, connections and bounds; see `Observer`.
     """
 
@@ -196,6 +199,7 @@ class Server:
 
         Args:
             function: The function, when the decorator is used bare.
+            **options: What to announce, and how to run it:
             name: The tool's name; the function's by default.
             title: A name for people.
             description: What a model reads to decide; the docstring by default.
@@ -225,7 +229,11 @@ class Server:
         self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
 
     def remove_tool(self, name: str) -> bool:
-        """Remove a tool; return False when there was none of that name."""
+        """Remove a tool; return False when there was none of that name.
+
+        Args:
+            name: The tool's name.
+        """
         return self._own_registry("remove_tool").remove_tool(name)
 
     def resource(
@@ -304,7 +312,11 @@ class Server:
             raise ValueError(f"`{uri}` is a template, and only a resource has a `size`")
 
     def remove_resource(self, uri: str) -> bool:
-        """Remove a resource or template; return False when there was none."""
+        """Remove a resource or template; return False when there was none.
+
+        Args:
+            uri: Its URI, as it was added.
+        """
         return self._own_registry("remove_resource").remove_resource(uri)
 
     @overload
@@ -328,6 +340,7 @@ class Server:
 
         Args:
             function: The function, when the decorator is used bare.
+            **options: What to announce:
             name: The prompt's name; the function's by default.
             title: A name for people.
             description: What the prompt is for; the docstring by default.
@@ -352,7 +365,11 @@ class Server:
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 
     def remove_prompt(self, name: str) -> bool:
-        """Remove a prompt; return False when there was none of that name."""
+        """Remove a prompt; return False when there was none of that name.
+
+        Args:
+            name: The prompt's name.
+        """
         return self._own_registry("remove_prompt").remove_prompt(name)
 
     def complete(self, reference: str, argument: str) -> Callable[[Completer], Completer]:
@@ -498,28 +515,41 @@ class Server:
             raise
         return connection
 
-    def asgi(self, **options: Any) -> "Endpoint":
+    def asgi(self, **options: Unpack[AsgiOptions]) -> "Endpoint":
         """Return the ASGI application that serves this server, at `/mcp` unless `path` says else.
 
         Serve it with any ASGI server, or mount it in Starlette or FastAPI; see `Endpoint`.
+
+        Args:
+            **options: Options of `Http` that do not concern the port.
         """
         from mcpearl.server.serving.http import make_endpoint
 
         return make_endpoint(self, **options)
 
-    def run(self, *wires: "str | Wire", **options: Any) -> None:
+    def run(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end: of input, or by a signal. Blocks; see `serve` for async code.
 
         >>> app.run()                                        # stdio
         >>> app.run("http", port=8000)                       # one wire, with its options
         >>> app.run(Http(port=8000), Unix(path="app.sock"))  # several at once
+
+        Args:
+            *wires: Where to serve: `"stdio"` (the default), `"http"`, `"tcp"`, `"unix"` or `"ws"`, or
+                records with their options: `Stdio`, `Http`, `Tcp`, `Unix`, `WebSocket`.
+            **options: Options of the one wire that is given by name, as its record has them.
         """
         from mcpearl.server.serving.run import run
 
         run(self, *wires, **options)
 
-    async def serve(self, *wires: "str | Wire", **options: Any) -> None:
-        """Serve until the end, from async code; takes what `run` takes."""
+    async def serve(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
+        """Serve until the end, from async code.
+
+        Args:
+            *wires: Where to serve, as for `run`.
+            **options: Options of the one wire that is given by name.
+        """
         from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)

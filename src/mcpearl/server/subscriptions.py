@@ -42,7 +42,7 @@ class Announcement:
 
 
 class Subscriber:
-    """One who gets announcements: a legacy session, or one modern `subscriptions/listen`."""
+    """A receiver of announcements: a legacy session, or one modern `subscriptions/listen`."""
 
     __slots__ = ("_meta", "call", "kinds", "outlet", "uris")
 
@@ -59,7 +59,7 @@ class Subscriber:
 
 
 class Subscriptions:
-    """The index. It owns who listens to what; connections own how long they live."""
+    """The index of subscribers by URI and kind of list. Connections own how long they live."""
 
     def __init__(self) -> None:
         # By normal form: the subscribers, each with the URI as it was spelled.
@@ -123,12 +123,12 @@ class Subscriptions:
             self.resource_updated(uri)
 
     def list_changed(self, kind: str) -> int:
-        """Tell those who follow a list; how many that were."""
+        """Notify the subscribers of a list; return how many."""
         return _deliver(Announcement(LIST_CHANGED[kind]), self._by_kind[kind])
 
     def counts(self) -> dict[str, int]:
-        """How much is held, for people who watch."""
-        listeners: dict[str, int] = {kind: len(who) for kind, who in self._by_kind.items()}
+        """Count the subscribers by kind, and the URIs that have any."""
+        listeners: dict[str, int] = {kind: len(each) for kind, each in self._by_kind.items()}
         return {"uris": len(self._by_uri), **listeners}
 
 

@@ -39,7 +39,8 @@ class Receiver(Protocol):
     def received(self, frames: list[Frame]) -> None:
         """Take whole messages, and an error in the place of each that was not one.
 
-        An empty list is a sign of life: part of a message arrived.
+        Args:
+            frames: The messages, in order. An empty list is a sign of life: part of one arrived.
         """
         ...
 
@@ -48,11 +49,19 @@ class Receiver(Protocol):
         ...
 
     def lost(self, reason: Exception | None) -> None:
-        """Note that the connection is gone: None for an orderly end. Called exactly once."""
+        """Note that the connection is gone. Called exactly once.
+
+        Args:
+            reason: What ended it; None for an orderly end.
+        """
         ...
 
     def writable(self, flowing: bool) -> None:
-        """Note that the peer stopped reading (False) or caught up again (True)."""
+        """Note that the peer stopped reading, or caught up again.
+
+        Args:
+            flowing: Whether the peer reads.
+        """
         ...
 
 

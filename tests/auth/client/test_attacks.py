@@ -223,6 +223,7 @@ async def test_silent_connections_do_not_keep_the_browser_out(issuer: Authority,
 
     async with Client(server.url, auth=person(open_browser=crowded)) as client:
         await client.list_tools()
+    assert len(issuer.asked) == 1
 
 
 # Metadata

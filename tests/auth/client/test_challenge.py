@@ -51,9 +51,10 @@ def test_any_header_is_read(header: str):
     assert read_demand({"www-authenticate": header}) is not None
 
 
-def test_a_long_header_is_read_in_linear_time():
+def test_a_long_header_is_read():
+    """In time that grows with its length, or the test runs into its timeout."""
     for header in ('"' * 60_000, "a=" * 30_000, "a " * 30_000, 'a="' + "\\" * 60_000):
-        parse_challenges(header)
+        assert all(each.scheme for each in parse_challenges(header))
 
 
 def test_a_token_that_is_not_a_challenge_is_passed_over_as_a_whole():

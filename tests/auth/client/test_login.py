@@ -454,9 +454,11 @@ async def test_a_client_that_reconnects_asks_for_a_login_once(
         asked.append(url)
         if len(asked) == 1:
             await visit(url)
+        else:
+            clock.move(11)
 
     reconnect = Reconnect(delays=(0.01,))
-    auth = person(open_browser=leave, timeout=3)
+    auth = person(open_browser=leave, timeout=10)
     async with Client(server.url, auth=auth, protocol="2025-11-25", reconnect=reconnect) as client:
         await total(client)
         issuer.tokens.clear()

@@ -20,11 +20,12 @@ from mcpearl.auth.principal import Principal
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.websocket.client import WebSocketClient
 from mcpearl.transports.websocket.frames import Beat
-from tests.client.peers import DISCOVERED, eventually
+from tests.client.peers import DISCOVERED
 from tests.ports import free_port
 from tests.server.wire import HANGS, meta
 from tests.transports.suite_server import make_app
 from tests.transports.wires import serving
+from tests.waiting import eventually
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 
 class Elicited(Generic[T]):
-    """The user's reaction to a form: `action`, and `data` if they accepted it."""
+    """The user's reaction to a form.
+
+    Args:
+        action: What the user did: `accept`, `decline` or `cancel`.
+        data: What they filled in, as the form's type; None unless they accepted.
+    """
 
     __slots__ = ("action", "data")
 

@@ -20,7 +20,8 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.http_host import HttpHost
-from mcpearl.server.serving.wires import AsgiOptions, Bounds, Http
+from mcpearl.server.serving.options import AsgiOptions
+from mcpearl.server.serving.wires import Bounds, Http
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of

@@ -4,7 +4,7 @@ What a wire does is in its listener, which is loaded when the wire is used.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -13,10 +13,8 @@ from mcpearl.transports.http_server.settings import EndpointSettings
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
-    from mcpearl.stores.events import EventStore
-    from mcpearl.stores.sessions import SessionStore
 else:
-    Auth = EventStore = SessionStore = Any  # they take longer to load than most servers to start
+    Auth = Server = Any  # loaded where they are made, not where they are named
 
 
 class Listener(Protocol):
@@ -43,7 +41,11 @@ class Wire(Protocol):
     """What `Server.run` and `Server.serve` take beside names of wires."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         ...
 
 
@@ -51,7 +53,11 @@ class Stdio(Struct, frozen=True, kw_only=True):
     """The process's own standard input and output. Its end is the end of the server."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         return _StdioListener(server)
 
 
@@ -88,7 +94,11 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     """What serves the connections: mcpearl itself, or granian, which speaks HTTP/2 too."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         if self.workers != 1:
             raise ValueError("`workers` are processes: serve with `app.run`, and on HTTP alone")
         if self.server == "granian":
@@ -100,44 +110,6 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
         from mcpearl.server.serving.http import HttpListener
 
         return HttpListener(server, self)
-
-
-class AsgiOptions(TypedDict, total=False):
-    """The options of `Server.asgi`, as `Http` documents them."""
-
-    path: str
-    allowed_hosts: frozenset[str] | None
-    allowed_origins: frozenset[str] | None
-    stateless: bool
-    http_sse: bool
-    max_sessions: int
-    idle_timeout: float
-    initialize_timeout: float
-    max_history: int
-    session_store: "SessionStore | None"
-    event_store: "EventStore | None"
-    max_requests: int
-    max_streams: int
-    body_timeout: float
-    keep_alive: float
-    stall_timeout: float
-    auth: "Auth | None"
-    websocket: str | None
-    max_websockets: int
-
-
-class HttpOptions(AsgiOptions, total=False):
-    """The options of `app.run("http", …)`, as `Http` documents them."""
-
-    host: str
-    port: int
-    certificate: str | Path | None
-    key: str | Path | None
-    client_ca: str | Path | None
-    max_connections: int
-    reuse_port: bool
-    workers: int
-    server: Literal["mcpearl", "granian"]
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -175,7 +147,11 @@ class Tcp(Bounds, frozen=True, kw_only=True):
     """Whether several processes may open this port and share its clients."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         from mcpearl.server.serving.sockets import tcp_listener
 
         return tcp_listener(server, self)
@@ -193,7 +169,11 @@ class Unix(Bounds, frozen=True, kw_only=True):
     """How messages are framed: `newline`, `content-length`, or `detect` to do as each client does."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         from mcpearl.server.serving.sockets import unix_listener
 
         return unix_listener(server, self)
@@ -232,7 +212,11 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     """Whether several processes may open this port and share its clients."""
 
     def listener(self, server: "Server") -> Listener:
-        """Make what serves this wire."""
+        """Make what serves this wire.
+
+        Args:
+            server: The server to be served.
+        """
         from mcpearl.server.serving.sockets import websocket_listener
 
         return websocket_listener(server, self)
@@ -279,7 +263,7 @@ class _StdioListener:
         self._connection = await self._server.connect(self._transport)
 
     async def ended(self) -> None:
-        await self._connection.closed.wait()
+        await self._connection.wait_closed()
 
     def stop_accepting(self) -> None:
         pass
@@ -287,6 +271,6 @@ class _StdioListener:
     async def drain(self, grace: float) -> None:
         try:
             await self._connection.drain(grace)
-            await self._connection.closed.wait()
+            await self._connection.wait_closed()
         finally:
             await self._transport.close()

@@ -1,0 +1,75 @@
+"""The options of wires as keyword arguments. Their meaning and defaults are in the records of `wires`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from mcpearl.auth.server.protection import Auth
+    from mcpearl.stores.events import EventStore
+    from mcpearl.stores.sessions import SessionStore
+else:
+    Auth = EventStore = SessionStore = Any  # they take longer to load than most servers to start
+
+
+class AsgiOptions(TypedDict, total=False):
+    """The options of `Server.asgi`, as `Http` documents them."""
+
+    path: str
+    allowed_hosts: frozenset[str] | None
+    allowed_origins: frozenset[str] | None
+    stateless: bool
+    http_sse: bool
+    max_sessions: int
+    idle_timeout: float
+    initialize_timeout: float
+    max_history: int
+    session_store: "SessionStore | None"
+    event_store: "EventStore | None"
+    max_requests: int
+    max_streams: int
+    body_timeout: float
+    keep_alive: float
+    stall_timeout: float
+    auth: "Auth | None"
+    websocket: str | None
+    max_websockets: int
+
+
+class WireOptions(TypedDict, total=False):
+    """The options of `app.run("http", …)` and its siblings: of `Http`, `Tcp`, `Unix` or `WebSocket`."""
+
+    # Of several wires
+    host: str
+    port: int
+    path: str | Path
+    certificate: str | Path | None
+    key: str | Path | None
+    client_ca: str | Path | None
+    reuse_port: bool
+    auth: "Auth | None"
+    allowed_hosts: frozenset[str] | None
+    allowed_origins: frozenset[str] | None
+    max_connections: int
+    idle_timeout: float | None
+    stall_timeout: float
+    # Of HTTP
+    workers: int
+    server: Literal["mcpearl", "granian"]
+    websocket: str | None
+    max_websockets: int
+    stateless: bool
+    http_sse: bool
+    max_sessions: int
+    initialize_timeout: float
+    max_history: int
+    session_store: "SessionStore | None"
+    event_store: "EventStore | None"
+    max_requests: int
+    max_streams: int
+    body_timeout: float
+    keep_alive: float
+    # Of TCP, Unix sockets and WebSocket
+    framing: str
+    handshake_timeout: float
+    ping_interval: float | None
+    ping_timeout: float

@@ -1,0 +1,177 @@
+"""The table of sessions by itself: order of use, sweeping, and room at the bound."""
+
+from typing import Any
+
+import pytest
+
+from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
+from tests.clock import MovableClock
+
+IDLE = 1000.0
+OPENING = 60.0
+
+
+class Receiver:
+    """The server's side of a client, as far as the table asks it."""
+
+    def __init__(self) -> None:
+        self.is_ready = False
+        self.is_lost = False
+
+    def lost(self, reason: Exception | None) -> None:
+        self.is_lost = True
+
+
+class Counted(Session):
+    """A session that counts how often a table looks at when it was used."""
+
+    looks = 0
+
+    def _end_streams(self) -> None:
+        pass
+
+    @property
+    def used(self) -> float:  # type: ignore[override]
+        Counted.looks += 1
+        return self._used
+
+    @used.setter
+    def used(self, time: float) -> None:
+        self._used = time
+
+
+def make_table(max_sessions: int = 10) -> Sessions[Counted]:
+    return Sessions(
+        Counted,
+        lambda session, principal: Receiver(),
+        StreamTerms(1000, None),
+        max_sessions=max_sessions,
+        idle_timeout=IDLE,
+        initialize_timeout=OPENING,
+    )
+
+
+def begin(table: Sessions[Counted], stage: Stage = Stage.USED) -> Counted:
+    """Begin a session, and bring it to a stage by its requests."""
+    session = table.create("ann")
+    session.enter()
+    table.add(session)
+    table.leave(session)
+    for _ in range(stage):
+        session.receiver.is_ready = True
+        use(table, session)
+    assert session.stage is stage
+    return session
+
+
+def use(table: Sessions[Counted], session: Counted) -> None:
+    session.enter()
+    table.leave(session)
+
+
+def is_there(table: Sessions[Counted], session: Counted) -> bool:
+    found: Any = table.find(session.id, "ann")
+    assert found is None or found is session
+    assert session.receiver.is_lost is (found is None)
+    return found is not None
+
+
+async def test_sessions_expire_by_when_they_were_last_used(clock: MovableClock) -> None:
+    table = make_table()
+    first, second = begin(table), begin(table)
+    await clock.advance(IDLE * 0.75)
+    use(table, first)
+    await clock.advance(IDLE * 0.75)
+    assert is_there(table, first)
+    assert not is_there(table, second)
+    await clock.advance(IDLE)
+    assert not is_there(table, first)
+    assert len(table) == 0
+
+
+async def test_a_session_that_is_answered_does_not_expire_nor_keep_others(
+    clock: MovableClock,
+) -> None:
+    table = make_table()
+    busy, idle = begin(table), begin(table)
+    busy.enter()
+    await clock.advance(IDLE * 3)
+    assert is_there(table, busy)
+    assert not is_there(table, idle)
+    table.leave(busy)
+    await clock.advance(IDLE * 0.5)
+    assert is_there(table, busy)
+    table.close()
+    assert not is_there(table, busy)
+
+
+async def test_until_it_is_initialized_a_session_lives_a_short_time(clock: MovableClock) -> None:
+    table = make_table()
+    opening, unused, used = (begin(table, stage) for stage in list(Stage)[:3])
+    await clock.advance(OPENING * 1.5)
+    assert not is_there(table, opening)
+    assert is_there(table, unused) and is_there(table, used)
+    await clock.advance(IDLE * 1.5)
+    assert len(table) == 0
+
+
+async def test_at_the_bound_the_longest_idle_unused_session_makes_room(
+    clock: MovableClock,
+) -> None:
+    table = make_table(max_sessions=4)
+    used, unused = begin(table), begin(table, Stage.UNUSED)
+    clock.move(1)
+    opening, later = begin(table, Stage.OPENING), begin(table, Stage.UNUSED)
+    clock.move(1)
+    gone = []
+    for _ in range(3):
+        begin(table)
+        gone.append([not is_there(table, each) for each in (unused, opening, later)])
+    assert [sum(each) for each in gone] == [1, 2, 3]
+    assert gone[0][0]
+    assert is_there(table, used)
+    with pytest.raises(Refused, match="Too many sessions") as refused:
+        begin(table)
+    assert refused.value.status == 503
+    table.close()
+
+
+async def test_an_unused_session_that_is_answered_does_not_make_room() -> None:
+    table = make_table(max_sessions=2)
+    busy, idle = begin(table, Stage.UNUSED), begin(table, Stage.UNUSED)
+    busy.enter()
+    begin(table)
+    assert is_there(table, busy) and not is_there(table, idle)
+    with pytest.raises(Refused):
+        begin(table)
+    table.close()
+
+
+async def test_a_refusal_does_not_look_at_every_session(clock: MovableClock) -> None:
+    table = make_table(max_sessions=1000)
+    for _ in range(500):
+        begin(table)
+    for _ in range(500):
+        begin(table, Stage.UNUSED).enter()
+    Counted.looks = 0
+    for _ in range(10):
+        with pytest.raises(Refused):
+            begin(table)
+    assert Counted.looks <= 10 * 10
+    table.close()
+
+
+async def test_a_sweep_stops_at_the_first_session_that_is_young(clock: MovableClock) -> None:
+    table = make_table(max_sessions=1000)
+    old = [begin(table) for _ in range(5)]
+    clock.move(IDLE - 1)
+    for _ in range(500):
+        begin(table)
+    Counted.looks = 0
+    await clock.advance(OPENING)
+    assert not any(is_there(table, session) for session in old)
+    assert len(table) == 500
+    assert Counted.looks < 100
+    table.close()

@@ -192,7 +192,8 @@ async def _registry_read(count: int) -> float:
         app.add_resource(f"bench://{number}", contents, name=str(number))
     uri = f"bench://{RESOURCES // 2}"
     # The function does not use its context, so the context needs no connection.
-    ctx = Context(Call(1, "resources/read", None, cast(Any, None)), cast(Any, None), app)
+    call = Call(1, "resources/read", None, b"{}", cast(Any, None))
+    ctx = Context(call, cast(Any, None), app.core)
     read = app.handler.read_resource
     [content] = cast(Any, await read(uri, ctx)).contents
     expect((content.uri, content.text) == (uri, "text"), f"the registry returned {content}")

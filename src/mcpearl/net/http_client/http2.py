@@ -91,8 +91,12 @@ class Http2Connection(asyncio.Protocol):
         numbers = self._h2.highest_outbound_stream_id < _LAST_STREAM - 2
         return fresh and numbers and not self._retired and not self._transport.is_closing()
 
+    @property
+    def _is_unused(self) -> bool:
+        return not self._streams and not self._h2.highest_outbound_stream_id
+
     def stream(self) -> Http2Stream:
-        """Give out a stream, which takes one place until it is released."""
+        """Return a new stream, which takes one place until it is released."""
         stream = Http2Stream(self)
         self._streams.add(stream)
         if self._watch is None:
@@ -226,7 +230,7 @@ class Http2Connection(asyncio.Protocol):
             self._error = ExchangeFailed(reason + self._goodbye, sent=True)
             self._retired = True
             self._uploads.clear()
-            self._pool.forget(self)
+            self._pool.forget(self, refused=self._is_unused)
             self._transport.abort()
             if not self._greeted.done():
                 self._greeted.set_exception(self._error)
@@ -266,6 +270,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_settings(self, event: RemoteSettingsChanged) -> None:
         if not self._greeted.done():
             self._greeted.set_result(None)
+            self._free_since = self._loop.time()
         if SettingCodes.MAX_CONCURRENT_STREAMS in event.changed_settings:
             self._pool.vacant()
         self._send_bodies()
@@ -315,6 +320,7 @@ class Http2Connection(asyncio.Protocol):
                 stream.failed("the server takes no more requests" + self._goodbye, sent=False)
         if not self._greeted.done():
             self._fail("the server takes no requests")
+        self._pool.forget(self, refused=self._is_unused)
         self.retire()
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_IDLE = 4.0  # seconds; servers commonly close after 5, which no request should run into
 _MAX_KEPT = 32  # idle connections in HTTP/1.1
 _MAX_SHARED = 8  # connections in HTTP/2; when all their streams are taken, requests wait
+_UNWILLING = "the server takes no requests"
 
 
 class ConnectionPool:
@@ -115,8 +116,8 @@ class ConnectionPool:
         opening = self._opening
         waits: list[asyncio.Future[None]] = [self._vacancy, *([opening] if opening else [])]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if opening is not None and opening.done():
-            error = None if opening.cancelled() else opening.exception()
+        for each in waits:
+            error = each.exception() if each.done() and not each.cancelled() else None
             if isinstance(error, ExchangeFailed):
                 raise ExchangeFailed(error.reason, sent=False)
 
@@ -139,6 +140,9 @@ class ConnectionPool:
         if self._closed:
             connection.drop()
             raise self._unreachable("the client was closed")
+        if not connection.usable(_MAX_IDLE):
+            connection.drop()
+            raise self._unreachable(_UNWILLING)
         self._one_each = isinstance(connection, Http1Connection)
         if isinstance(connection, Http1Connection):
             self._kept.append(connection)
@@ -159,16 +163,26 @@ class ConnectionPool:
 
     def vacant(self) -> None:
         """Note that a stream of a shared connection may be free."""
-        if self._vacancy is not None:
-            if not self._vacancy.done():
-                self._vacancy.set_result(None)
-            self._vacancy = None
+        vacancy, self._vacancy = self._vacancy, None
+        if vacancy is not None and not vacancy.done():
+            vacancy.set_result(None)
 
-    def forget(self, connection: "Http1Connection | Http2Connection") -> None:
-        """Note that a connection ended, or takes nothing new."""
+    def forget(
+        self, connection: "Http1Connection | Http2Connection", *, refused: bool = False
+    ) -> None:
+        """Note that a connection ended, or takes nothing new.
+
+        Args:
+            connection: The connection.
+            refused: Whether the server ended it before its first request. The requests that wait then
+                fail, since the next connection would most likely end in the same way.
+        """
         known: list[Any] = self._kept if isinstance(connection, Http1Connection) else self._shared
         if connection in known:
             known.remove(connection)
+            if refused and self._vacancy is not None and not self._vacancy.done():
+                self._vacancy.set_exception(self._unreachable(_UNWILLING))
+                self._vacancy.exception()  # the requests may have been given up
             self.vacant()  # a waiting request may have to connect
 
     def close(self) -> None:

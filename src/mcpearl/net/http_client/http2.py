@@ -158,8 +158,9 @@ class Http2Connection(asyncio.Protocol):
 
     def retire(self) -> None:
         """Take no new streams, and close when the last one is over."""
+        ended = self._retired or self._transport.is_closing()  # by the server
         self._retired = True
-        self._pool.forget(self)
+        self._pool.forget(self, refused=ended and self._is_unused)
         if not self._streams:
             self.drop()
 
@@ -320,7 +321,7 @@ class Http2Connection(asyncio.Protocol):
                 stream.failed("the server takes no more requests" + self._goodbye, sent=False)
         if not self._greeted.done():
             self._fail("the server takes no requests")
-        self._pool.forget(self, refused=self._is_unused)
+        self._retired = True
         self.retire()
 
 

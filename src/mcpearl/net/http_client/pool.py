@@ -57,6 +57,7 @@ class ConnectionPool:
         self._one_each = not self._dialer.negotiates  # whether the server spoke HTTP/1.1
         self._opening: asyncio.Task[None] | None = None  # the next shared connection
         self._vacancy: asyncio.Future[None] | None = None  # done when a stream may be free
+        self._refusals = 0  # connections that the server ended before their first request
         self._closed = False
 
     @property
@@ -81,7 +82,10 @@ class ConnectionPool:
 
     async def acquire(self) -> HttpExchange:
         """Return a free connection, or a free stream of one; connect where there is none."""
+        refusals = self._refusals
         while (free := self.free()) is None:
+            if self._refusals != refusals:
+                raise self._unreachable(_UNWILLING)
             if self._one_each:
                 await self._connect()
             else:
@@ -116,8 +120,8 @@ class ConnectionPool:
         opening = self._opening
         waits: list[asyncio.Future[None]] = [self._vacancy, *([opening] if opening else [])]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for each in waits:
-            error = each.exception() if each.done() and not each.cancelled() else None
+        if opening is not None and opening.done():
+            error = None if opening.cancelled() else opening.exception()
             if isinstance(error, ExchangeFailed):
                 raise ExchangeFailed(error.reason, sent=False)
 
@@ -142,6 +146,7 @@ class ConnectionPool:
             raise self._unreachable("the client was closed")
         if not connection.usable(_MAX_IDLE):
             connection.drop()
+            self._refusals += 1
             raise self._unreachable(_UNWILLING)
         self._one_each = isinstance(connection, Http1Connection)
         if isinstance(connection, Http1Connection):
@@ -180,9 +185,7 @@ class ConnectionPool:
         known: list[Any] = self._kept if isinstance(connection, Http1Connection) else self._shared
         if connection in known:
             known.remove(connection)
-            if refused and self._vacancy is not None and not self._vacancy.done():
-                self._vacancy.set_exception(self._unreachable(_UNWILLING))
-                self._vacancy.exception()  # the requests may have been given up
+            self._refusals += refused
             self.vacant()  # a waiting request may have to connect
 
     def close(self) -> None:

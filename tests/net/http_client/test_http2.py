@@ -560,6 +560,42 @@ async def test_a_server_that_leaves_as_it_comes(certificate: Path) -> None:
         assert not error.sent
 
 
+async def test_a_server_that_always_takes_its_leave_at_once(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings come with the farewell, so that each connection opens, and then takes no stream."""
+    connection_made = Connection.connection_made
+
+    def leave(host: Connection, transport: Any) -> None:
+        connection_made(host, transport)
+        host.frames(goaway(0))
+
+    monkeypatch.setattr(Connection, "connection_made", leave)
+    async with linked(certificate) as (peer, wire):
+        errors = await asyncio.gather(*(failure(wire.acquire()) for _ in range(5)))
+        assert all("the server takes no requests" in error.reason for error in errors)
+        assert not any(error.sent for error in errors)
+        assert len(peer.connections) == 1
+        assert not wire._shared
+
+
+@pytest.mark.parametrize("farewell", ["goaway", "close"])
+async def test_a_server_that_takes_its_leave_while_requests_wait_for_a_stream(
+    certificate: Path, farewell: str
+) -> None:
+    async with linked(certificate, MAX_CONCURRENT_STREAMS=0) as (peer, wire):
+        work = [asyncio.ensure_future(wire.acquire()) for _ in range(3)]
+        await eventually(lambda: wire._shared)
+        if farewell == "goaway":
+            peer.connections[0].frames(goaway(0))
+        else:
+            peer.connections[0].transport.close()
+        errors = [await failure(each) for each in work]
+        assert all("the server takes no requests" in error.reason for error in errors)
+        assert not any(error.sent for error in errors)
+        assert len(peer.connections) == 1
+
+
 async def test_a_server_that_never_introduces_itself(certificate: Path) -> None:
     async with linked(certificate, connect_timeout=2.0) as (peer, wire):
         peer.greets = False

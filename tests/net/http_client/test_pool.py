@@ -5,11 +5,12 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from mcpearl.net.http_client.dial import tls_context
+from mcpearl.net.http_client.dial import Dialer, tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed
 from mcpearl.net.http_client.http1 import format_head
 from mcpearl.net.http_client.pool import ConnectionPool
@@ -215,3 +216,35 @@ def test_nothing_ends_a_header_early(bad: str) -> None:
 def test_the_parts_of_an_address(url: str, origin: str, target: str) -> None:
     parts = urlsplit(url)
     assert (origin_of(parts), target_of(parts)) == (origin, target)
+
+
+class LateDialer(Dialer):
+    """Returns each connection when the server has ended it."""
+
+    async def dial(self, pool: ConnectionPool) -> Any:
+        connection = await super().dial(pool)
+        while connection.usable(60):
+            await asyncio.sleep(0.001)
+        return connection
+
+
+async def test_a_server_that_ends_every_connection_before_it_can_be_used() -> None:
+    ended = 0
+
+    def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
+        ended += 1
+        writer.close()
+
+    server = await asyncio.start_server(end, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    wire = ConnectionPool(url, dialer=LateDialer(url, None, None, False))
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(ExchangeFailed, match="the server takes no requests") as caught:
+                await fetch(wire)
+        assert not caught.value.sent
+        assert ended == 1
+    finally:
+        wire.close()
+        server.close()

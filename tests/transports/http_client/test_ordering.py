@@ -9,6 +9,11 @@ class Message:
     """A message, as far as its order is concerned."""
 
 
+async def left(requests: list[asyncio.Future[None]]) -> None:
+    if requests:
+        await asyncio.wait(requests)
+
+
 async def settle() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
@@ -19,7 +24,7 @@ async def test_a_notification_waits_for_the_requests_before_it() -> None:
     first, second, later = Message(), Message(), Message()
     order.enter(first, lasts=False)
     order.enter(second, lasts=True)
-    gone = asyncio.ensure_future(order.predecessors().gone())
+    gone = asyncio.ensure_future(left(order.predecessors()))
     order.enter(later, lasts=False)
     await settle()
     assert not gone.done()
@@ -34,7 +39,7 @@ async def test_two_notifications_wait_for_the_same_request() -> None:
     order = SendOrder(10)
     request = Message()
     order.enter(request, lasts=False)
-    waiting = [asyncio.ensure_future(order.predecessors().gone()) for _ in range(2)]
+    waiting = [asyncio.ensure_future(left(order.predecessors())) for _ in range(2)]
     await settle()
     waiting[0].cancel()  # which does not concern the other
     await settle()
@@ -43,35 +48,17 @@ async def test_two_notifications_wait_for_the_same_request() -> None:
     await asyncio.wait_for(waiting[1], 30)
 
 
-async def test_a_notification_waits_for_the_one_before_it() -> None:
-    order = SendOrder(10)
-    delivered = asyncio.Event()
-
-    async def deliver() -> None:
-        await delivered.wait()
-
-    task = asyncio.ensure_future(deliver())
-    order.note(task, opens=False)
-    gone = asyncio.ensure_future(order.predecessors().gone())
-    await settle()
-    assert not gone.done()
-    delivered.set()
-    await asyncio.wait_for(gone, 30)
-
-
 async def test_requests_wait_for_the_session_to_open_and_only_for_that_one() -> None:
     order = SendOrder(10)
-    delivered = [asyncio.Event(), asyncio.Event()]
-    tasks = [asyncio.ensure_future(each.wait()) for each in delivered]
-    order.note(tasks[0], opens=True)  # type: ignore[arg-type]
+    first = order.open_session()
     opened = asyncio.ensure_future(order.opened())
     await settle()
     assert not opened.done()
-    order.note(tasks[1], opens=True)  # type: ignore[arg-type]
-    delivered[0].set()
+    second = order.open_session()
+    first.set_result(None)
     await asyncio.wait_for(opened, 30)
-    assert order.opening is tasks[1]  # a session that was opened again is not open yet
-    delivered[1].set()
+    assert order.opening is second  # a session that was opened again is not open yet
+    second.set_result(None)
     await asyncio.wait_for(order.opened(), 30)
     assert order.opening is None
 
@@ -103,4 +90,4 @@ async def test_a_request_without_a_slot_holds_no_notification_up() -> None:
     order.enter(running, lasts=False)
     order.enter(waiting, lasts=False)
     order.left(running)
-    await asyncio.wait_for(order.predecessors().gone(), 30)
+    await asyncio.wait_for(left(order.predecessors()), 30)

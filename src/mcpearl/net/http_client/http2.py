@@ -91,6 +91,10 @@ class Http2Connection(asyncio.Protocol):
         numbers = self._h2.highest_outbound_stream_id < _LAST_STREAM - 2
         return fresh and numbers and not self._retired and not self._transport.is_closing()
 
+    @property
+    def _is_unused(self) -> bool:
+        return not self._streams and not self._h2.highest_outbound_stream_id
+
     def stream(self) -> Http2Stream:
         """Return a new stream, which takes one place until it is released."""
         stream = Http2Stream(self)
@@ -154,8 +158,9 @@ class Http2Connection(asyncio.Protocol):
 
     def retire(self) -> None:
         """Take no new streams, and close when the last one is over."""
+        ended = self._retired or self._transport.is_closing()  # by the server
         self._retired = True
-        self._pool.forget(self)
+        self._pool.forget(self, refused=ended and self._is_unused)
         if not self._streams:
             self.drop()
 
@@ -226,7 +231,7 @@ class Http2Connection(asyncio.Protocol):
             self._error = ExchangeFailed(reason + self._goodbye, sent=True)
             self._retired = True
             self._uploads.clear()
-            self._pool.forget(self)
+            self._pool.forget(self, refused=self._is_unused)
             self._transport.abort()
             if not self._greeted.done():
                 self._greeted.set_exception(self._error)
@@ -266,6 +271,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_settings(self, event: RemoteSettingsChanged) -> None:
         if not self._greeted.done():
             self._greeted.set_result(None)
+            self._free_since = self._loop.time()
         if SettingCodes.MAX_CONCURRENT_STREAMS in event.changed_settings:
             self._pool.vacant()
         self._send_bodies()
@@ -315,6 +321,7 @@ class Http2Connection(asyncio.Protocol):
                 stream.failed("the server takes no more requests" + self._goodbye, sent=False)
         if not self._greeted.done():
             self._fail("the server takes no requests")
+        self._retired = True
         self.retire()
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _MAX_IDLE = 4.0  # seconds; servers commonly close after 5, which no request should run into
 _MAX_KEPT = 32  # idle connections in HTTP/1.1
 _MAX_SHARED = 8  # connections in HTTP/2; when all their streams are taken, requests wait
+_UNWILLING = "the server takes no requests"
 
 
 class ConnectionPool:
@@ -56,6 +57,7 @@ class ConnectionPool:
         self._one_each = not self._dialer.negotiates  # whether the server spoke HTTP/1.1
         self._opening: asyncio.Task[None] | None = None  # the next shared connection
         self._vacancy: asyncio.Future[None] | None = None  # done when a stream may be free
+        self._refusals = 0  # connections that the server ended before their first request
         self._closed = False
 
     @property
@@ -80,7 +82,10 @@ class ConnectionPool:
 
     async def acquire(self) -> HttpExchange:
         """Return a free connection, or a free stream of one; connect where there is none."""
+        refusals = self._refusals
         while (free := self.free()) is None:
+            if self._refusals != refusals:
+                raise self._unreachable(_UNWILLING)
             if self._one_each:
                 await self._connect()
             else:
@@ -139,6 +144,10 @@ class ConnectionPool:
         if self._closed:
             connection.drop()
             raise self._unreachable("the client was closed")
+        if not connection.usable(_MAX_IDLE):
+            connection.drop()
+            self._refusals += 1
+            raise self._unreachable(_UNWILLING)
         self._one_each = isinstance(connection, Http1Connection)
         if isinstance(connection, Http1Connection):
             self._kept.append(connection)
@@ -159,16 +168,24 @@ class ConnectionPool:
 
     def vacant(self) -> None:
         """Note that a stream of a shared connection may be free."""
-        if self._vacancy is not None:
-            if not self._vacancy.done():
-                self._vacancy.set_result(None)
-            self._vacancy = None
+        vacancy, self._vacancy = self._vacancy, None
+        if vacancy is not None and not vacancy.done():
+            vacancy.set_result(None)
 
-    def forget(self, connection: "Http1Connection | Http2Connection") -> None:
-        """Note that a connection ended, or takes nothing new."""
+    def forget(
+        self, connection: "Http1Connection | Http2Connection", *, refused: bool = False
+    ) -> None:
+        """Note that a connection ended, or takes nothing new.
+
+        Args:
+            connection: The connection.
+            refused: Whether the server ended it before its first request. The requests that wait then
+                fail, since the next connection would most likely end in the same way.
+        """
         known: list[Any] = self._kept if isinstance(connection, Http1Connection) else self._shared
         if connection in known:
             known.remove(connection)
+            self._refusals += refused
             self.vacant()  # a waiting request may have to connect
 
     def close(self) -> None:

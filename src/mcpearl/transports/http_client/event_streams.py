@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import UNSET
 
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
-from mcpearl.net.sse import EventReader, OversizedEvent
+from mcpearl.net.sse import AnyEvent, EventReader, OversizedEvent
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
 from mcpearl.protocol.framing import Frame, FrameError
-from mcpearl.runtime import clock
 from mcpearl.transports.http_client.endpoint import (
     Oversized,
     RemoteEndpoint,
@@ -25,12 +24,12 @@ from mcpearl.transports.http_client.endpoint import (
     is_stream,
 )
 from mcpearl.transports.http_client.failures import is_unreadable_answer
+from mcpearl.transports.http_client.resumption import Resumption, resume_delays
 from mcpearl.types.base import RequestId
 
 logger = logging.getLogger("mcpearl.http")
 
 _LINGER = 0.2  # seconds a stream may stay open after its answer, for its connection to be kept
-_MAX_BACKOFF = 30.0  # seconds
 _MAX_RESUMES = 5  # failed attempts in a row
 
 
@@ -53,7 +52,7 @@ class EventStreams:
     ) -> None:
         self._endpoint = endpoint
         self._max_event = max_event
-        self._reconnect_delay = reconnect_delay
+        self._delays = resume_delays(reconnect_delay)
         self._hand_on = hand_on
 
     # The stream of one request
@@ -63,12 +62,16 @@ class EventStreams:
     ) -> None:
         """Read up to the answer to the request `id`, resuming the stream where that is possible."""
         reader = EventReader(self._max_event)
+        resumption = None
+        if resumable:
+            resumption = Resumption(self._delays)
+            resumption.opened()
         try:
-            while not await self._read(connection, reader, id, resumable):
-                if not (resumable and reader.last_id):
+            while not await self._read(connection, reader, resumption, id):
+                if resumption is None or not reader.last_id:
                     raise ExchangeFailed("the server ended the stream before the answer", sent=True)
                 connection.release()
-                connection = await self._resume(reader)
+                connection = await self._resume(reader, resumption)
         finally:
             connection.release()
 
@@ -76,16 +79,25 @@ class EventStreams:
         self,
         connection: HttpExchange,
         reader: EventReader,
+        resumption: Resumption | None,
         id: RequestId | None = None,
-        resumable: bool = True,
     ) -> bool:
         """Hand on events to the end of a stream, or to the answer to the request `id`.
 
         Returns whether that answer came.
+
+        Args:
+            connection: The stream.
+            reader: Reads the events.
+            resumption: Told of events; None when the stream is not resumed.
+            id: The request that the stream belongs to.
         """
         try:
             while chunk := await connection.chunk():
-                frames, oversized = _frames(reader, chunk)
+                events = reader.feed(chunk)
+                if events and resumption is not None:
+                    resumption.heard()
+                frames, oversized = _frames(events)
                 if id is None:
                     await self._hand_on(frames)
                     continue
@@ -95,18 +107,19 @@ class EventStreams:
                     await _linger(connection)
                     return True
                 if oversized:  # it may have been the answer, and resuming would not help
-                    resumable = False
                     raise Oversized("an event", self._max_event)
+        except Oversized:
+            raise
         except ExchangeFailed:
-            if not (resumable and reader.last_id):
+            if resumption is None or not reader.last_id:
                 raise
         return False
 
-    async def _resume(self, reader: EventReader) -> HttpExchange:
+    async def _resume(self, reader: EventReader, resumption: Resumption) -> HttpExchange:
         """Open a broken stream again, after its last event."""
         problem = ""
-        for attempt in range(_MAX_RESUMES):
-            await self._wait_to_return(reader, attempt)
+        for _ in range(_MAX_RESUMES):
+            await _wait_to_return(reader, resumption)
             try:
                 connection = await self._endpoint.get(reader.last_id)
             except SessionEnded:
@@ -115,6 +128,7 @@ class EventStreams:
                 problem = error.reason
                 continue
             if is_stream(connection):
+                resumption.opened()
                 return connection
             connection.release()
             problem = f"HTTP status {connection.status}"
@@ -122,28 +136,19 @@ class EventStreams:
                 break
         raise ExchangeFailed(f"the stream broke and could not be resumed: {problem}", sent=True)
 
-    async def _wait_to_return(self, reader: EventReader, failures: int) -> None:
-        """Wait as long as the server asked for, and longer after each failure."""
-        reader.restart()
-        delay = min(self._reconnect_delay * 2**failures, _MAX_BACKOFF) * clock.uniform(0.75, 1.0)
-        if reader.retry is not None:
-            asked = reader.retry / 1000
-            delay = max(asked, delay) if failures else asked
-        await asyncio.sleep(delay)
-
     # The stream that belongs to no request
 
     async def stand(self) -> None:
         """Keep the standing stream of a session open, if the server has one."""
         reader = EventReader(self._max_event)
-        failures = 0
+        resumption = Resumption(self._delays)
         while True:
             try:
                 connection = await self._endpoint.get(reader.last_id)
                 try:
                     if is_stream(connection):
-                        failures = 0
-                        await self._read(connection, reader)
+                        resumption.opened()
+                        await self._read(connection, reader, resumption)
                     elif connection.status < 500:
                         status = connection.status
                         logger.debug("the server has no standing stream: HTTP status %d", status)
@@ -154,8 +159,7 @@ class EventStreams:
                 raise
             except ExchangeFailed as error:
                 logger.debug("the standing stream broke: %s", error)
-            await self._wait_to_return(reader, failures)
-            failures += 1
+            await _wait_to_return(reader, resumption)
 
     # HTTP+SSE of 2024-11-05
 
@@ -178,7 +182,7 @@ class EventStreams:
     async def follow(self, connection: HttpExchange, reader: EventReader) -> str:
         """Hand on everything an HTTP+SSE server sends; return why its stream ended."""
         try:
-            await self._read(connection, reader, resumable=False)
+            await self._read(connection, reader, None)
         except ExchangeFailed as error:
             return error.reason
         finally:
@@ -197,11 +201,17 @@ async def _endpoint(connection: HttpExchange, reader: EventReader) -> str:
     raise ExchangeFailed("the stream ended without naming its endpoint", sent=False)
 
 
-def _frames(reader: EventReader, chunk: bytes) -> tuple[list[Frame], bool]:
-    """Return the messages in what was read, and whether an event was over the limit."""
+async def _wait_to_return(reader: EventReader, resumption: Resumption) -> None:
+    """Wait until a stream that ended may be opened again."""
+    reader.restart()
+    await asyncio.sleep(resumption.next_delay(reader.retry))
+
+
+def _frames(events: Sequence[AnyEvent]) -> tuple[list[Frame], bool]:
+    """Return the messages that events carry, and whether an event was over the limit."""
     frames: list[Frame] = []
     oversized = False
-    for event in reader.feed(chunk):
+    for event in events:
         if isinstance(event, OversizedEvent):
             oversized = True
             frames.append(FrameError(f"event is over the limit of {event.limit} bytes"))

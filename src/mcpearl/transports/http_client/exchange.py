@@ -36,7 +36,10 @@ class PostExchange(Struct, eq=False):
     order: SendOrder
     gives_up: "PostExchange | None" = None
     """The request that this message cancels."""
+    opens: "asyncio.Future[None] | None" = None
+    """Done when the message was delivered, if a session begins with it."""
     task: "asyncio.Task[None] | None" = None
+    """The task of a request."""
     has_left: bool = False
     """Whether the message was handed to the loop."""
     limit: asyncio.Timeout | None = None

@@ -1,13 +1,12 @@
 """The order in which messages leave, although each has a POST of its own.
 
-Requests leave at once, a bounded number at a time. A notification leaves after the notification
-before it, and after the requests before it that have a connection. Nothing else of a legacy session
-leaves before its `notifications/initialized` was delivered.
+Requests leave at once, a bounded number at a time. A notification leaves after the requests before it
+that have a connection; `deliveries` keeps notifications in order among themselves. No request of a
+legacy session leaves before its `notifications/initialized` was delivered.
 """
 
 import asyncio
 from collections.abc import Hashable
-from typing import NamedTuple
 
 
 class SendOrder:
@@ -19,9 +18,8 @@ class SendOrder:
         self._waiting: dict[Hashable, asyncio.Future[None]] = {}  # requests that are too many
         # Requests that later notifications have to wait for, and what the first of those waits on.
         self._unsent: dict[Hashable, asyncio.Future[None] | None] = {}
-        self._last_notice: asyncio.Task[None] | None = None
-        self.opening: asyncio.Task[None] | None = None
-        """The delivery of `notifications/initialized`, until a request found it done."""
+        self.opening: asyncio.Future[None] | None = None
+        """Done when `notifications/initialized` was delivered; None once a request found it done."""
 
     # Requests
 
@@ -64,6 +62,11 @@ class SendOrder:
                 waiter.set_result(None)
                 return
 
+    def open_session(self) -> "asyncio.Future[None]":
+        """Let requests wait until the future returned is done."""
+        self.opening = asyncio.get_running_loop().create_future()
+        return self.opening
+
     async def opened(self) -> None:
         """Wait until the legacy session that is being opened is open."""
         opening = self.opening
@@ -74,31 +77,10 @@ class SendOrder:
 
     # Notifications
 
-    def predecessors(self) -> "Predecessors":
-        """Return what a notification that is sent now has to wait for."""
+    def predecessors(self) -> "list[asyncio.Future[None]]":
+        """Return a future for each request that has to leave before a notification sent now."""
         loop = asyncio.get_running_loop()
         for request, waiter in self._unsent.items():
             if waiter is None:
                 self._unsent[request] = loop.create_future()
-        return Predecessors(self._last_notice, [*filter(None, self._unsent.values())])
-
-    def note(self, notice: "asyncio.Task[None]", *, opens: bool) -> None:
-        """Note the delivery of a notification, and whether it opens a legacy session."""
-        self._last_notice = notice
-        if opens:
-            self.opening = notice
-
-
-class Predecessors(NamedTuple):
-    """The messages that have to leave before a notification."""
-
-    notice: "asyncio.Task[None] | None"
-    requests: "list[asyncio.Future[None]]"
-
-    async def gone(self) -> None:
-        """Wait until all of them have left."""
-        if self.notice is not None and not self.notice.done():
-            await asyncio.wait([self.notice])
-        for request in self.requests:
-            if not request.done():
-                await asyncio.wait([request])
+        return [*filter(None, self._unsent.values())]

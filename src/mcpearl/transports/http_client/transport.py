@@ -32,11 +32,12 @@ from mcpearl.protocol.modern import LISTEN
 from mcpearl.runtime.eager import spawn
 from mcpearl.transports.http_client.answers import AnswerReader
 from mcpearl.transports.http_client.authorizer import Authorizer
+from mcpearl.transports.http_client.deliveries import Deliveries
 from mcpearl.transports.http_client.endpoint import Oversized, RemoteEndpoint, SessionEnded
 from mcpearl.transports.http_client.event_streams import EventStreams
 from mcpearl.transports.http_client.exchange import NOTICE_TIMEOUT, PostExchange
 from mcpearl.transports.http_client.failures import reason_of
-from mcpearl.transports.http_client.ordering import Predecessors, SendOrder
+from mcpearl.transports.http_client.ordering import SendOrder
 from mcpearl.transports.mirrored_headers import ToolHeaders
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 from mcpearl.types.base import RequestId
@@ -44,6 +45,7 @@ from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.http")
 
+_HANDED_ON = 64  # messages at a time, between which the receiver may have enough
 _FAREWELL = 2.0  # seconds for messages to leave when closing, and again for ending the session
 
 
@@ -92,6 +94,7 @@ class HttpTransport:
         self._answers = AnswerReader(endpoint, self._streams, bound, self._hand_on, self._fall_back)
         self._tools = ToolHeaders()
         self._order = SendOrder(max_exchanges)
+        self._deliveries = Deliveries(limits, self._leave, self._deliver, self._overflowed)
         self._receiver: ClientReceiver | None = None
         self._exchanges: dict[RequestId, PostExchange] = {}  # unanswered requests
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,15 +162,24 @@ class HttpTransport:
 
     def _begin(self, exchange: PostExchange) -> None:
         """Begin to send a notification or an answer."""
-        if exchange.is_notification:
-            work = self._notify(exchange, self._order.predecessors())
-        else:
-            work = self._deliver(exchange)
-        exchange.task = task = self._spawn(work)
+        if not exchange.is_notification:
+            self._deliveries.answer(exchange)
+            return
+        after = self._order.predecessors()
+        if exchange.starts_session:
+            exchange.opens = self._order.open_session()
+        self._deliveries.notify(exchange, after)
+
+    def _leave(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task that closing waits for."""
+        task = self._spawn(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
-        if exchange.is_notification:
-            self._order.note(task, opens=exchange.starts_session)
+
+    def _overflowed(self) -> None:
+        """End the connection to a server that does not take what it is sent."""
+        error = LimitReached("the server does not take what it is sent: see `Limits.max_outgoing`")
+        asyncio.get_running_loop().call_soon(self._lose, error)  # not within `send`
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = spawn(asyncio.get_running_loop(), work)
@@ -202,17 +214,18 @@ class HttpTransport:
             logger.exception("the exchange of %s failed", exchange.name)
             self._fail(id, ConnectionLost(f"the exchange failed: {error}", maybe_executed=True))
 
-    async def _notify(self, exchange: PostExchange, before: Predecessors) -> None:
-        """Send a notification in its order."""
-        await before.gone()
-        await self._deliver(exchange)
+    async def _deliver(self, exchange: PostExchange) -> None:
+        """Send a message that has no answer, and do what waits for that."""
+        await self._send_off(exchange)
         if exchange.gives_up is not None:
             exchange.gives_up.give_up()
-        elif exchange.starts_session and not (self._endpoint.is_sse or self._over):
-            self._spawn(self._stand())
+        elif exchange.opens is not None:
+            exchange.opens.set_result(None)
+            if not (self._endpoint.is_sse or self._over):
+                self._spawn(self._stand())
 
-    async def _deliver(self, exchange: PostExchange) -> None:
-        """Send a message that has no answer."""
+    async def _send_off(self, exchange: PostExchange) -> None:
+        """Send a message that has no answer, whatever its outcome."""
         try:
             async with asyncio.timeout(NOTICE_TIMEOUT) as exchange.limit:
                 await self._post(exchange)
@@ -248,9 +261,14 @@ class HttpTransport:
     # Receiving
 
     async def _hand_on(self, frames: Sequence[Frame | Envelope]) -> None:
-        """Pass messages to the receiver, once it takes any."""
-        if not self._flowing.is_set():
+        """Pass messages to the receiver, once it takes any and its answers have room."""
+        if len(frames) > _HANDED_ON:
+            for start in range(0, len(frames), _HANDED_ON):
+                await self._hand_on(frames[start : start + _HANDED_ON])
+            return
+        while not (self._flowing.is_set() and self._deliveries.has_room):
             await self._flowing.wait()
+            await self._deliveries.room()
         if self._receiver is not None and not self._finished and frames:
             self._receiver.received(frames)
 
@@ -308,7 +326,7 @@ class HttpTransport:
             await asyncio.wait(others, timeout=_FAREWELL)
         self._lose(SessionLost(ended.reason, maybe_executed=True))
 
-    def _lose(self, reason: ConnectionLost | None) -> None:
+    def _lose(self, reason: McpearlError | None) -> None:
         """Release everything and report the end, once."""
         if self._finished:
             return
@@ -322,6 +340,7 @@ class HttpTransport:
         for task in list(self._tasks):
             if task is not current:
                 task.cancel()
+        self._deliveries.clear()
         self._endpoint.pool.close()
         if self._receiver is not None:
             self._receiver.lost(reason)

@@ -11,7 +11,9 @@ import pytest
 from mcpearl.net.http_server import front as front_module
 from mcpearl.net.http_server.front import HttpFront
 from mcpearl.net.http_server.request import Request
+from tests.clock import MovableClock
 from tests.transports.raw_http import HANGS
+from tests.waiting import eventually
 
 
 class Echo:
@@ -131,6 +133,21 @@ async def test_what_is_not_remembered(request_of) -> None:  # type: ignore[no-un
         line = await connect(port)
         assert await line.ask(request_of(b"12345")) == (200, b"12345")
         assert not front.heads
+
+
+async def test_blank_lines_before_a_known_head_do_not_keep_a_connection(
+    clock: MovableClock,
+) -> None:
+    async with serving(Echo()) as (front, port):
+        line = await connect(port)
+        assert await line.ask(post(b"12345")) == (200, b"12345")
+        line.writer.write(b"\r\n")
+        (connection,) = front.connections
+        await eventually(lambda: connection.has_begun)
+        assert await line.ask(post(b"abcde")) == (200, b"abcde")
+        assert len(front.heads) == 1
+        await clock.advance(3 * front_module.KEEP_ALIVE)
+        await eventually(lambda: not front.connections, within=HANGS)
 
 
 async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,10 @@ class Sessions(Generic[S]):
     def add(self, session: S) -> None:
         """Give a session its id: from now on it is found."""
         store = self._store
-        name = clock.token(24) if store is None else store.new_id(self._record_of(session))
+        try:
+            name = clock.token(24) if store is None else store.new_id(self._record_of(session))
+        except StoreUnavailable as error:
+            raise _unavailable(error) from None
         self._enter(session, self._prefix + name)
 
     def _enter(self, session: S, id: str) -> None:
@@ -136,7 +139,9 @@ class Sessions(Generic[S]):
         stage = session.stage
         if stage is Stage.USED:
             self._used.move_to_end(session.id)
-        elif stage is not Stage.CLOSED and session.id:
+        elif not session.id:
+            session.end()  # it could not be given one, and will not be found
+        elif stage is not Stage.CLOSED:
             self._advance(session)
 
     def _advance(self, session: S) -> None:

@@ -188,6 +188,35 @@ async def test_responses_of_one_iteration_are_written_after_the_last_was_made() 
             client.close()
 
 
+async def test_a_response_that_has_begun_is_not_followed_by_another() -> None:
+    class Twice(Echo):
+        async def serve(self, request: Request) -> None:
+            await request.start(200, ())
+            await request.write(b"part")
+            await request.respond(503, b"sorry")
+
+    async with serving(Twice()) as (_, port):
+        line = await connect(port)
+        line.writer.write(post(b"12345"))
+        answer = await asyncio.wait_for(line.reader.read(), HANGS)
+        assert answer.endswith(b"\r\n\r\n4\r\npart\r\n")
+
+
+async def test_a_connection_made_while_draining_is_closed() -> None:
+    endpoint = Echo()
+    async with serving(endpoint) as (front, port):
+        busy = await connect(port)
+        busy.writer.write(post(b"12345", "X-Wait: 1"))
+        await eventually(lambda: endpoint.waiting)
+        draining = asyncio.create_task(front.drain(HANGS))
+        await asyncio.sleep(0)
+        late = await connect(port)  # its handshake took longer than the port was open
+        assert await asyncio.wait_for(late.reader.read(), HANGS) == b""
+        endpoint.go.set()
+        assert await busy.answer() == (200, b"12345")
+        await asyncio.wait_for(draining, HANGS)
+
+
 async def test_one_connection_too_many() -> None:
     async with serving(Echo(), max_connections=1) as (_, port):
         one = await connect(port)

@@ -96,6 +96,8 @@ class Http1Connection(TimedProtocol):
         super().connection_made(transport)
         self._connections.add(self)
         self._surplus = len(self._connections) > self.front.max_connections
+        if self.front.is_draining:
+            self.close()  # it was accepted before the port was closed
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting, and notify the request being answered."""

@@ -181,7 +181,8 @@ class Sessions(Generic[S]):
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
-        self._saved[session.id] = following
+        if not session.closed:  # it may have ended meanwhile
+            self._saved[session.id] = following
 
     async def delete(self, session: S) -> None:
         """End a session at its client's wish, here and in the store."""
@@ -203,8 +204,9 @@ class Sessions(Generic[S]):
     def _drop(self, session: S) -> None:
         """End a session in this process."""
         for table in self._tables:
-            table.pop(session.id, None)
-        self._saved.pop(session.id, None)
+            if table.get(session.id) is session:  # it may have been rebuilt meanwhile
+                del table[session.id]
+                self._saved.pop(session.id, None)
         session.end()
 
     def _expire(self, session: S) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -22,8 +21,9 @@ SPARE = 5  # file descriptors that are left
 @contextmanager
 def few_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + SPARE, hard))
+    with socket.socket() as probe:
+        free = probe.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + SPARE, hard))
     try:
         yield
     finally:

@@ -56,7 +56,12 @@ class AsgiHeads:
         if head is None:
             headers = gathered(pairs)
             head = Head(scope["method"], path, scope.get("query_string", b""), headers)
-            size = len(path) + len(head.query) + sum(map(len, headers)) + sum(map(len, headers.values()))
+            size = (
+                len(path)
+                + len(head.query)
+                + sum(map(len, headers))
+                + sum(map(len, headers.values()))
+            )
             if b"dpop" in headers or size > _LARGEST_HEAD:
                 return head
             if len(self._known) >= _MAX_HEADS:

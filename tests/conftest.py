@@ -12,12 +12,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hypothesis import settings
 
 from mcpearl.runtime.clock import SystemSource, use
 from tests.clock import MovableClock, MovableLoop
 
 # Signs certificates and handshakes. A strict verifier, as from Python 3.13, asks for it in a root.
 _SIGNS = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("mcpearl", deadline=None)
+settings.load_profile("mcpearl")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -232,9 +232,9 @@ class Overheard(QueueTransport):
         super().__init__()
         self.sent: list[bytes] = []
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, about: object = None) -> None:
         self.sent.append(message)
-        super().send(message)
+        super().send(message, about)
 
     def pings(self) -> int:
         return sum(b'"ping"' in message for message in self.sent)

@@ -252,9 +252,9 @@ async def test_a_client_that_cannot_is_told_what_it_takes(
 # Rounds
 
 
-def booking() -> tuple[Server, list[str]]:
+def booking(**options: Any) -> tuple[Server, list[str]]:
     """A handler that asks twice, one after the other, and books once."""
-    app = Server("asking")
+    app = Server("asking", **options)
     booked: list[str] = []
 
     @app.tool
@@ -483,8 +483,7 @@ async def test_a_state_of_another_principal_is_refused() -> None:
 
 
 async def test_a_state_that_is_too_old_is_refused() -> None:
-    app, _ = booking()
-    app.core._state_ttl = -1.0
+    app, _ = booking(state_ttl=-1.0)
     async with wire(app) as client:
         asked = await client.ask("tools/call", ARGUMENTS)
         error = (await retry(client, asked, ARGUMENTS, {"elicitation-1": OSLO}))["error"]
@@ -501,8 +500,7 @@ async def test_workers_with_the_same_keys_take_each_others_rounds() -> None:
         ([key], [old]),
         (None, None),
     ):
-        apps = [booking()[0], booking()[0]]
-        apps[0].core._state_keys, apps[1].core._state_keys = first_keys, second_keys
+        apps = [booking(state_keys=keys)[0] for keys in (first_keys, second_keys)]
         async with wire(apps[0]) as one, wire(apps[1]) as other:
             asked = await one.ask("tools/call", ARGUMENTS)
             outcomes.append(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Handler, Limits, McpError, Server
+from mcpearl.auth import Principal
 from mcpearl.types import ListResourcesResult
 from tests.server.wire import ERAS, LEGACY, MODERN, PREFIX, Wire, wire
 
@@ -281,3 +282,18 @@ async def test_an_update_reaches_every_spelling_under_its_own(version: str) -> N
         app.notify_resource_updated("b://caf\u00e9")
         assert (await client.next())["params"]["uri"] == "b://caf%c3%A9"
         assert (await other.next())["params"]["uri"] == "b://c%61f\u00e9"
+
+
+async def test_a_token_with_fewer_scopes_ends_the_subscriptions_it_does_not_allow() -> None:
+    app = Server("vault")
+    app.add_resource("vault://gold", lambda: "x", name="gold", scopes=["gold"])
+    app.add_resource("vault://iron", lambda: "x", name="iron")
+    async with wire(app, LEGACY, principal=Principal("ann", scopes=["gold"])) as client:
+        for uri in ("vault://gold", "vault://iron"):
+            assert "result" in await client.ask("resources/subscribe", {"uri": uri})
+        (connection,) = app.core.roster
+        connection.recognize(Principal("ann"))
+        app.notify_resource_updated("vault://gold")
+        app.notify_resource_updated("vault://iron")
+        updated = [m["params"]["uri"] for m in await client.silence() if "updated" in m["method"]]
+        assert updated == ["vault://iron"]

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcpearl import Server
+from mcpearl.auth import Principal
 from mcpearl.protocol.framing import Frame
 from mcpearl.transports.memory import MemoryTransport, memory_pair
 
@@ -132,12 +133,15 @@ class Wire:
 
 @asynccontextmanager
 async def wire(
-    app: Server, version: str = MODERN, capabilities: dict[str, Any] | None = None
+    app: Server,
+    version: str = MODERN,
+    capabilities: dict[str, Any] | None = None,
+    principal: Principal | None = None,
 ) -> AsyncIterator[Wire]:
     """Connect to a server; in a legacy version the session is ready."""
     async with app.running():
         transport, other = memory_pair()
-        connection = await app.connect(other)
+        connection = await app.connect(other, principal)
         client = Wire(transport, version)
         if capabilities is not None:
             client.capabilities = capabilities
@@ -156,7 +160,7 @@ async def wire(
             yield client
         finally:
             await transport.close()
-            assert connection.closed.is_set()
+            assert connection.closed
 
 
 def text_of(answer: dict[str, Any]) -> str:

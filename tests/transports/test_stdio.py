@@ -134,7 +134,7 @@ def test_handlers_that_will_not_end_do_not_keep_the_process() -> None:
         server.call("add", a=1, b=2)
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
-        assert server.has_said(b"go on although they were cancelled")
+        assert server.has_said(b"cancelled handlers have not ended")
 
 
 def until_leaving(server: StdioServer) -> None:

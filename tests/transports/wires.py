@@ -67,7 +67,7 @@ def _local(make: Callable[[], tuple[Any, Any]]) -> Callable[..., Any]:
             return near
 
         async def stop() -> None:
-            await asyncio.gather(*(connection.drain(app.grace) for connection in served))
+            await asyncio.gather(*(connection.drain(app.core.grace) for connection in served))
 
         async with app.running():
             yield Place(wire, app, reach, stop)

@@ -121,7 +121,7 @@ class ToolCalls:
 
 
 class _Pace:
-    """Says when the tools may be listed again, of a client that nobody told to list them."""
+    """Says when the tools may be listed again, of a client that was not told to list them."""
 
     def __init__(self) -> None:
         self._listings = Retries(_AFTER_LISTING)

@@ -49,6 +49,7 @@ _decode_id = msgspec.json.Decoder(int | str).decode
 _decode_anything = msgspec.json.Decoder(_Anything).decode
 _skim = msgspec.json.Decoder(Raw).decode
 _encode = msgspec.json.Encoder().encode
+_LF, _CR = b"\n\r"  # as numbers, which are found in bytes faster than bytes are
 
 
 def decode(message: bytes | Raw) -> Envelope:
@@ -138,7 +139,7 @@ def encode_result(id: RequestId, result: bytes) -> bytes:
         message = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
     else:
         message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), result)
-    if len(message) <= SHALLOW and b"\n" not in message and b"\r" not in message:
+    if len(message) <= SHALLOW and _LF not in message and _CR not in message:
         return message
     return _checked(message)
 
@@ -182,7 +183,7 @@ def _checked(message: bytes) -> bytes:
 
     Only JSON that was encoded elsewhere (`msgspec.Raw`) has line breaks; some framings end there.
     """
-    if b"\n" in message or b"\r" in message:
+    if _LF in message or _CR in message:
         message = msgspec.json.format(message, indent=-1)
     if is_too_deep(message):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")

@@ -139,7 +139,7 @@ class End:
     def _answered(self, envelope: Envelope) -> Event:
         entry = self.pending.resolve(envelope.id)
         if entry is None:
-            return Ignored(f"answer to {_shown(envelope.id)}, which nobody waits for")
+            return Ignored(f"answer to {_shown(envelope.id)}, which is not waited for")
         if envelope.error is not UNSET:
             return Answer(entry, error=codec.decode_error(envelope.error))
         assert envelope.result is not UNSET
@@ -213,7 +213,7 @@ class End:
     # Asking
 
     def abandon(self, entry: Entry, reason: str) -> bytes:
-        """Give up on a request of ours; the bytes that tell the peer."""
+        """Give up on a request of ours; return the bytes that tell the peer."""
         self.pending.discard(entry.id)
         body = b'{"requestId":%d,"reason":%b}' % (entry.id, codec.encode_text(reason))
         return codec.encode_notification("notifications/cancelled", body)

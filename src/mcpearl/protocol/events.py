@@ -1,7 +1,7 @@
 """What comes out of an end when a message goes in: plain records, told apart by their class.
 
-`Call` is the inner call both eras turn their wire into: a method, typed params, who is asking. How
-it is answered (`Outlet`) is attached by whoever received it.
+`Call` is the inner call both eras turn their wire into: a method, typed params, the caller. How
+it is answered (`Outlet`) is attached by the connection that received it.
 """
 
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ class Outlet(Protocol):
         ...
 
     def finish(self, message: bytes, refused: bool = False) -> None:
-        """Hand over the answer; `refused` when nobody got to see the request."""
+        """Hand over the answer; `refused` when the request was not dispatched."""
         ...
 
     async def drained(self) -> None:
@@ -57,7 +57,7 @@ class Caller:
         self.principal = principal
 
     def brought_by(self, principal: Any) -> "Caller":
-        """Give the same caller with another principal."""
+        """Return the same caller with another principal."""
         return Caller(self.version, self.client, self.capabilities, self.log_level, principal)
 
 

@@ -125,7 +125,7 @@ class ServerEnd(End):
         return self._admit(Call(id, method, params, raw, caller, token, batch))
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
-        """Say who is asking; None when there is no session yet and the request stands for none."""
+        """Return the caller, or None for a request that may precede the session."""
         if meta is not None and (
             PROTOCOL_VERSION_KEY in meta
             or CLIENT_CAPABILITIES_KEY in meta
@@ -210,17 +210,17 @@ class SoloEnd(ServerEnd):
     """Requests of many clients, each standing for itself: there is no session, and ids may repeat."""
 
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
-        """Take one message of whoever this is."""
+        """Take one message of this principal."""
         self.reception.principal = principal
         return self.receive(message)
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:
         if meta is None or PROTOCOL_VERSION_KEY not in meta:
-            raise modern.missing_meta(method)  # nobody has said it before
+            raise modern.missing_meta(method)  # there is no session that has said it before
         return self.reception.caller(meta)
 
     def _admit(self, call: Call) -> Call:
-        # Nothing a peer sends is equal to this, so nobody reaches a call of somebody else.
+        # Nothing a peer sends is equal to this, so no client reaches a call of another.
         call.key = object()
         self.in_flight[call.key] = call
         return call

@@ -41,6 +41,19 @@ class Calls:
         flush: Called when the last answer in hand is to leave at once, unless `corked`.
     """
 
+    __slots__ = (
+        "_closing",
+        "_core",
+        "_end",
+        "_ended",
+        "_flush",
+        "_largest",
+        "_loop",
+        "_peer",
+        "corked",
+        "watched",
+    )
+
     def __init__(
         self,
         core: ServerCore,
@@ -209,6 +222,8 @@ class Calls:
 
 class ObservedCalls(Calls):
     """Calls that an observer is told about."""
+
+    __slots__ = ("_began", "_observer")
 
     def __init__(self, observer: Guarded, *rest: Any) -> None:
         super().__init__(*rest)

@@ -80,7 +80,8 @@ class ServerConnection:
         # A client the wire trusts, such as the one on stdio, may use everything.
         self.share: Hashable = None if principal is None else id(self)
         self.transport = transport
-        self.closed = asyncio.Event()
+        self.closed = False
+        self._until_closed: asyncio.Event | None = None  # made for the one wire that waits for it
         self.heard_at = 0.0  # when something was last read
         self.end = end = ServerEnd(core.offer, core.stamp, core.limits, principal)
         self._core = core
@@ -129,10 +130,11 @@ class ServerConnection:
             self.transport.flush()
 
     def _hold(self, rest: list[Frame]) -> None:
-        if self.closed.is_set():  # while the messages were taken: the answers were too many
+        if self.closed:  # while the messages were taken: the answers were too many
             self._calls.stop_all()
             return
         self._calls.watched = True
+        self._core.bounded("Limits.max_in_flight", f"{len(self.end.in_flight)} calls in flight")
         self._intake.hold(rest)
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
@@ -321,7 +323,7 @@ class ServerConnection:
 
     def ping(self, patience: float) -> bool:
         """Ask whether the client is there."""
-        return not self.closed.is_set() and self._questions.ping(patience)
+        return not self.closed and self._questions.ping(patience)
 
     def silent(self, patience: float) -> None:
         """Drop a client that did not answer a ping, with everything it held."""
@@ -338,12 +340,14 @@ class ServerConnection:
 
     def lost(self, reason: Exception | None) -> None:
         """Release everything the client held."""
-        if self.closed.is_set():
+        if self.closed:
             return
         if isinstance(reason, LimitReached):
             logger.warning("a client was dropped: %s", reason)
             self._core.bounded("Limits.max_outgoing", str(reason))
-        self.closed.set()
+        self.closed = True
+        if self._until_closed is not None:
+            self._until_closed.set()
         if self.end.lifecycle.can(Step.CLOSED):
             self.end.lifecycle.take(Step.CLOSED)
         if self._watch is not None:
@@ -357,13 +361,19 @@ class ServerConnection:
         self._call_ended()
         self._core.roster.leave(self, reason)
 
+    async def wait_closed(self) -> None:
+        """Wait until the client is gone and everything it held is released."""
+        if not self.closed:
+            self._until_closed = self._until_closed or asyncio.Event()
+            await self._until_closed.wait()
+
     def end_listeners(self) -> None:
         """End every modern subscription in order, with its result."""
         self._listening.end_all()
 
     async def drain(self, grace: float) -> None:
         """Let calls finish within `grace` seconds, cancel the rest, then close."""
-        if self.closed.is_set():
+        if self.closed:
             return
         self._drained = self._drained or asyncio.Event()
         self._calls.close()

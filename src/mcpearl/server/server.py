@@ -79,7 +79,7 @@ class Server:
         grace: Seconds calls have to finish when the server stops.
         keepalive: When a silent session is pinged; None turns pings off.
         mask_errors: Keep the text of unexpected exceptions from clients.
-        state_keys: Keys of at least 32 bytes that seal the state of calls that ask the client. The
+        state_keys: Keys of 32 bytes that seal the state of calls that ask the client. The
             first one seals, all of them open. Give the same to every process that serves the same
             clients; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.

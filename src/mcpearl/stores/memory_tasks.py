@@ -122,7 +122,7 @@ class MemoryTaskStore:
         return renewed
 
     async def release(self, id: str, fence: int) -> bool:
-        """Give a lease back."""
+        """Release a lease."""
         kept = self._find(id)
         if kept is None or kept.task.holder is None or kept.task.fence != fence:
             return False

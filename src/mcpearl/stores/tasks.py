@@ -144,7 +144,7 @@ class TaskStore(Protocol):
         ...
 
     async def release(self, id: str, fence: int) -> bool:
-        """Give a lease back, so that any worker may claim the task; False when it was lost before."""
+        """Release a lease, so that any worker may claim the task; False when it was lost before."""
         ...
 
     async def lapsed(self, limit: int) -> list[TaskRecord]:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
         Wire,
         convert,
         decode,
+        decode_any,
         encode,
+        read_float,
         to_builtins,
     )
     from mcpearl.types.capabilities import (
@@ -247,7 +249,9 @@ _MODULES = {
         "Wire",
         "convert",
         "decode",
+        "decode_any",
         "encode",
+        "read_float",
         "to_builtins",
     ),
     "jsonrpc": (
@@ -591,8 +595,10 @@ __all__ = [
     "Wire",
     "convert",
     "decode",
+    "decode_any",
     "encode",
     "primitive_schema",
+    "read_float",
     "schema_defaults",
     "to_builtins",
 ]

@@ -100,7 +100,7 @@ async def test_a_client_that_leaves_earlier_leaves_nothing_behind(issuer: Issuer
             answer.close()
         await eventually(lambda: not app.core.subscriptions.counts()["tools"])
         (solo,) = app.connections
-        assert solo._listeners._ends == {}
+        assert solo._listening._ends == {}
 
 
 async def test_a_websocket_is_closed(issuer: Issuer, clock: MovableClock) -> None:

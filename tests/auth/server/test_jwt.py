@@ -150,8 +150,8 @@ def test_where_an_issuer_says_who_it_is() -> None:
 
 async def test_keys_rotate_during_traffic(issuer: Issuer, clock: MovableClock) -> None:
     """Calls go on, with old tokens and new ones; a key that is gone is no longer believed."""
-    verifier = verifier_of(issuer, keys_pause=1, keys_max_age=6)
-    auth = ResourceServer(verifier, recheck=2)
+    verifier = verifier_of(issuer, keys_pause=0.1, keys_max_age=1)
+    auth = ResourceServer(verifier, recheck=0.5)
     statuses: list[int] = []
     async with serving(make_app(), auth=auth) as client:
         done = asyncio.Event()
@@ -175,7 +175,7 @@ async def test_keys_rotate_during_traffic(issuer: Issuer, clock: MovableClock) -
         del issuer.keys[first]  # as after a theft
 
         async def refused() -> bool:
-            clock.move(7)  # more than the token is known for, and more than the keys are good for
+            clock.move(1.1)  # more than the token is known for, and more than the keys are good for
             return (await as_bearer(client, old).call("whoami")).status == 401
 
         await eventually(refused)

@@ -350,7 +350,7 @@ def test_what_is_no_longer_allowed_is_no_longer_followed() -> None:
     for uri in ("note://m%61ster", "note://other"):
         subscriptions.subscribe(subscriber, uri)
     app = vault()
-    allowed = lambda uri: not app.scopes_of("resources/subscribe", uri)  # noqa: E731
+    allowed = lambda uri: not app.core.dispatcher.scopes_of("resources/subscribe", uri)  # noqa: E731
     assert subscriptions.keep_allowed(subscriber, allowed) == ["note://master"]
     assert subscriber.uris == {"note://other"}
     assert subscriptions.resource_updated("note://master") == 0

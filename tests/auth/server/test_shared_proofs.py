@@ -12,6 +12,7 @@ import pytest
 from mcpearl.auth import TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.proof_memory import OwnProofs
 from mcpearl.auth.server.shared_proofs import SharedProofs
+from mcpearl.runtime import clock
 
 
 def forked(work: Callable[[], int]) -> int:
@@ -120,8 +121,8 @@ def test_a_wall_clock_that_is_set_forward_and_back_forgets_nothing(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wall, age = [1_000_000.0], [500.0]
-    monkeypatch.setattr(time, "time", lambda: wall[0])
-    monkeypatch.setattr(time, "monotonic", lambda: age[0])
+    monkeypatch.setattr(clock, "now", lambda: wall[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: age[0])
     memory = make(100)
     memory.note("key", "one", wall[0] + 60)
     wall[0] += 3600

@@ -6,7 +6,8 @@ import pytest
 
 import mcpearl
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix, WebSocket
-from mcpearl.server.serving.wires import AsgiOptions, HttpOptions, named
+from mcpearl.server.serving.options import AsgiOptions, WireOptions
+from mcpearl.server.serving.wires import named
 from tests.ports import free_port
 from tests.transports.raw_http import Raw
 from tests.transports.suite_server import make_app
@@ -38,9 +39,11 @@ async def test_mistakes_are_named(wires: tuple, options: dict, error: type, says
         await Server("any").serve(*wires, **options)
 
 
-def test_the_options_of_http_are_typed_as_its_record_has_them():
-    assert HttpOptions.__annotations__.keys() == set(Http.__struct_fields__)
-    assert AsgiOptions.__annotations__.keys() < HttpOptions.__annotations__.keys()
+def test_options_are_typed_as_the_records_have_them():
+    wires = (Http, Tcp, Unix, WebSocket)
+    fields = {field for wire in wires for field in wire.__struct_fields__}
+    assert WireOptions.__annotations__.keys() == fields
+    assert AsgiOptions.__annotations__.keys() < set(Http.__struct_fields__)
 
 
 def test_an_asgi_application_has_no_port():

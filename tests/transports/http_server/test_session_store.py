@@ -315,7 +315,7 @@ async def test_a_full_endpoint_does_not_rebuild_sessions() -> None:
         assert (await two.take_up(begun).ask("ping")).status == 200
 
 
-@pytest.mark.parametrize("id", ["", "x", "0" * 5000, "../../etc", "0.é"])
+@pytest.mark.parametrize("id", ["x", "0" * 5000, "../../etc", "0.é"])
 async def test_ids_of_no_session(id: str) -> None:
     async with two_places() as (_, two):
         answer = await two.raw.post(message("ping"), {"Mcp-Session-Id": id})

@@ -183,7 +183,7 @@ async def test_a_server_that_is_no_websocket():
 
 @pytest.mark.parametrize("url", ["ws://", "ws:///path", "wss://host/path#part"])
 def test_an_address_that_is_none(url: str):
-    with pytest.raises(ValueError, match="no address of a WebSocket"):
+    with pytest.raises(ValueError, match="not the address of a WebSocket"):
         Client(url)
 
 

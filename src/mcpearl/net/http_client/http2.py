@@ -92,7 +92,7 @@ class Http2Connection(asyncio.Protocol):
         return fresh and numbers and not self._retired and not self._transport.is_closing()
 
     def stream(self) -> Http2Stream:
-        """Give out a stream, which takes one place until it is released."""
+        """Return a new stream, which takes one place until it is released."""
         stream = Http2Stream(self)
         self._streams.add(stream)
         if self._watch is None:

@@ -23,7 +23,7 @@ class Upgrade:
     def hand_over(
         self, transport: asyncio.Transport, protocol: asyncio.Protocol, rest: memoryview
     ) -> None:
-        """Give the connection to `protocol`, which reads the request and what followed it again."""
+        """Hand the connection to `protocol`, which reads the request and what followed it again."""
         protocol.connection_made(transport)
         transport.set_protocol(protocol)
         protocol.data_received(self._rewritten(self._headers) + rest)

@@ -4,6 +4,9 @@ Resources are routed, checked against scopes and subscribed to in this form. No 
 server loads this module when it starts.
 """
 
+MAX_URI = 8192
+"""Characters of a URI that may have several spellings. A longer one fits no template."""
+
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _HEX = frozenset(b"0123456789ABCDEFabcdef")
 
@@ -14,6 +17,8 @@ def normal_uri(uri: str) -> str:
     >>> normal_uri("note://m%61ster/%c3%a9")
     'note://master/%C3%A9'
     """
+    if len(uri) > MAX_URI:
+        return uri
     if uri.isascii():
         return _respelled(uri.encode()).decode() if "%" in uri else uri
     spelled = uri.encode(errors="surrogatepass")

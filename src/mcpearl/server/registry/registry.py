@@ -279,7 +279,7 @@ class Registry(Handler):
         return None if entry is None else entry.definition
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
-        """Hand a notification to those who asked for it."""
+        """Hand a notification to the functions that listen."""
         for listener in self.listeners:
             listener(notice, caller)
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from mcpearl.server.registry.normal_uri import normal_uri
+from mcpearl.server.registry.normal_uri import MAX_URI, normal_uri
 from mcpearl.server.registry.uri_expression import (
     BARE_PERCENT,
     Expression,
@@ -28,8 +28,6 @@ from mcpearl.server.registry.uri_expression import (
 )
 
 __all__ = ["MAX_URI", "Matched", "TemplateError", "UriTemplate", "Value"]
-
-MAX_URI = 8192  # characters, after percent-encoding those outside ASCII
 
 Matched = str | list[str] | dict[str, str]
 

@@ -263,7 +263,7 @@ class _StdioListener:
         self._connection = await self._server.connect(self._transport)
 
     async def ended(self) -> None:
-        await self._connection.closed.wait()
+        await self._connection.wait_closed()
 
     def stop_accepting(self) -> None:
         pass
@@ -271,6 +271,6 @@ class _StdioListener:
     async def drain(self, grace: float) -> None:
         try:
             await self._connection.drain(grace)
-            await self._connection.closed.wait()
+            await self._connection.wait_closed()
         finally:
             await self._transport.close()

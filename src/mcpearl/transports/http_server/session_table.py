@@ -87,7 +87,7 @@ class Sessions(Generic[S]):
         return session
 
     def add(self, session: S) -> None:
-        """Give a session its id: from now on it is found."""
+        """Assign a session its id; from now on it is found."""
         store = self._store
         try:
             name = clock.token(24) if store is None else store.new_id(self._record_of(session))

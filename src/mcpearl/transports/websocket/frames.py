@@ -59,7 +59,7 @@ class MessageFramer:
         return self.messages(self.core.events_received())
 
     def messages(self, events: Sequence[Any]) -> list[Message]:
-        """Give what the application is sent of these events."""
+        """Return the messages for the application in these events."""
         found: list[Message] = []
         self.was_control = bool(events)
         for event in events:
@@ -85,7 +85,7 @@ class MessageFramer:
             found.append(whole if self._is_text else wrong)
 
     def frame(self, message: bytes) -> bytes:
-        """Give the bytes that carry `message`."""
+        """Return the bytes that carry `message`."""
         core = self.core
         if core.state is not State.OPEN:
             return b""

@@ -1,6 +1,6 @@
 """Opening a WebSocket, the client's side: one attempt, with a socket of its own.
 
-A server that wants to know who comes refuses the handshake, and with it the socket. So each attempt is an
+A server that wants authorization refuses the handshake, and with it the socket. So each attempt is an
 object of its own; the one that is let in hands its socket over to the transport.
 """
 

@@ -464,6 +464,17 @@ def test_other_versions_have_no_batches(version: str) -> None:
     assert_works(end)
 
 
+def test_a_modern_call_is_not_part_of_a_batch() -> None:
+    end = a_session(BATCHING)
+    mixed = batch(call_tool(1), modern(2, "tools/call", {"name": "add", "arguments": {}}))
+    (call,) = many(end.receive(mixed))
+    assert list(end.in_flight) == [1]
+    answers = array(end.result(admitted(call), RESULT))
+    (refused,) = (each["error"] for each in answers if each["id"] == 2)
+    assert refused["code"] == -32600
+    assert "2026-07-28" in refused["message"]
+
+
 def test_before_initialize_there_are_no_batches() -> None:
     error = error_of(a_server().receive(batch(request(1, "ping"))), None)
     assert error["code"] == -32600

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
 
-_BACKLOG = 4096
+_BACKLOG = 4096  # connections that may wait to be accepted
+_AT_ONCE = 32  # accepted before the loop looks for other work
 _LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
 
 MakeProtocol = Callable[[], asyncio.Protocol]
@@ -64,8 +65,9 @@ class TcpPort:
             sock=listening,
             ssl=place.tls,
             ssl_handshake_timeout=self._handshake_timeout,
-            backlog=_BACKLOG,
+            backlog=_AT_ONCE,
         )
+        _widen(listening)
 
     def close(self) -> None:
         """Stop accepting connections."""
@@ -90,8 +92,9 @@ class UnixPort:
         listening = self._bind()
         self._file = self._path.lstat()
         self._front = await asyncio.get_running_loop().create_unix_server(
-            make, sock=listening, backlog=_BACKLOG
+            make, sock=listening, backlog=_AT_ONCE
         )
+        _widen(listening)
 
     def close(self) -> None:
         """Stop accepting connections, and remove the socket file if it is still this one."""
@@ -147,6 +150,15 @@ class UnixPort:
             f"cannot listen on {self}: a running server listens there; "
             "stop it or choose another path",
         )
+
+
+def _widen(listening: socket.socket) -> None:
+    """Let many connections wait at a socket that asyncio listens on.
+
+    For asyncio the backlog is also how often it tries to accept in a row. It does not stop when the
+    process is out of file descriptors, and logs every attempt.
+    """
+    listening.listen(_BACKLOG)
 
 
 def bind_port(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:

@@ -110,6 +110,10 @@ class ServerEnd(End):
         caller = self._who(method, params.meta)
         if caller is None:
             return self._open(id, method, params)
+        if batch is not None and not caller.version.batches:
+            raise McpError(
+                INVALID_REQUEST, f"there are no JSON-RPC batches in {caller.version.name}"
+            )
         if not route.since <= caller.version.index <= route.until:
             route.check_version(caller.version)
         if route.needs is not None and route.needs not in self.offer.paths:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from mcpearl.auth import Principal, StaticTokens, TokenRefused
+from mcpearl.runtime import clock as source
 from tests.auth.server.protected import as_bearer, make_app, structured
+from tests.clock import MovableClock
 from tests.transports.raw_http import serving
 
 ALICE = "alice-0123456789abcdef"
@@ -26,6 +28,17 @@ async def test_over_http() -> None:
         assert (await client.request("GET", {}, path=where)).status == 404
         # There is nowhere to log in, so the challenge does not send anybody there.
         assert (await client.call("whoami")).headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_token_whose_principal_expires(clock: MovableClock) -> None:
+    tokens = StaticTokens({ALICE: Principal("alice", expires=source.now() + 60), BOB: "bob"})
+    async with serving(make_app(), auth=tokens) as client:
+        assert (await as_bearer(client, ALICE).call("whoami")).status == 200
+        clock.move(61)
+        answer = await as_bearer(client, ALICE).call("whoami")
+        assert answer.status == 401
+        assert "it has expired" in answer.json["error"]["message"]
+        assert (await as_bearer(client, BOB).call("whoami")).status == 200
 
 
 async def test_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

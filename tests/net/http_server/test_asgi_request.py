@@ -92,6 +92,20 @@ def test_heads_that_come_again_are_the_same_object() -> None:
     assert len(heads._known) <= 1024
 
 
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"path": "/" + "x" * 3000},
+        {"query_string": b"x" * 3000},
+        {"headers": [(b"x" * 3000, b"")]},
+        {"headers": [(b"x", b"x" * 3000)]},
+    ],
+)
+def test_large_heads_are_not_remembered(large: dict[str, Any]) -> None:
+    heads, asked = AsgiHeads(), {**scope(), **large}
+    assert heads.head_of(asked) is not heads.head_of(asked)
+
+
 def test_where_an_application_is_mounted() -> None:
     for path in ("/root/mcp", "/mcp"):  # with the root, as the specification says, and without
         request = Wire().request(scope(path=path, root_path="/root"))

@@ -11,7 +11,9 @@ import pytest
 from mcpearl.net.http_server import front as front_module
 from mcpearl.net.http_server.front import HttpFront
 from mcpearl.net.http_server.request import Request
+from tests.clock import MovableClock
 from tests.transports.raw_http import HANGS
+from tests.waiting import eventually
 
 
 class Echo:
@@ -133,6 +135,21 @@ async def test_what_is_not_remembered(request_of) -> None:  # type: ignore[no-un
         assert not front.heads
 
 
+async def test_blank_lines_before_a_known_head_do_not_keep_a_connection(
+    clock: MovableClock,
+) -> None:
+    async with serving(Echo()) as (front, port):
+        line = await connect(port)
+        assert await line.ask(post(b"12345")) == (200, b"12345")
+        line.writer.write(b"\r\n")
+        (connection,) = front.connections
+        await eventually(lambda: connection.has_begun)
+        assert await line.ask(post(b"abcde")) == (200, b"abcde")
+        assert len(front.heads) == 1
+        await clock.advance(3 * front_module.KEEP_ALIVE)
+        await eventually(lambda: not front.connections, within=HANGS)
+
+
 async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_module, "_MAX_HEADS", 3)
     async with serving(Echo()) as (front, port):
@@ -169,6 +186,35 @@ async def test_responses_of_one_iteration_are_written_after_the_last_was_made() 
         for client in clients:
             assert client.recv(1000).endswith(b"12345")
             client.close()
+
+
+async def test_a_response_that_has_begun_is_not_followed_by_another() -> None:
+    class Twice(Echo):
+        async def serve(self, request: Request) -> None:
+            await request.start(200, ())
+            await request.write(b"part")
+            await request.respond(503, b"sorry")
+
+    async with serving(Twice()) as (_, port):
+        line = await connect(port)
+        line.writer.write(post(b"12345"))
+        answer = await asyncio.wait_for(line.reader.read(), HANGS)
+        assert answer.endswith(b"\r\n\r\n4\r\npart\r\n")
+
+
+async def test_a_connection_made_while_draining_is_closed() -> None:
+    endpoint = Echo()
+    async with serving(endpoint) as (front, port):
+        busy = await connect(port)
+        busy.writer.write(post(b"12345", "X-Wait: 1"))
+        await eventually(lambda: endpoint.waiting)
+        draining = asyncio.create_task(front.drain(HANGS))
+        await asyncio.sleep(0)
+        late = await connect(port)  # its handshake took longer than the port was open
+        assert await asyncio.wait_for(late.reader.read(), HANGS) == b""
+        endpoint.go.set()
+        assert await busy.answer() == (200, b"12345")
+        await asyncio.wait_for(draining, HANGS)
 
 
 async def test_one_connection_too_many() -> None:

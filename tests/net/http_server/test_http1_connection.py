@@ -239,6 +239,55 @@ async def test_a_header_given_twice_is_a_list(line: Line) -> None:
     assert "tools/call, tools/list" in answer.json["error"]["message"]
 
 
+@pytest.mark.parametrize("more", [{}, {"Upgrade": "h2c", "Connection": "Upgrade"}])
+@pytest.mark.parametrize("hosts", ["", "Host: localhost\r\nhost: localhost\r\n"])
+async def test_a_request_names_one_host(line: Line, hosts: str, more: dict[str, str]) -> None:
+    call = line.call("add", {"a": 1, "b": 2}, **more)
+    named = f"Host: 127.0.0.1:{line._client.port}\r\n".encode()
+    assert named in call
+    line.writer.write(call.replace(named, hosts.encode()))
+    answer = await line.rest()
+    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"Host header" in answer
+
+
+async def test_a_client_of_http_1_0_need_not_name_a_host() -> None:
+    async with serving(make_app(), allowed_hosts=frozenset({"*"})) as client:
+        answer = await client.send(b"PUT /mcp HTTP/1.0\r\n\r\n")
+        assert answer.status == 405
+
+
+@pytest.mark.parametrize(
+    "codings",
+    [
+        "Transfer-Encoding: gzip, chunked",
+        "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: gzip",
+    ],
+)
+async def test_an_encoding_that_is_not_read_here(line: Line, codings: str) -> None:
+    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{codings}\r\n\r\n"
+    line.writer.write(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
+    assert (await line.rest()).startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://evil.example/mcp", "localhost", 421),
+        ("http://localhost/mcp", "evil.example", 405),
+        ("http://[::1]:8000/mcp", "evil.example", 405),
+        ("http://localhost@evil.example/mcp", "localhost", 400),
+        ("//evil.example/mcp", "localhost", 404),
+    ],
+)
+async def test_the_host_in_the_target_counts(
+    client: Raw, target: str, host: str, status: int
+) -> None:
+    answer = await client.send(f"PUT {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert answer.status == status
+
+
 @pytest.mark.parametrize("protocol", ["h2c", "websocket"])
 async def test_an_upgrade_there_is_none_for(line: Line, protocol: str) -> None:
     """Some clients offer to speak something newer with every first request, and send its body."""
@@ -335,26 +384,26 @@ async def test_what_follows_a_request_that_closes_is_not_looked_at(client: Raw, 
     assert answer.json["result"]["structuredContent"] == {"result": "waited"}
 
 
-async def test_one_connection_too_many_is_told_after_its_answers() -> None:
+async def test_connections_too_many_cost_the_others_nothing() -> None:
     async with serving(make_app(), max_connections=2) as client:
-        connections = [await client.connect() for _ in range(2)]
-        first = Line(client, *connections[0])
-        first.writer.write(first.call("wait"))
+        first, second = [Line(client, *await client.connect()) for _ in range(2)]
+        for line in (first, second):
+            line.writer.write(line.call("add", {"a": 1, "b": 2}))
+            assert await line.result() == 3
+        further = [Line(client, *await client.connect()) for _ in range(2)]
+        for line in further:
+            line.writer.write(line.call("add", {"a": 1, "b": 2}))
+            assert (await line.rest()).startswith(b"HTTP/1.1 503 ")
+        further = [Line(client, *await client.connect()) for _ in range(2)]  # and say nothing
         await asyncio.sleep(0.05)
-        further = await client.connect()  # accepted, but one too many
-        await asyncio.sleep(0.05)
-        first.writer.write(first.call("add", {"a": 1, "b": 2}))
-        await asyncio.sleep(0.05)
-        further[1].close()
-        second = Line(client, *connections[1])
-        for _ in range(100):  # until it was noticed that there is one less
-            second.writer.write(second.call("release"))
-            answer = await second.answer()
-            if answer.status == 200:
-                break
-            second = Line(client, *(await client.connect()))
-        assert await first.result() == "waited"
-        assert (await first.rest()).startswith(b"HTTP/1.1 503 ")
+        first.writer.write(first.call("wait") + first.call("add", {"a": 3, "b": 4}))
+        second.writer.write(second.call("release") + second.call("add", {"a": 5, "b": 6}))
+        assert [await first.result() for _ in range(2)] == ["waited", 7]
+        assert [await second.result() for _ in range(2)] == ["released", 11]
+        for line in (first, *further):
+            line.writer.close()
+        second.writer.write(second.call("add", {"a": 1, "b": 2}))
+        assert await second.result() == 3
 
 
 async def test_trailers_are_no_headers(client: Raw, line: Line) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mcpearl import Context, Limits, Server
+from mcpearl import Context, Handler, Limits, Server
+from mcpearl.types import CallToolRequestParams, CallToolResult, Tool
 from tests.clock import MovableClock
 from tests.transports.raw_http import (
     BOTH,
@@ -289,6 +290,48 @@ async def test_parameters_that_do_not_agree(
     standard, body = modern("tools/call", {"name": "query", "arguments": arguments})
     answer = await client.post(body, {**standard, **headers})
     assert (answer.status, answer.code) == (400, HEADER_MISMATCH)
+
+
+class Forwarding(Handler):
+    """Knows the schema of its tools, and does not look at arguments."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.is_broken = False
+
+    def tool(self, name: str) -> Tool | None:
+        if self.is_broken:
+            raise RuntimeError("the definitions are not there")
+        return Tool(name=name, input_schema=REGION)
+
+    async def call_tool(self, params: CallToolRequestParams, ctx: Context) -> CallToolResult:
+        self.ran.append(params.name)
+        return CallToolResult(content=[])
+
+
+@pytest.mark.parametrize("unreadable", [b"1e400", b"9" * 5000, b'"\xff"'])
+async def test_arguments_that_cannot_be_compared_are_refused(unreadable: bytes) -> None:
+    handler = Forwarding()
+    async with serving(Server("raw", handler=handler)) as client:
+        arguments = {"region": "eu", "more": 4711}
+        headers, body = modern("tools/call", {"name": "query", "arguments": arguments})
+        data = json.dumps(body).encode().replace(b"4711", unreadable)
+        answer = await client.post(data, {**headers, "Mcp-Param-Region": "us"})
+        assert (answer.status, answer.code) == (400, -32602)
+        assert not handler.ran
+
+
+async def test_a_call_that_could_not_be_compared_is_not_kept() -> None:
+    handler = Forwarding()
+    app = Server("raw", handler=handler)
+    async with serving(app) as client:
+        handler.is_broken = True
+        assert (await client.call("query")).status == 500
+        (solo,) = app.core.roster
+        assert not solo.end.in_flight
+        handler.is_broken = False
+        assert (await client.call("query")).status == 200
+        assert len(handler.ran) == 1
 
 
 # Errors of a request

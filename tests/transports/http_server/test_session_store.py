@@ -277,6 +277,26 @@ async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> N
         assert record is not None and record.uris == ("config://a",)
 
 
+async def test_a_stream_whose_answer_cannot_be_stored_ends_without_it() -> None:
+    store = Counting()
+    async with serving(make_app(), session_store=store) as client:
+        session = await client.initialize("2025-03-26")
+        call = {"name": "count", "arguments": {"to": 3}, "_meta": {"progressToken": 1}}
+        batch = [
+            message("tools/call", call, 1),
+            message("logging/setLevel", {"level": "error"}, 2),
+        ]
+        store.is_away = True
+        told = await (await session.post(batch)).rest()  # up to the end of a whole response
+        assert [each["params"]["progress"] for each in told] == [1, 2, 3]
+        store.is_away = False
+        *told, answers = await (await session.post(batch)).rest()
+        assert len(told) == 3
+        assert sorted(each["id"] for each in answers) == [1, 2]
+        record = await store.load(session.id)
+        assert record is not None and record.state.log_level == "error"
+
+
 async def test_without_a_store_a_session_is_known_to_one_place_only() -> None:
     one, two = make_app(), make_app()
     async with serving(one) as first, serving(two) as second:

@@ -4,6 +4,10 @@ from typing import Any
 
 import pytest
 
+from mcpearl.auth import Principal
+from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.stores.memory_sessions import MemorySessionStore
+from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
@@ -19,6 +23,9 @@ class Receiver:
     def __init__(self) -> None:
         self.is_ready = False
         self.is_lost = False
+
+    def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
+        return Snapshot("2025-11-25"), ()
 
     def lost(self, reason: Exception | None) -> None:
         self.is_lost = True
@@ -42,7 +49,7 @@ class Counted(Session):
         self._used = time
 
 
-def make_table(max_sessions: int = 10) -> Sessions[Counted]:
+def make_table(max_sessions: int = 10, store: SessionStore | None = None) -> Sessions[Counted]:
     return Sessions(
         Counted,
         lambda session, principal: Receiver(),
@@ -50,6 +57,7 @@ def make_table(max_sessions: int = 10) -> Sessions[Counted]:
         max_sessions=max_sessions,
         idle_timeout=IDLE,
         initialize_timeout=OPENING,
+        store=store,
     )
 
 
@@ -161,6 +169,35 @@ async def test_a_refusal_does_not_look_at_every_session(clock: MovableClock) -> 
             begin(table)
     assert Counted.looks <= 10 * 10
     table.close()
+
+
+async def test_the_end_of_a_session_is_not_that_of_its_successor() -> None:
+    """With a store, a session that was dropped here may have been rebuilt under its id."""
+    table = make_table()
+    before = begin(table)
+    table.remove(before)
+    after = table.create("ann")
+    after.stage = Stage.USED
+    table._enter(after, before.id)
+    table.remove(before)  # as a request of it that was still waiting for the store does
+    assert is_there(table, after)
+    use(table, after)
+    table.close()
+
+
+async def test_a_session_that_ends_while_it_is_saved_leaves_nothing() -> None:
+    class Slow(MemorySessionStore):
+        async def save(self, record: SessionRecord, ttl: float) -> bool:
+            done = await super().save(record, ttl)
+            table.remove(session)  # as a DELETE does that comes now
+            return done
+
+    table = make_table(store=Slow())
+    session = table.create(Principal("ann"))
+    table.add(session)
+    await table.save(session)
+    assert session.closed
+    assert not table._saved
 
 
 async def test_a_sweep_stops_at_the_first_session_that_is_young(clock: MovableClock) -> None:

@@ -11,7 +11,10 @@ import pytest
 
 from mcpearl import Context, Server
 from mcpearl.auth import Principal
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.memory_events import MAX_ENDED
+from mcpearl.stores.memory_sessions import MemorySessionStore
+from mcpearl.stores.sessions import SessionRecord
 from mcpearl.transports.http_server.sessions import MAX_BESIDE
 from tests.clock import MovableClock
 from tests.transports.raw_http import (
@@ -128,6 +131,35 @@ async def test_an_initialize_that_is_refused_begins_none(client: Raw) -> None:
     answer = await client.post(message("initialize", {"capabilities": {}}, "i" * 500))
     assert answer.code == -32602
     assert "mcp-session-id" not in answer.headers
+
+
+async def test_an_initialize_that_is_a_notification_begins_none() -> None:
+    for options in ({}, {"session_store": MemorySessionStore()}):
+        app = make_app()
+        async with serving(app, **options) as client:
+            answer = await client.post({key: INITIALIZE[key] for key in INITIALIZE if key != "id"})
+            assert answer.status == 400
+            assert "mcp-session-id" not in answer.headers
+            assert not len(app.core.roster)
+
+
+async def test_a_session_that_cannot_be_given_an_id_ends() -> None:
+    class Broken(MemorySessionStore):
+        def new_id(self, record: SessionRecord) -> str:
+            raise StoreUnavailable("it is away")
+
+    app = make_app()
+    async with serving(app, session_store=Broken()) as client:
+        assert (await client.post(INITIALIZE)).status == 503
+        assert not len(app.core.roster)
+
+
+async def test_a_modern_call_in_a_batch_of_a_session_does_not_run(client: Raw) -> None:
+    """Its headers could not repeat what it says."""
+    session = await client.initialize("2025-03-26")
+    _, call = modern("tools/call", {"name": "echo", "arguments": {"text": "ran"}})
+    answer = await session.post([call])
+    assert answer.json[0]["error"]["code"] == -32600
 
 
 async def test_a_request_names_its_session(client: Raw) -> None:

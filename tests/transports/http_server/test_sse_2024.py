@@ -10,7 +10,7 @@ from mcp.client.sse import sse_client
 
 from mcpearl import Client, Context, Limits, Server
 from tests.ports import free_port
-from tests.transports.raw_http import HANGS, Raw, Response, message, serving, until_open
+from tests.transports.raw_http import HANGS, Raw, Response, message, response, serving, until_open
 
 OLDEST = "2024-11-05"
 
@@ -175,4 +175,23 @@ async def test_a_session_that_has_enough_in_hand_refuses_more() -> None:
             call = message("tools/call", {"name": "hang", "arguments": {}}, id=id)
             statuses.append((await client.post(call, path=place)).status)
         assert statuses == [202, 202, 202, 503, 503, 503]
+        stream.close()
+
+
+async def test_a_body_that_ends_when_enough_is_in_hand_is_refused() -> None:
+    app = make_app(limits=Limits(max_in_flight=1))
+    async with serving(app, http_sse=True) as client:
+        stream, place = await begin(client)
+        await client.post(initialize(), path=place)
+        await stream.next()
+        await client.post(message("notifications/initialized", id=None), path=place)
+        reader, writer = await client.connect()
+        head = {"Content-Type": "application/json", "Content-Length": "2"}
+        writer.write(client.head("POST", head, place) + b"{")
+        await asyncio.sleep(0.05)
+        call = message("tools/call", {"name": "hang", "arguments": {}})
+        assert (await client.post(call, path=place)).status == 202
+        writer.write(b"}")
+        assert (await response(reader, writer)).status == 503
+        writer.close()
         stream.close()

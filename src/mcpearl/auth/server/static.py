@@ -80,6 +80,8 @@ class StaticTokens:
         found, principal = self._known.get(digest, (b"", None))
         if principal is None or not hmac.compare_digest(found, digest):
             raise TokenRefused("it is not known")
+        if principal.time_left == 0.0:
+            raise TokenRefused("it has expired")
         return principal
 
     def _digest(self, token: str) -> bytes:

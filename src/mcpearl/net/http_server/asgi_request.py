@@ -56,7 +56,13 @@ class AsgiHeads:
         if head is None:
             headers = gathered(pairs)
             head = Head(scope["method"], path, scope.get("query_string", b""), headers)
-            if b"dpop" in headers or sum(map(len, headers.values())) > _LARGEST_HEAD:
+            size = (
+                len(path)
+                + len(head.query)
+                + sum(map(len, headers))
+                + sum(map(len, headers.values()))
+            )
+            if b"dpop" in headers or size > _LARGEST_HEAD:
                 return head
             if len(self._known) >= _MAX_HEADS:
                 self._known.clear()

@@ -51,6 +51,11 @@ class HttpFront:
         self.heads: dict[bytes, Head] = {}  # seen before, by their bytes
         self._emptied: asyncio.Event | None = None  # set when the last connection leaves
 
+    @property
+    def is_draining(self) -> bool:
+        """Whether the connections are coming to their end."""
+        return self._emptied is not None
+
     def connect(self) -> Http1Connection:
         """Make the protocol of a connection that was just accepted."""
         return Http1Connection(self)
@@ -84,9 +89,9 @@ class HttpFront:
 
     async def drain(self, grace: float) -> None:
         """Close idle connections, let requests finish within `grace` seconds, then cancel the rest."""
+        self._emptied = asyncio.Event()
         for connection in list(self.connections):
             connection.shutdown()
-        self._emptied = asyncio.Event()
         try:
             async with asyncio.timeout(grace):
                 if self.connections:
@@ -94,7 +99,8 @@ class HttpFront:
                 if self.tasks:
                     await asyncio.wait(list(self.tasks))
         except TimeoutError:
-            logger.error("%d requests were cancelled at shutdown", len(self.tasks))
+            if self.tasks:
+                logger.error("%d requests were cancelled at shutdown", len(self.tasks))
             for task in list(self.tasks):
                 task.cancel()
             if self.tasks:

@@ -47,6 +47,7 @@ class Http1Connection(TimedProtocol):
     _reading = True
     _served = False  # a request was, since data last arrived
     _deaf = False  # further bytes are ignored
+    _surplus = False  # there were enough connections when this one was made
     _farewell: bytes | None = None  # to be sent when everything is answered
 
     def __init__(self, front: "HttpFront") -> None:
@@ -94,6 +95,9 @@ class Http1Connection(TimedProtocol):
         """Begin to wait for a request."""
         super().connection_made(transport)
         self._connections.add(self)
+        self._surplus = len(self._connections) > self.front.max_connections
+        if self.front.is_draining:
+            self.close()  # it was accepted before the port was closed
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting, and notify the request being answered."""
@@ -144,6 +148,7 @@ class Http1Connection(TimedProtocol):
                 request.is_whole = True
                 if self._head_timer is not None:
                     self.stop_waiting()
+                    self._head_size = 0  # of blank lines
                 self._served = False
                 self._arrived(request)
                 return
@@ -191,6 +196,8 @@ class Http1Connection(TimedProtocol):
         found, name = self._headers, name.lower()
         if name not in found:
             found[name] = value.strip(b" \t")
+        elif name == b"host":
+            self.refuse(400, "There is more than one Host header.")
         elif len(found[name]) < _MAX_VALUE:
             put(found, name, value)
         else:
@@ -200,16 +207,18 @@ class Http1Connection(TimedProtocol):
         """Make the request, whose body may follow."""
         self._head_size = 0
         parser = self._parser
-        if self._deaf or parser.should_upgrade():
+        if self._deaf or self._is_doubtful() or parser.should_upgrade():
             return  # an upgrade is reported when the parser returns
-        if self._is_crowded():
+        if self._surplus and self._is_crowded():
             return
         try:
-            path, query = parse_target(self._target)
+            path, query, host = parse_target(self._target)
             method = parser.get_method().decode("ascii")
         except ValueError:
             self.refuse(400, "The address of the request cannot be read.")
             return
+        if host is not None:
+            self._headers[b"host"] = host  # what the target says counts (RFC 9112, 3.2.2)
         head = self._parsed = Head(method, path, query, self._headers)
         head.keep_alive = parser.should_keep_alive()
         # Without a `Connection` header, HTTP/1.1 keeps the connection open and HTTP/1.0 does not.
@@ -219,11 +228,21 @@ class Http1Connection(TimedProtocol):
         self._headers = {}  # trailers are not headers of the request
         self._coming = Http1Request(self, head)
 
+    def _is_doubtful(self) -> bool:
+        """Refuse a head that does not say for which host it is, or how to read its body."""
+        headers = self._headers
+        if headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+            self.refuse(501, "The only transfer encoding that is read here is `chunked`.")
+        elif b"host" not in headers and self._parser.get_http_version() != "1.0":
+            self.refuse(400, "The Host header is missing.")
+        return self._deaf
+
     def _is_crowded(self) -> bool:
-        crowded = len(self._connections) > self.front.max_connections
-        if crowded:
+        """Refuse the first request of a surplus connection, unless there is room by now."""
+        self._surplus = len(self._connections) > self.front.max_connections
+        if self._surplus:
             self.refuse(503, "Too many connections.")
-        return crowded
+        return self._surplus
 
     def on_body(self, part: bytes) -> None:
         """Take a part of a body."""
@@ -255,7 +274,7 @@ class Http1Connection(TimedProtocol):
         self._served = True  # one per read, so that other connections have their turn
         if len(self._connections) == 1:
             self.begin(request)
-        elif not self._is_crowded():
+        elif not (self._surplus and self._is_crowded()):
             self._current = request
             self.batch.add(request, self.loop)
 

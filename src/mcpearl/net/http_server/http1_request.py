@@ -173,6 +173,9 @@ class Http1Request:
         if status == 200 and self.keep_alive and not (headers or self.extra):
             whole = b"%b%d\r\n\r\n%b" % (_OK, len(body), body)
         else:
+            if self.has_begun:  # there is a response already, and it cannot be completed
+                connection.close()
+                return
             if body:
                 headers = (*headers, (b"content-type", JSON))
             if status != 204:

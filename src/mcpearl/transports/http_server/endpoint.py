@@ -1,4 +1,4 @@
-"""Streamable HTTP, the server's side: one endpoint forevery version at once.
+"""Streamable HTTP, the server's side: one endpoint for every version at once.
 
 Here it is decided what is checked of a request before its message is looked at, which client's message
 it is, and what serves it. The messages themselves are the protocol's; how an answer leaves is `post`'s.
@@ -104,23 +104,28 @@ class Post(Struct):
 
     def checked(self, conversation: Running, calls: list[Call], modern: bool) -> list[Call]:
         """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
-        call, endpoint = calls[0], self.endpoint
-        if call.batch is not None:
+        if calls[0].batch is not None:
             return calls  # the registry checks the scopes of each call
-        if endpoint.gate is not None:
-            needed = endpoint.host.missing_scopes(call, self.principal)
-            if needed:
-                conversation.give_up(calls)
-                raise endpoint.gate.insufficient(self.request, needed)
-        if modern:
-            mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
-        else:
-            mismatch = self.headers.mismatch_of_legacy(call)
+        try:
+            mismatch = self._mismatch_of(calls[0], modern)
+        except BaseException:  # of the server's own code, too
+            conversation.give_up(calls)
+            raise
         if mismatch is None:
             return calls
         conversation.give_up(calls)
         self.refuse(mismatch)
         return []
+
+    def _mismatch_of(self, call: Call, modern: bool) -> McpError | None:
+        endpoint = self.endpoint
+        if endpoint.gate is not None:
+            needed = endpoint.host.missing_scopes(call, self.principal)
+            if needed:
+                raise endpoint.gate.insufficient(self.request, needed)
+        if modern:
+            return self.headers.mismatch_of_call(call, endpoint.host.mirrored)
+        return self.headers.mismatch_of_legacy(call)
 
     def refuse(self, error: McpError) -> None:
         """Answer with an error of the request itself."""

@@ -21,7 +21,7 @@ from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.versions import MODERN_VERSIONS, UNNAMED, VERSIONS, unsupported
 from mcpearl.transports.mirrored_headers import NAMED_BY, PARAM, Path, decode_value, text_at
 from mcpearl.types.base import PROTOCOL_VERSION_KEY
-from mcpearl.types.jsonrpc import HEADER_MISMATCH
+from mcpearl.types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS
 
 Mirrored = Mapping[str, Mapping[Path, str]]
 """The parameters that tools mirror into headers: by tool, the header of each path."""
@@ -167,8 +167,9 @@ class MessageHeaders:
     ) -> McpError | None:
         try:
             decoded = {} if arguments is UNSET else msgspec.json.decode(arguments)
-        except codec.UNREADABLE:
-            return None
+        except codec.UNREADABLE as error:
+            # What runs the call may read less of them, or read them differently.
+            return McpError(INVALID_PARAMS, f"Invalid params: `arguments` cannot be read: {error}")
         for path, header in paths.items():
             name, value = PARAM + header, text_at(decoded, path)
             given = self._headers.get(name.lower().encode())

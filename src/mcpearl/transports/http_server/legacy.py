@@ -3,6 +3,8 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec import UNSET
+
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
@@ -178,7 +180,10 @@ def _unsupported(name: str | None) -> NoReturn:
 
 
 def _initializes(message: Envelope | bytes) -> bool:
-    return isinstance(message, Envelope) and message.method == "initialize"
+    """Whether a message is an `initialize` request; as a notification it begins nothing."""
+    if not isinstance(message, Envelope) or message.id is UNSET:
+        return False
+    return message.method == "initialize"
 
 
 def _may_change(message: Envelope | bytes) -> bool:

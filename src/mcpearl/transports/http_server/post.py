@@ -162,7 +162,7 @@ class PostOutlet:
                 self._watch()
             await conversation.run(calls)
         if self.before_answer is not None:
-            await self.before_answer()
+            await self._store_first(self.before_answer)
         answer = self.answer
         if answer is None:
             await (self._finish_stream() if calls else self._request.respond(202, b""))
@@ -174,6 +174,20 @@ class PostOutlet:
             await self._request.respond(code, answer, self.headers)
         else:
             await self._respond_compressed(code, answer)
+
+    async def _store_first(self, store: Callable[[], Awaitable[None]]) -> None:
+        """Store what the answer acknowledges. A stream that has begun ends without it on failure."""
+        stream = self.stream
+        if stream is None:
+            await store()
+            return
+        try:
+            await store()
+            if self.answer is not None:
+                stream.put(self.answer)
+        except Refused as refused:
+            logger.warning("an answer was dropped: %s", refused)
+        self.answer = None
 
     async def _respond_compressed(self, status: int, body: bytes) -> None:
         accepted = self._request.headers.get(b"accept-encoding", b"")
@@ -263,7 +277,7 @@ class PostOutlet:
 
     def finish(self, message: bytes, refused: bool = False) -> None:
         """Send the answer."""
-        if self.stream is not None:
+        if self.stream is not None and self.before_answer is None:
             self.stream.put(message)
             self.stream.end()
         elif self.answer is None:

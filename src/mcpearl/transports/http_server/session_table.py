@@ -89,7 +89,10 @@ class Sessions(Generic[S]):
     def add(self, session: S) -> None:
         """Assign a session its id; from now on it is found."""
         store = self._store
-        name = clock.token(24) if store is None else store.new_id(self._record_of(session))
+        try:
+            name = clock.token(24) if store is None else store.new_id(self._record_of(session))
+        except StoreUnavailable as error:
+            raise _unavailable(error) from None
         self._enter(session, self._prefix + name)
 
     def _enter(self, session: S, id: str) -> None:
@@ -136,7 +139,9 @@ class Sessions(Generic[S]):
         stage = session.stage
         if stage is Stage.USED:
             self._used.move_to_end(session.id)
-        elif stage is not Stage.CLOSED and session.id:
+        elif not session.id:
+            session.end()  # it could not be given one, and will not be found
+        elif stage is not Stage.CLOSED:
             self._advance(session)
 
     def _advance(self, session: S) -> None:
@@ -176,7 +181,8 @@ class Sessions(Generic[S]):
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
-        self._saved[session.id] = following
+        if not session.closed:  # it may have ended meanwhile
+            self._saved[session.id] = following
 
     async def delete(self, session: S) -> None:
         """End a session at its client's wish, here and in the store."""
@@ -198,8 +204,9 @@ class Sessions(Generic[S]):
     def _drop(self, session: S) -> None:
         """End a session in this process."""
         for table in self._tables:
-            table.pop(session.id, None)
-        self._saved.pop(session.id, None)
+            if table.get(session.id) is session:  # it may have been rebuilt meanwhile
+                del table[session.id]
+                self._saved.pop(session.id, None)
         session.end()
 
     def _expire(self, session: S) -> None:

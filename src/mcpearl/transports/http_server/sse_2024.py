@@ -120,9 +120,9 @@ class HttpSse:
         session = self._sessions.find(session_of(request), principal)
         if session is None:
             raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
-        if session.is_full:
-            raise busy("Too much of this session is in hand", 1)
+        _check_room(session)
         body = await exchange.read_body()
+        _check_room(session)  # other messages of it may have come meanwhile
         if not session.closed:
             session.receiver.received([body])
         await request.respond(202, b"")
@@ -135,3 +135,8 @@ class HttpSse:
     def close(self) -> None:
         """End all sessions."""
         self._sessions.close()
+
+
+def _check_room(session: SseSession) -> None:
+    if session.is_full:
+        raise busy("Too much of this session is in hand", 1)

@@ -229,7 +229,8 @@ async def test_retries_over_http_end_with_the_time_of_the_call() -> None:
 
         policy = Reconnect(delays=(0.01,))
         async with Client(peer.url, reconnect=policy, timeout=HANGS) as client:
-            with pytest.raises(ConnectionLost):
+            # It depends on the moment whether the last attempt was lost, or not answered in time.
+            with pytest.raises((ConnectionLost, RequestTimeout)):
                 await client.read_resource("x://", timeout=0.5)
         assert len(peer.asked("resources/read")) > 1
 

@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from os import PathLike, fspath
 from typing import Protocol
 
 CONNECT_TIMEOUT = 10.0
@@ -54,8 +54,8 @@ class TcpAddress:
 class UnixAddress:
     """The path of a Unix socket."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = str(path)
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._path = fspath(path)
 
     def __str__(self) -> str:
         return f"unix://{self._path}"

@@ -78,7 +78,7 @@ class TcpPort:
 class UnixPort:
     """A Unix socket, which only its owner may connect to."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self._address = UnixAddress(path)
         self._path = Path(path)
         self._front: asyncio.Server | None = None

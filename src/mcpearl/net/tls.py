@@ -1,11 +1,11 @@
 """TLS contexts of clients and servers, and the certificate of the peer."""
 
+import os
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-PathLike = str | Path
+PathLike = str | os.PathLike[str]
 
 
 class Tls(NamedTuple):

@@ -1,6 +1,6 @@
 """The options of wires as keyword arguments. Their meaning and defaults are in the records of `wires`."""
 
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ class WireOptions(TypedDict, total=False):
     # Of several wires
     host: str
     port: int
-    path: str | Path
-    certificate: str | Path | None
-    key: str | Path | None
-    client_ca: str | Path | None
+    path: str | PathLike[str]
+    certificate: str | PathLike[str] | None
+    key: str | PathLike[str] | None
+    client_ca: str | PathLike[str] | None
     reuse_port: bool
     auth: "Auth | None"
     allowed_hosts: frozenset[str] | None

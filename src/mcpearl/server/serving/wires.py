@@ -3,7 +3,7 @@
 What a wire does is in its listener, which is loaded when the wire is used.
 """
 
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
@@ -71,11 +71,11 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     """The address to listen on."""
     port: int = 8000
     """The port to listen on."""
-    certificate: str | Path | None = None
+    certificate: str | PathLike[str] | None = None
     """The server's certificate, in PEM; with one, the port speaks TLS."""
-    key: str | Path | None = None
+    key: str | PathLike[str] | None = None
     """The certificate's private key, if it is not in the certificate's file."""
-    client_ca: str | Path | None = None
+    client_ca: str | PathLike[str] | None = None
     """The authority that signs clients' certificates. A client may come without one; what it may do
     then is up to `auth`."""
     auth: "Auth | None" = None
@@ -135,11 +135,11 @@ class Tcp(Bounds, frozen=True, kw_only=True):
     """The address to listen on."""
     port: int = 9000
     """The port to listen on."""
-    certificate: str | Path | None = None
+    certificate: str | PathLike[str] | None = None
     """The server's certificate, in PEM; with one, the port speaks TLS."""
-    key: str | Path | None = None
+    key: str | PathLike[str] | None = None
     """The certificate's private key, if it is not in the certificate's file."""
-    client_ca: str | Path | None = None
+    client_ca: str | PathLike[str] | None = None
     """The authority that signs clients' certificates; a certificate's subject is the principal."""
     framing: str = "detect"
     """How messages are framed: `newline`, `content-length`, or `detect` to do as each client does."""
@@ -163,7 +163,7 @@ class Unix(Bounds, frozen=True, kw_only=True):
     >>> Unix(path="/run/user/1000/weather.sock")
     """
 
-    path: str | Path
+    path: str | PathLike[str]
     """The path of the socket."""
     framing: str = "detect"
     """How messages are framed: `newline`, `content-length`, or `detect` to do as each client does."""
@@ -191,11 +191,11 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     """The port to listen on."""
     path: str = "/"
     """The path of the WebSocket."""
-    certificate: str | Path | None = None
+    certificate: str | PathLike[str] | None = None
     """The server's certificate, in PEM; with one, the port speaks TLS."""
-    key: str | Path | None = None
+    key: str | PathLike[str] | None = None
     """The certificate's private key, if it is not in the certificate's file."""
-    client_ca: str | Path | None = None
+    client_ca: str | PathLike[str] | None = None
     """The authority that signs clients' certificates; a certificate's subject is the principal."""
     allowed_hosts: frozenset[str] | None = None
     """Hosts a request may name, without ports, `*` for any. By default only local ones on a local

@@ -227,9 +227,9 @@ class ServerConnection:
     def _start_listening(self, call: Call) -> None:
         self._calls.start(call, self._listen)
 
-    async def run(self, calls: list[Call]) -> None:
+    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
         """Run calls that have their outlets to their end."""
-        await self._calls.run_all(calls, self._run)
+        return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:
         return self._listen(call) if call.method == LISTEN else self._calls.run(call)
@@ -420,9 +420,9 @@ class SoloConnection:
         elif isinstance(event, Ignored):
             logger.debug("ignored: %s", event.reason)
 
-    async def run(self, calls: list[Call]) -> None:
+    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
         """Run calls that have their outlets to their end."""
-        await self._calls.run_all(calls, self._run)
+        return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:
         return self._listening.open(call) if call.method == LISTEN else self._calls.run(call)

@@ -1,6 +1,6 @@
 """The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
@@ -153,14 +153,14 @@ class Registry(Handler):
         tools = [entry.definition for entry in entries]
         return self._cached(ListToolsResult(tools=tools, next_cursor=following))
 
-    async def call_tool(self, params: CallToolRequestParams, ctx: Context) -> Result:
+    def call_tool(self, params: CallToolRequestParams, ctx: Context) -> Coroutine[Any, Any, Result]:
         """Run a tool."""
         entry = self.tools.get(params.name)
         if entry is None:
             raise unknown_tool(params.name)
         if entry.scopes:
             _require("Tool", params.name, entry.scopes, ctx)
-        return await entry.call(params.arguments, ctx)
+        return entry.call(params.arguments, ctx)
 
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
         """Return a page of the fixed resources."""

@@ -22,7 +22,7 @@ _STALE = {
     "notifications/resources/list_changed": ("resources/list", "resources/templates/list"),
 }
 
-Key = tuple[str, str, str, str]  # server, method, what was asked for, owner of the answer
+CacheKey = tuple[str, str, str, str]  # server, method, what was asked for, owner of the answer
 _LONGEST = 10 * 365 * 86_400_000  # milliseconds; a server may send any number
 
 
@@ -44,7 +44,7 @@ class ResponseCache:
     def __init__(self, max_entries: int = 1024, clock: Callable[[], float] | None = None) -> None:
         self._max = max_entries
         self._clock = clock or (lambda: source.monotonic())
-        self._entries: OrderedDict[Key, _Kept] = OrderedDict()
+        self._entries: OrderedDict[CacheKey, _Kept] = OrderedDict()
         self.hits = 0
         """How often a result was found."""
         self.changes = 0
@@ -119,7 +119,7 @@ class ResponseCache:
         """
         self._drop(lambda key: method in (None, key[1]) and server in (None, key[0]))
 
-    def _drop(self, is_stale: Callable[[Key], Any]) -> None:
+    def _drop(self, is_stale: Callable[[CacheKey], Any]) -> None:
         self.changes += 1
         for key in [key for key in self._entries if is_stale(key)]:
             del self._entries[key]

@@ -1,8 +1,8 @@
 """The client that applications use: it connects to a server, calls it, and answers its questions.
 
 `Client` is the public surface. The work is done by its parts: `Link` keeps a connection up,
-`Requests` sends calls on it, `ToolCalls` checks what tools return, `Subscriptions` owns what is
-subscribed to, and an `Era` does what differs between the two eras of the protocol.
+`Requests` sends calls on it, `ToolCalls` checks what tools return, `ClientSubscriptions` owns what is
+subscribed to, and an `EraRules` does what differs between the two eras of the protocol.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,7 +24,7 @@ from mcpearl.client.callbacks import (
     SamplingCallback,
 )
 from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
-from mcpearl.client.eras import Era, LegacyEra, ModernEra
+from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
@@ -32,7 +32,7 @@ from mcpearl.client.pages import get_page, walk
 from mcpearl.client.reconnect import Reconnect, policy_for
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription
-from mcpearl.client.subscriptions import Subscriptions
+from mcpearl.client.subscriptions import ClientSubscriptions
 from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.client.tool_calls import ToolCalls
 from mcpearl.net.tls import Tls
@@ -179,7 +179,7 @@ class Client:
             given_up=lambda lost: self._subscriptions.end(lost),
             on_state=on_state,
         )
-        self._subscriptions = Subscriptions(self._link, timeout)
+        self._subscriptions = ClientSubscriptions(self._link, timeout)
         self._requests = Requests(
             self._link,
             self._callbacks,
@@ -199,7 +199,7 @@ class Client:
             validate=validate_output,
         )
         parts = self._link, self._requests, self._subscriptions
-        self._eras: dict[str, Era] = {"legacy": LegacyEra(*parts), "modern": ModernEra(*parts)}
+        self._eras: dict[str, EraRules] = {"legacy": LegacyEra(*parts), "modern": ModernEra(*parts)}
 
     # Connecting
 
@@ -275,7 +275,7 @@ class Client:
         return self._link.introduced().version.era
 
     @property
-    def _era(self) -> Era:
+    def _era(self) -> EraRules:
         return self._eras[self.era]
 
     # Tools

@@ -11,14 +11,14 @@ from mcpearl.client.connection import ClientConnection
 from mcpearl.client.link import Link
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription, not_modern
-from mcpearl.client.subscriptions import Subscriptions
+from mcpearl.client.subscriptions import ClientSubscriptions
 from mcpearl.types.base import EmptyResult, RequestParams, Result
 from mcpearl.types.logging import LoggingLevel, SetLevelRequestParams
 from mcpearl.types.resources import SubscribeRequestParams, UnsubscribeRequestParams
 from mcpearl.types.subscriptions import SubscriptionFilter
 
 
-class Era(Protocol):
+class EraRules(Protocol):
     """One way of talking to a server."""
 
     async def restore(self, connection: ClientConnection, timeout: float) -> None:
@@ -53,7 +53,7 @@ class Era(Protocol):
 class LegacyEra:
     """The server remembers, in a session."""
 
-    def __init__(self, link: Link, requests: Requests, subscriptions: Subscriptions) -> None:
+    def __init__(self, link: Link, requests: Requests, subscriptions: ClientSubscriptions) -> None:
         self._link = link
         self._requests = requests
         self._subscriptions = subscriptions
@@ -101,7 +101,7 @@ class LegacyEra:
 class ModernEra:
     """Each request says what the server has to know."""
 
-    def __init__(self, link: Link, requests: Requests, subscriptions: Subscriptions) -> None:
+    def __init__(self, link: Link, requests: Requests, subscriptions: ClientSubscriptions) -> None:
         self._link = link
         self._requests = requests
         self._subscriptions = subscriptions

@@ -53,7 +53,7 @@ REPEATABLE = frozenset(
 _BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
 
 
-class Call(msgspec.Struct, Generic[R], eq=False):
+class ClientCall(msgspec.Struct, Generic[R], eq=False):
     """One call of the application: what is asked, and the time for everything that is done for it.
 
     The time runs from the first request on. Progress moves its end, up to the maximum. It stands
@@ -133,7 +133,7 @@ class Requests:
     ) -> Awaitable[R]:
         """Make a call that is answered in one round."""
         timeout = self._timeout if timeout is None else timeout
-        return self.run(Call(method, params, kind, timeout, max(timeout, self._max_timeout)))
+        return self.run(ClientCall(method, params, kind, timeout, max(timeout, self._max_timeout)))
 
     def call(
         self,
@@ -143,15 +143,15 @@ class Requests:
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: dict[str, Any] | None,
-    ) -> Call[R]:
+    ) -> ClientCall[R]:
         """Return a call that may take several rounds, for `run`."""
         if timeout is None:
             timeout = self._timeout
         max_timeout = self._max_timeout if timeout <= self._max_timeout else timeout
         on_progress = on_progress or self._on_progress
-        return Call(method, params, kind, timeout, max_timeout, on_progress, meta, True)
+        return ClientCall(method, params, kind, timeout, max_timeout, on_progress, meta, True)
 
-    async def run(self, call: Call[R]) -> R:
+    async def run(self, call: ClientCall[R]) -> R:
         """Send a call, answer the server's questions, and return its result."""
         connection = self._link.connection
         if connection is None:
@@ -184,7 +184,7 @@ class Requests:
             await self._prepare_round(call, result)
             connection = self._link.connection or await self._ready(call)
 
-    async def _prepare_round(self, call: Call[R], asked: InputRequiredResult) -> None:
+    async def _prepare_round(self, call: ClientCall[R], asked: InputRequiredResult) -> None:
         """Answer the server's questions, or wait a while if it has none."""
         if not call.in_rounds:
             raise InvalidResult(
@@ -206,7 +206,7 @@ class Requests:
         params = cast("InputResponseRequestParams", call.params)
         call.params = replace(params, input_responses=answers, request_state=asked.request_state)
 
-    async def _pause_between_rounds(self, call: Call[R]) -> None:
+    async def _pause_between_rounds(self, call: ClientCall[R]) -> None:
         """Wait before calling again a server that only asked for that."""
         now = asyncio.get_running_loop().time()
         delay = _BETWEEN_ROUNDS.delay(call.rounds)
@@ -247,7 +247,7 @@ class Requests:
     # Calls that outlive a connection
 
     async def _recover(
-        self, call: Call[R], connection: ClientConnection, lost: ConnectionLost
+        self, call: ClientCall[R], connection: ClientConnection, lost: ConnectionLost
     ) -> ClientConnection:
         """Return the connection to send a call on again; raise `lost` if it must not be sent again."""
         if self._link.reconnect is None:
@@ -274,12 +274,12 @@ class Requests:
             raise lost
         return connection
 
-    async def _ready(self, call: Call[R]) -> ClientConnection:
+    async def _ready(self, call: ClientCall[R]) -> ClientConnection:
         """Wait for a connection to send a call on for the first time."""
         deadline, _ = call.deadlines(asyncio.get_running_loop().time())
         return await self._link.ready(deadline)
 
-    async def _pause(self, call: Call[R], deadline: float, lost: ConnectionLost) -> None:
+    async def _pause(self, call: ClientCall[R], deadline: float, lost: ConnectionLost) -> None:
         """Wait before asking again on a connection that stands, where only the exchange broke."""
         assert self._link.reconnect is not None
         delay = self._link.reconnect.delay(call.repeats)
@@ -288,13 +288,13 @@ class Requests:
             raise lost
         await asyncio.sleep(delay)
 
-    def _may_repeat(self, call: Call[R]) -> bool | None:
+    def _may_repeat(self, call: ClientCall[R]) -> bool | None:
         """Whether a call that may have run may run again; None when it is not known yet."""
         if isinstance(call.params, CallToolRequestParams):
             return self._tools.may_repeat(call.params.name)
         return call.method in REPEATABLE
 
-    async def _justify(self, call: Call[R], deadline: float, lost: ConnectionLost) -> None:
+    async def _justify(self, call: ClientCall[R], deadline: float, lost: ConnectionLost) -> None:
         """Find out whether a tool may be repeated; a tool that cannot be found may not."""
         if self._may_repeat(call) is None and isinstance(call.params, CallToolRequestParams):
             await self._learn(call.params.name, deadline)

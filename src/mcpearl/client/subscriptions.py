@@ -21,7 +21,7 @@ logger = logging.getLogger("mcpearl.client")
 _AT_ONCE = 100  # subscriptions being restored at the same time
 
 
-class Subscriptions:
+class ClientSubscriptions:
     """All subscriptions of one client."""
 
     def __init__(self, link: Link, timeout: float) -> None:

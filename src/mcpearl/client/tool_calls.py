@@ -15,7 +15,7 @@ from mcpearl.client.cache import CacheView
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.client.pages import pages
-from mcpearl.client.requests import Call, Requests
+from mcpearl.client.requests import ClientCall, Requests
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
 from mcpearl.runtime.backoff import Backoff, Retries
 from mcpearl.types.base import encode
@@ -62,7 +62,7 @@ class ToolCalls:
         self._pace = _Pace()
         self._listing = asyncio.Lock()
 
-    async def run(self, name: str, call: Call[CallToolResult]) -> CallToolResult:
+    async def run(self, name: str, call: ClientCall[CallToolResult]) -> CallToolResult:
         """Call the tool `name` and check its result. The call is made by `Requests.call`."""
         try:
             result = await self._requests.run(call)
@@ -148,5 +148,5 @@ class _Pace:
         self._not_before = now + retries.next_delay()
 
 
-def _deadline(call: Call[CallToolResult]) -> float:
+def _deadline(call: ClientCall[CallToolResult]) -> float:
     return call.deadlines(asyncio.get_running_loop().time())[0]

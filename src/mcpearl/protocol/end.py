@@ -24,7 +24,7 @@ from mcpearl.protocol.events import (
     Notice,
     Reply,
 )
-from mcpearl.protocol.lifecycle import Lifecycle, Role
+from mcpearl.protocol.lifecycle import EndRole, Lifecycle
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.pending import Entry, Pending
 from mcpearl.protocol.routes import Route
@@ -41,7 +41,7 @@ from mcpearl.types.jsonrpc import (
 class End:
     """One end of one message stream."""
 
-    def __init__(self, role: Role, limits: Limits, notices: Mapping[str, Route]) -> None:
+    def __init__(self, role: EndRole, limits: Limits, notices: Mapping[str, Route]) -> None:
         self.notices = notices
         self.limits = limits
         self.lifecycle = Lifecycle(role)

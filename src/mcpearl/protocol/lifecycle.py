@@ -18,7 +18,7 @@ from typing import Literal
 
 from mcpearl.protocol.errors import McpearlError
 
-Role = Literal["client", "server"]
+EndRole = Literal["client", "server"]
 
 
 class Phase(StrEnum):
@@ -66,7 +66,7 @@ _NOTHING: frozenset[str] = frozenset()
 _ALWAYS = frozenset({"ping"})
 _QUIET = frozenset({"notifications/cancelled", "notifications/progress", "notifications/message"})
 
-RECEIVABLE: dict[Role, dict[Phase, frozenset[str] | None]] = {
+RECEIVABLE: dict[EndRole, dict[Phase, frozenset[str] | None]] = {
     "server": {
         Phase.DISCONNECTED: _NOTHING,
         Phase.CONNECTING: _ALWAYS | {"initialize"},
@@ -97,7 +97,7 @@ class Lifecycle:
 
     __slots__ = ("_receivable", "phase", "role")
 
-    def __init__(self, role: Role) -> None:
+    def __init__(self, role: EndRole) -> None:
         self.role = role
         self.phase = Phase.DISCONNECTED
         self._receivable = RECEIVABLE[role]

@@ -26,7 +26,7 @@ from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.server")
-Answer = Result | Encoded | McpError
+CallAnswer = Result | Encoded | McpError
 Run = Callable[[Call], Coroutine[Any, Any, None]]
 
 
@@ -115,7 +115,7 @@ class Calls:
 
     async def run(self, call: Call) -> None:
         """Run one call and answer it."""
-        answer: Answer
+        answer: CallAnswer
         raised: BaseException | None = None
         try:
             answer = await self._core.dispatch(call, Context(call, self._peer, self._core))
@@ -136,21 +136,21 @@ class Calls:
             answer = self._failed(call, raised)
         self.answer(call, answer)
 
-    def _input_required(self, call: Call) -> Answer:
+    def _input_required(self, call: Call) -> CallAnswer:
         try:
             required: Result = call.rounds.required(clock.now())
         except Exception as error:
             return answer_to(call, error, mask=self._core.mask_errors)
         return required
 
-    def _failed(self, call: Call, error: BaseException) -> Answer:
+    def _failed(self, call: Call, error: BaseException) -> CallAnswer:
         if self._closing and isinstance(error, asyncio.CancelledError):
             return _shutting_down()
         return answer_to(call, error, mask=self._core.mask_errors)
 
     # Answering
 
-    def answer(self, call: Call, answer: Answer) -> int:
+    def answer(self, call: Call, answer: CallAnswer) -> int:
         """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
         end = self._end
         try:
@@ -239,7 +239,7 @@ class ObservedCalls(Calls):
             if call in self._began:
                 self._observer.call_ended(self._began.pop(call), call, "cancelled", 0)
 
-    def answer(self, call: Call, answer: Answer) -> int:
+    def answer(self, call: Call, answer: CallAnswer) -> int:
         """Answer, and note how."""
         size = super().answer(call, answer)
         if call in self._began:
@@ -287,7 +287,7 @@ def _nothing() -> None:
     pass
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: CallAnswer) -> Outcome:
     if isinstance(answer, McpError):
         return "error"
     return "tool_error" if getattr(answer, "is_error", False) else "result"

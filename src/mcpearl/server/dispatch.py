@@ -20,10 +20,10 @@ from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 from mcpearl.types.resources import ReadResourceResult
 
-Answered = Awaitable[Result | Encoded]
-Dispatch = Callable[[Call, Context], Answered]
-Next = Callable[[], Answered]
-Middleware = Callable[[Context, Next], Answered]
+Answering = Awaitable[Result | Encoded]
+Dispatch = Callable[[Call, Context], Answering]
+Next = Callable[[], Answering]
+Middleware = Callable[[Context, Next], Answering]
 
 
 class Dispatcher(Protocol):
@@ -41,7 +41,7 @@ class Dispatcher(Protocol):
         """Return the notifications it takes beyond the specification's."""
         ...
 
-    def dispatch(self, call: Call, ctx: Context) -> Answered:
+    def dispatch(self, call: Call, ctx: Context) -> Answering:
         """Answer one call: with a result, or with bytes that are an encoded one."""
         ...
 
@@ -84,7 +84,7 @@ def compile_chain(middleware: Sequence[Middleware], dispatch: Dispatch) -> Dispa
 
 
 def _layered(middleware: Middleware, inner: Dispatch) -> Dispatch:
-    def dispatch(call: Call, ctx: Context) -> Answered:
+    def dispatch(call: Call, ctx: Context) -> Answering:
         return middleware(ctx, lambda: inner(call, ctx))
 
     return dispatch
@@ -101,7 +101,7 @@ class HandlerDispatcher:
         self.notified = handler.notified
         mirrored = handler.mirrored
         self._mirrored = MirroredByDefinition(handler.tool) if mirrored is None else mirrored
-        self._answers: dict[str, Callable[[Any, Context], Answered]] = {
+        self._answers: dict[str, Callable[[Any, Context], Answering]] = {
             "tools/call": handler.call_tool,
             "completion/complete": handler.complete,
             "resources/read": lambda params, ctx: handler.read_resource(params.uri, ctx),
@@ -136,7 +136,7 @@ class HandlerDispatcher:
         """Return no notifications beyond the specification's."""
         return {}
 
-    def dispatch(self, call: Call, ctx: Context) -> Answered:
+    def dispatch(self, call: Call, ctx: Context) -> Answering:
         """Answer one call by the handler's method for it."""
         answer = self._answers.get(call.method)
         if answer is None:

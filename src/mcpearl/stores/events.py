@@ -7,7 +7,7 @@ stream: each event is handed to the follower once it is safe to send, whichever 
 
 from typing import NamedTuple, Protocol
 
-Event = tuple[int, bytes]
+StoredEvent = tuple[int, bytes]
 """The number and the message of one event."""
 
 
@@ -18,7 +18,7 @@ class EventsLost(Exception):
 class Kept(NamedTuple):
     """What a store has of a stream after a position."""
 
-    events: list[Event]
+    events: list[StoredEvent]
     last: int
     """The number of the newest event of the stream; 0 before the first."""
     ended: bool

@@ -10,7 +10,7 @@ from collections import OrderedDict, deque
 from itertools import islice
 
 from mcpearl.runtime import clock
-from mcpearl.stores.events import Event, EventsLost, Follower, Kept
+from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
 
 MAX_EVENTS = 1000  # kept of one stream
 MAX_READ = 1024 * 1024  # bytes kept of what was read already, per stream
@@ -27,7 +27,7 @@ class _Stream:
     def __init__(self, session: "_Session", name: str) -> None:
         self.session = session
         self.name = name
-        self.events: deque[Event] = deque()
+        self.events: deque[StoredEvent] = deque()
         self.size = 0
         self.next = 1
         self.read = 0  # the newest event a reader took

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, peer_of
-from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, Peer
+from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, PeerInfo
 
 
 def scope(*headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def test_where_an_application_is_mounted() -> None:
 
 
 def test_how_a_client_came() -> None:
-    assert peer_of(scope()) == Peer()
+    assert peer_of(scope()) == PeerInfo()
     tls: dict[str, Any] = {"client_cert_chain": ["PEM", "CA"], "client_cert_error": None}
     asked = scope(scheme="https", client=["10.0.0.1", 5], extensions={"tls": tls})
-    assert peer_of(asked) == Peer("https", ("10.0.0.1", 5), "PEM")
+    assert peer_of(asked) == PeerInfo("https", ("10.0.0.1", 5), "PEM")
     tls["client_cert_error"] = "expired"
     assert peer_of(asked).certificate is None

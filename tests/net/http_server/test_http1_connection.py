@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Limits, Server
-from mcpearl.net.http_server.http1_connection import Http1Connection
+from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.transports.http_server.endpoint import Endpoint
 from tests.clock import MovableClock
@@ -497,14 +497,14 @@ async def test_what_waits_for_an_answer_is_bounded(
 ) -> None:
     """A client that goes on asking behind a slow call is no longer read."""
     seen: list[int] = []
-    queue = Http1Connection._queue
+    queue = HttpServerConnection._queue
 
-    def counting(self: Http1Connection, visit: Http1Request) -> None:
+    def counting(self: HttpServerConnection, visit: Http1Request) -> None:
         queue(self, visit)
         assert self._waiting is not None
         seen.append(len(self._waiting))
 
-    monkeypatch.setattr(Http1Connection, "_queue", counting)
+    monkeypatch.setattr(HttpServerConnection, "_queue", counting)
     call = line.call("wait")
     for _ in range(3000):
         line.writer.write(call)
@@ -540,7 +540,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
     """Also one that fits into the buffers, so that nobody waits for it to be read."""
     state = asyncio.get_running_loop().create_future()
 
-    class Seen(Http1Connection):
+    class Seen(HttpServerConnection):
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             if self.transport.get_extra_info("peername") == mine and not state.done():

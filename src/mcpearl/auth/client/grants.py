@@ -11,8 +11,8 @@ from typing import Any
 
 from mcpearl.auth.client.discovery import AuthServer, ServerMetadata, find_server
 from mcpearl.auth.client.dpop import ProofKey
-from mcpearl.auth.client.identity import Identity
-from mcpearl.auth.client.session import Session
+from mcpearl.auth.client.identity import ClientIdentity
+from mcpearl.auth.client.session import AuthSession
 from mcpearl.auth.client.storage import MemoryStorage, Storage
 from mcpearl.auth.client.token import Token
 from mcpearl.auth.client.token_endpoint import post_form, request_token
@@ -37,7 +37,7 @@ class _Unattended:
 
     def __init__(
         self,
-        identity: Identity | None,
+        identity: ClientIdentity | None,
         scopes: Iterable[str],
         issuer: str | None,
         storage: Storage | None,
@@ -54,9 +54,9 @@ class _Unattended:
         self._allow_private = allow_private
         self._tls = None if tls is None else client_context(tls, ["http/1.1"])
         self._trusted = trusted if issuer is None else (issuer, *trusted)
-        self._sessions: dict[tuple[str, str | None], Session] = {}  # by URL and proxy
+        self._sessions: dict[tuple[str, str | None], AuthSession] = {}  # by URL and proxy
 
-    def authorizer(self, url: str, reach: Reach) -> Session:
+    def authorizer(self, url: str, reach: Reach) -> AuthSession:
         """Return the session with a server. Clients that reach it in the same way share it.
 
         Args:
@@ -72,7 +72,7 @@ class _Unattended:
                 reach=reach,
                 tls=self._tls,
             )
-            session = self._sessions[url, reach.proxy] = Session(url, self, self._storage, web)
+            session = self._sessions[url, reach.proxy] = AuthSession(url, self, self._storage, web)
         return session
 
     async def obtain(
@@ -153,7 +153,7 @@ class ClientCredentials(_Unattended):
     ) -> None:
         if (client_secret is None) == (private_key is None):
             raise ValueError("pass either a `client_secret` or a `private_key`")
-        identity = Identity(
+        identity = ClientIdentity(
             client_id,
             client_secret,
             private_key=private_key,
@@ -196,7 +196,7 @@ class WorkloadIdentity(_Unattended):
         allow_private: bool = False,
         tls: Tls | SSLContext | None = None,
     ) -> None:
-        identity = None if client_id is None else Identity(client_id)
+        identity = None if client_id is None else ClientIdentity(client_id)
         super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls)
         self._assertion = assertion
 
@@ -256,12 +256,12 @@ class EnterpriseManaged(_Unattended):
         at_idp = idp_token_endpoint or idp_issuer
         if at_idp is None:
             raise ValueError("pass the identity provider's `idp_issuer` or `idp_token_endpoint`")
-        identity = Identity(client_id, client_secret, private_key=private_key)
+        identity = ClientIdentity(client_id, client_secret, private_key=private_key)
         super().__init__(identity, scopes, issuer, storage, dpop, allow_private, tls, (at_idp,))
         self._id_token = id_token
         self._idp_issuer = idp_issuer
         self._idp_token_endpoint = idp_token_endpoint
-        self._idp_identity = Identity(idp_client_id, idp_client_secret)
+        self._idp_identity = ClientIdentity(idp_client_id, idp_client_secret)
         self._subject_token_type = subject_token_type
 
     async def _form(self, web: Web, place: AuthServer, scopes: tuple[str, ...]) -> dict[str, str]:

@@ -17,7 +17,7 @@ BASIC, POST, NONE = "client_secret_basic", "client_secret_post", "none"
 PRIVATE_KEY_JWT = "private_key_jwt"
 
 
-class Identity(Struct, frozen=True):
+class ClientIdentity(Struct, frozen=True):
     """A client as one authorization server knows it. Its `repr` contains no secret."""
 
     client_id: str

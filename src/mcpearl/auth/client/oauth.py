@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from mcpearl.auth.client.discovery import AuthServer
 from mcpearl.auth.client.dpop import ProofKey
-from mcpearl.auth.client.identity import Identity
+from mcpearl.auth.client.identity import ClientIdentity
 from mcpearl.auth.client.loopback import Arrival, Loopback
 from mcpearl.auth.client.registration import Registration, register
-from mcpearl.auth.client.session import Session
+from mcpearl.auth.client.session import AuthSession
 from mcpearl.auth.client.storage import FileStorage, Key, Storage
 from mcpearl.auth.client.token import Token
 from mcpearl.auth.client.token_endpoint import GrantRefused, plain, request_token
@@ -95,15 +95,15 @@ class OAuth:
         self._storage = storage if storage is not None else FileStorage()
         self._redirect_port = redirect_port
         self._client_metadata_url = client_metadata_url
-        self._given = None if client_id is None else Identity(client_id, client_secret)
+        self._given = None if client_id is None else ClientIdentity(client_id, client_secret)
         self._open_browser = open_browser or open_on_terminal
         self._timeout = timeout
         self._allow_private = allow_private
         self._tls = None if tls is None else client_context(tls, ["http/1.1"])
-        self._sessions: dict[tuple[str, str | None], Session] = {}  # by URL and proxy
+        self._sessions: dict[tuple[str, str | None], AuthSession] = {}  # by URL and proxy
         self._browsing: set[asyncio.Task[None]] = set()  # browsers being opened
 
-    def authorizer(self, url: str, reach: Reach) -> Session:
+    def authorizer(self, url: str, reach: Reach) -> AuthSession:
         """Return the session with a server. Clients that reach it in the same way share it.
 
         Args:
@@ -120,7 +120,7 @@ class OAuth:
                 reach=reach,
                 tls=self._tls,
             )
-            session = self._sessions[url, reach.proxy] = Session(url, self, self._storage, web)
+            session = self._sessions[url, reach.proxy] = AuthSession(url, self, self._storage, web)
         return session
 
     def __repr__(self) -> str:
@@ -184,9 +184,9 @@ class OAuth:
 
     # The identity of this client
 
-    def _published(self, place: AuthServer) -> Identity | None:
+    def _published(self, place: AuthServer) -> ClientIdentity | None:
         if self._client_metadata_url and place.server.client_id_metadata_document_supported:
-            return Identity(self._client_metadata_url)
+            return ClientIdentity(self._client_metadata_url)
         return None
 
     async def _registered(self, place: AuthServer) -> Registration | None:
@@ -215,7 +215,7 @@ class OAuth:
         redirect_uri: str,
         scopes: tuple[str, ...],
         key: ProofKey | None,
-    ) -> Identity:
+    ) -> ClientIdentity:
         """Identify the client: by a given id, by a metadata document, or by registering it."""
         known = self._given or self._published(place)
         if known is not None:
@@ -288,7 +288,7 @@ class OAuth:
 class _Request(NamedTuple):
     """One authorization request, recorded before the browser opens."""
 
-    identity: Identity
+    identity: ClientIdentity
     redirect_uri: str
     scopes: tuple[str, ...]
     state: str

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from mcpearl.auth.client.discovery import ServerMetadata
-from mcpearl.auth.client.identity import BASIC, NONE, POST, Identity
+from mcpearl.auth.client.identity import BASIC, NONE, POST, ClientIdentity
 from mcpearl.auth.client.token_endpoint import plain
 from mcpearl.auth.client.web import Web
 from mcpearl.protocol.errors import AuthorizationFailed
@@ -32,9 +32,9 @@ class Registration(Struct, frozen=True):
         """Whether the secret has expired."""
         return 0 < self.secret_expires_at < clock.now()
 
-    def identity(self) -> Identity:
+    def identity(self) -> ClientIdentity:
         """Return the identity to authenticate with at the token endpoint."""
-        return Identity(self.client_id, self.client_secret, self.method)
+        return ClientIdentity(self.client_id, self.client_secret, self.method)
 
     def __repr__(self) -> str:
         return f"<Registration {self.client_id!r:.128}>"

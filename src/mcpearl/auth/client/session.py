@@ -65,7 +65,7 @@ class Grant(Protocol):
         ...
 
 
-class Source(Enum):
+class TokenSource(Enum):
     """Where a token came from."""
 
     STORE = auto()
@@ -73,7 +73,7 @@ class Source(Enum):
     GRANT = auto()
 
 
-class Session:
+class AuthSession:
     """The `Authorizer` of one server."""
 
     def __init__(self, url: str, grant: Grant, storage: Storage, web: Web) -> None:
@@ -83,7 +83,7 @@ class Session:
         self._storage = storage
         self._web = web
         self._token: Token | None = None
-        self._source = Source.STORE  # of the token
+        self._source = TokenSource.STORE  # of the token
         self._let_in = False  # whether the server has accepted the token
         self._shown: list[Header] = []  # the header of a token that needs no proof
         self._key: ProofKey | None = None
@@ -201,11 +201,11 @@ class Session:
     async def _replace(self, demand: Demand) -> None:
         """Replace a refused token, or get the first one."""
         refused, source = self._token, self._source
-        if refused is not None and source is Source.GRANT and not self._let_in:
+        if refused is not None and source is TokenSource.GRANT and not self._let_in:
             raise AuthorizationFailed(
                 f"{self._name} refuses the token that {refused.issuer} has just issued for it"
             )
-        may_refresh = self._let_in or source is not Source.REFRESH
+        may_refresh = self._let_in or source is not TokenSource.REFRESH
         place = await self._find(demand)
         async with self._storage.lock(_key(place)):
             if await self._take_newer(place):
@@ -261,7 +261,7 @@ class Session:
         token = await self._grant.obtain(self._web, place, scopes, key)
         if self._grant.dpop and not token.bound:
             raise AuthorizationFailed(f"{place.server.issuer} issued a token that is not bound")
-        await self._keep(token, key, Source.GRANT)
+        await self._keep(token, key, TokenSource.GRANT)
 
     async def _refresh(self, place: AuthServer) -> bool:
         """Refresh the token. Return False if that is not possible, or no longer."""
@@ -277,12 +277,12 @@ class Session:
             return False
         rotated = renewed.refresh_token or token.refresh_token
         renewed = msgspec.structs.replace(renewed, refresh_token=rotated)
-        await self._keep(renewed, self._key, Source.REFRESH)
+        await self._keep(renewed, self._key, TokenSource.REFRESH)
         return True
 
     # Storing tokens
 
-    async def _keep(self, token: Token, key: ProofKey | None, source: Source) -> None:
+    async def _keep(self, token: Token, key: ProofKey | None, source: TokenSource) -> None:
         if key is not None:
             token = msgspec.structs.replace(token, key=key.private())
         self._hold(token, key, source)
@@ -290,7 +290,7 @@ class Session:
         whose = {"issuer": token.issuer, "resource": token.resource}
         await self._storage.save(Key("", self._url), whose)
 
-    def _hold(self, token: Token, key: ProofKey | None, source: Source) -> None:
+    def _hold(self, token: Token, key: ProofKey | None, source: TokenSource) -> None:
         self._token, self._key, self._source, self._let_in = token, key, source, False
         self._shown = [("Authorization", f"Bearer {token.access_token}")]
 
@@ -315,7 +315,7 @@ class Session:
         current = None if self._token is None else self._token.access_token
         if token is None or token.access_token == current:
             return False
-        self._hold(token, None if token.key is None else ProofKey(token.key), Source.STORE)
+        self._hold(token, None if token.key is None else ProofKey(token.key), TokenSource.STORE)
         return not token.over
 
 

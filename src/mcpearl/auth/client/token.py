@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from mcpearl.auth.client.challenge import scopes_in
-from mcpearl.auth.client.identity import Identity
+from mcpearl.auth.client.identity import ClientIdentity
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.runtime import clock
 
@@ -31,7 +31,7 @@ class Token(Struct, frozen=True):
     """All scopes that were requested."""
     key: dict[str, Any] | None = None
     """The private key that the token is bound to, if any."""
-    client: Identity | None = None
+    client: ClientIdentity | None = None
     """The client it was issued to, if that was registered during the login."""
 
     @property

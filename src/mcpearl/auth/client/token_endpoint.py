@@ -5,7 +5,7 @@ from typing import Any
 
 from mcpearl.auth.client.discovery import AuthServer, ServerMetadata
 from mcpearl.auth.client.dpop import ProofKey
-from mcpearl.auth.client.identity import Identity
+from mcpearl.auth.client.identity import ClientIdentity
 from mcpearl.auth.client.token import Token, read_token
 from mcpearl.auth.client.web import Web
 from mcpearl.auth.fetch import Fetched
@@ -26,7 +26,7 @@ class GrantRefused(AuthorizationFailed):
 async def request_token(
     web: Web,
     place: AuthServer,
-    identity: Identity | None,
+    identity: ClientIdentity | None,
     form: Mapping[str, str],
     requested: tuple[str, ...],
     key: ProofKey | None,
@@ -40,7 +40,7 @@ async def request_token(
 async def post_form(
     web: Web,
     server: ServerMetadata,
-    identity: Identity | None,
+    identity: ClientIdentity | None,
     form: Mapping[str, str],
     key: ProofKey | None = None,
 ) -> Any:

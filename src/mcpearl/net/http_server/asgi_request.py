@@ -10,7 +10,7 @@ from mcpearl.net.http_server.request import (
     Head,
     HeaderMap,
     HeaderPairs,
-    Peer,
+    PeerInfo,
     Waiter,
     gathered,
 )
@@ -29,14 +29,14 @@ def path_of(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-def peer_of(scope: Scope) -> Peer:
+def peer_of(scope: Scope) -> PeerInfo:
     """Return how the client of a scope reached the server; its certificate by ASGI's `tls` extension."""
     tls = (scope.get("extensions") or {}).get("tls") or {}
     chain = tls.get("client_cert_chain")
     certificate = chain[0] if chain and not tls.get("client_cert_error") else None
     client = scope.get("client")
     address = None if client is None else (client[0], client[1])
-    return Peer(scope.get("scheme", "http"), address, certificate)
+    return PeerInfo(scope.get("scheme", "http"), address, certificate)
 
 
 class AsgiHeads:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from mcpearl.net.http_server.batching import IterationBatch
-from mcpearl.net.http_server.http1_connection import Http1Connection
+from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.request import Head, Serving
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
 
@@ -46,7 +46,7 @@ class HttpFront:
         self.keep_alive = KEEP_ALIVE
         self.websocket = websocket
         self.batch = IterationBatch()
-        self.connections: set[Http1Connection] = set()
+        self.connections: set[HttpServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()  # requests that had to wait for something
         self.heads: dict[bytes, Head] = {}  # seen before, by their bytes
         self._emptied: asyncio.Event | None = None  # set when the last connection leaves
@@ -56,11 +56,11 @@ class HttpFront:
         """Whether the connections are coming to their end."""
         return self._emptied is not None
 
-    def connect(self) -> Http1Connection:
+    def connect(self) -> HttpServerConnection:
         """Make the protocol of a connection that was just accepted."""
-        return Http1Connection(self)
+        return HttpServerConnection(self)
 
-    def leave(self, connection: Http1Connection) -> None:
+    def leave(self, connection: HttpServerConnection) -> None:
         """Forget a connection."""
         self.connections.discard(connection)
         if self._emptied is not None and not self.connections:

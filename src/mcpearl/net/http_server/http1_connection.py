@@ -14,7 +14,7 @@ import httptools
 
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.lines import parse_target, status_line
-from mcpearl.net.http_server.request import Head, Peer, put
+from mcpearl.net.http_server.request import Head, PeerInfo, put
 from mcpearl.net.http_server.timeouts import TimedProtocol
 from mcpearl.net.http_server.upgrade import Upgrade
 from mcpearl.net.tls import certificate_of
@@ -32,7 +32,7 @@ _MAX_VALUE = 8 * 1024  # bytes of a header that is repeated
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class Http1Connection(TimedProtocol):
+class HttpServerConnection(TimedProtocol):
     """One connection of a front."""
 
     # State that most connections never change.
@@ -40,7 +40,7 @@ class Http1Connection(TimedProtocol):
     _between = True  # the parser is at the beginning of a message
     _begun = 0  # messages that began in the bytes being parsed
     _parsed: Head | None = None  # the newest head in them
-    _peer: Peer | None = None
+    _peer: PeerInfo | None = None
     _coming: Http1Request | None = None  # its head is complete, its body is not
     _current: Http1Request | None = None  # being answered
     _waiting: deque[Http1Request] | None = None  # arrived before the current one was answered
@@ -79,12 +79,12 @@ class Http1Connection(TimedProtocol):
         return self._head_size > 0
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> PeerInfo:
         """How the client reached the server."""
         if self._peer is None:
             info = self.transport.get_extra_info
             address = info("peername")
-            self._peer = Peer(
+            self._peer = PeerInfo(
                 "http" if info("sslcontext") is None else "https",
                 address[:2] if isinstance(address, tuple) else None,
                 certificate_of(self.transport),

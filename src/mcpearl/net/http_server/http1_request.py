@@ -11,12 +11,12 @@ from mcpearl.net.http_server.request import (
     Head,
     HeaderMap,
     HeaderPairs,
-    Peer,
+    PeerInfo,
     Waiter,
 )
 
 if TYPE_CHECKING:
-    from mcpearl.net.http_server.http1_connection import Http1Connection
+    from mcpearl.net.http_server.http1_connection import HttpServerConnection
 
 _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 
@@ -40,9 +40,9 @@ class Http1Request:
     _held: bytes | None = None  # the head of a response, which leaves with its first part
     _chunked = False
     _silent = False  # the response has no body, whatever is written
-    _peer: Peer | None = None  # if not the connection's
+    _peer: PeerInfo | None = None  # if not the connection's
 
-    def __init__(self, connection: "Http1Connection", head: Head) -> None:
+    def __init__(self, connection: "HttpServerConnection", head: Head) -> None:
         self.connection = connection
         self.head = head
         self.headers: HeaderMap = head.headers
@@ -64,11 +64,11 @@ class Http1Request:
         return self.head.query
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> PeerInfo:
         """How the client reached the server."""
         return self._peer or self.connection.peer
 
-    def passed_on(self, peer: Peer, headers: HeaderMap) -> None:
+    def passed_on(self, peer: PeerInfo, headers: HeaderMap) -> None:
         """Take the request as it came to the worker that passed it on."""
         head = self.head
         self.head = Head(head.method, head.path, head.query, headers)

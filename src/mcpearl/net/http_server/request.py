@@ -22,7 +22,7 @@ class ClientLeft(Exception):
     """The client closed its connection before its request was complete."""
 
 
-class Peer(NamedTuple):
+class PeerInfo(NamedTuple):
     """How a client reached the server."""
 
     scheme: str = "http"
@@ -87,7 +87,7 @@ class RequestInfo(Protocol):
         ...
 
     @property
-    def peer(self) -> Peer:
+    def peer(self) -> PeerInfo:
         """How the client reached the server."""
         ...
 
@@ -98,7 +98,7 @@ class UpgradeRequest(NamedTuple):
     path: str
     query: bytes
     headers: HeaderMap
-    peer: Peer
+    peer: PeerInfo
     root: str = ""
     method: str = "GET"
 

@@ -37,7 +37,7 @@ class Oversized(ExchangeFailed):
         super().__init__(f"{what} is over the limit of {limit} bytes", sent=True)
 
 
-class Sender(Protocol):
+class ExchangeSender(Protocol):
     """The source of a request, which wants to know how far the request is."""
 
     def sent(self) -> None:
@@ -112,7 +112,7 @@ class RemoteEndpoint:
     # Requests
 
     def post(
-        self, message: bytes, mirrored: list[Header], version: str | None, sender: Sender
+        self, message: bytes, mirrored: list[Header], version: str | None, sender: ExchangeSender
     ) -> Awaitable[HttpExchange]:
         """Send one message and wait for the head of the answer.
 
@@ -156,7 +156,7 @@ class RemoteEndpoint:
         target: str,
         headers: list[Header],
         body: bytes = b"",
-        sender: Sender = _UNCONCERNED,
+        sender: ExchangeSender = _UNCONCERNED,
     ) -> HttpExchange:
         """Make a request, following redirects only within the origin."""
         headers = self._complete(headers)
@@ -186,7 +186,7 @@ class RemoteEndpoint:
         target: str,
         headers: list[Header],
         body: bytes,
-        sender: Sender,
+        sender: ExchangeSender,
     ) -> HttpExchange:
         """Make a request with what the authorizer supplies."""
 
@@ -196,7 +196,7 @@ class RemoteEndpoint:
         return await let_in(authorizer, method, self.pool.origin + target, ask, sender.held)
 
     async def _exchange(
-        self, method: str, target: str, headers: list[Header], body: bytes, sender: Sender
+        self, method: str, target: str, headers: list[Header], body: bytes, sender: ExchangeSender
     ) -> HttpExchange:
         connection = self.pool.free() or await self.pool.acquire()
         try:

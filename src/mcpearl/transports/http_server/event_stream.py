@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from mcpearl.net.sse import format_event, format_retry
 from mcpearl.net.watermark import high_water
 from mcpearl.runtime.late import LateWatch
-from mcpearl.stores.events import Event, EventStore
+from mcpearl.stores.events import EventStore, StoredEvent
 
 MAX_WAITING = 1000  # events that may wait at a reader
 MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless a single event has more
@@ -24,10 +24,10 @@ class StreamReader:
 
     __slots__ = ("_retry", "_wake", "is_left_behind", "queue", "size", "stream")
 
-    def __init__(self, stream: "EventStream", events: Iterable[Event] = ()) -> None:
+    def __init__(self, stream: "EventStream", events: Iterable[StoredEvent] = ()) -> None:
         self.stream = stream
         self.is_left_behind = False  # events it had not taken were dropped
-        self.queue: deque[Event] = deque(events)  # what was not taken yet
+        self.queue: deque[StoredEvent] = deque(events)  # what was not taken yet
         self.size = sum(len(message) for _, message in self.queue)  # bytes of that
         self._retry: int | None = None  # set to make the client leave and come back
         self._wake: asyncio.Future[None] | None = None
@@ -187,7 +187,7 @@ class EventStream:
 
     # Readers
 
-    def reader(self, events: Iterable[Event] = ()) -> StreamReader:
+    def reader(self, events: Iterable[StoredEvent] = ()) -> StreamReader:
         """Return a new reader that starts with these events, and displace the one there is."""
         before, self.reader_now = self.reader_now, StreamReader(self, events)
         if before is not None:

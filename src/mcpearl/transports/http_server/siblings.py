@@ -18,7 +18,7 @@ from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.http_server.http1_request import Http1Request
-from mcpearl.net.http_server.request import EVENTS, Peer, Request, Serving
+from mcpearl.net.http_server.request import EVENTS, PeerInfo, Request, Serving
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -194,7 +194,7 @@ def _describe(request: Http1Request, arrival: _PassedOn) -> None:
     """Make a request look as it did to the worker that passed it on."""
     headers = {**request.headers, b"host": arrival.host.encode("latin-1")}
     del headers[_ARRIVAL]
-    peer = Peer(arrival.scheme, arrival.client, arrival.certificate, passed_on=True)
+    peer = PeerInfo(arrival.scheme, arrival.client, arrival.certificate, passed_on=True)
     request.passed_on(peer, headers)
 
 

@@ -12,7 +12,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from mcpearl.net.http_server.request import Peer, UpgradeRequest, gathered
+from mcpearl.net.http_server.request import PeerInfo, UpgradeRequest, gathered
 from mcpearl.net.tls import certificate_of, subject_of
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
@@ -100,7 +100,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
             for name, value in handshake.headers.raw_items()
         )
         address = self.wire.get_extra_info("peername")
-        peer = Peer(
+        peer = PeerInfo(
             "ws" if self.wire.get_extra_info("ssl_object") is None else "wss",
             address[:2] if isinstance(address, tuple) else None,
             certificate_of(self.wire),

@@ -9,6 +9,8 @@ import pytest
 from mcpearl import Context, Limits, Observer, Server, ToolError
 from mcpearl.protocol.events import Call
 from tests.server.wire import ERAS, wire
+from tests.transports.http_server.test_sessions import INITIALIZE
+from tests.transports.raw_http import serving
 
 
 class Diary(Observer):
@@ -107,6 +109,33 @@ async def test_bounds_that_are_reached_are_told() -> None:
     async with wire(make_app(diary, limits)) as client:
         assert "max_outgoing" in (await client.call("large"))["error"]["message"]
     assert diary.bounds == ["Limits.max_outgoing"]
+
+
+async def test_a_subscription_is_a_call_that_ends_with_its_client() -> None:
+    diary = Diary()
+    async with wire(make_app(diary), ERAS[1]) as client:
+        id = client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await client.next()
+        assert [call.method for call in diary.open] == ["subscriptions/listen"]
+        client.cancel(id)
+        await client.ask("tools/list")
+        assert not diary.open
+        client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await client.next()
+    outcomes = [outcome for method, outcome, _ in diary.ended if method != "tools/list"]
+    assert outcomes[0] == "cancelled"
+    assert len(outcomes) == 2, "the end of the connection ends the other"
+
+
+async def test_bounds_of_http_are_told_too() -> None:
+    diary = Diary()
+    app = make_app(diary)
+    async with serving(app, max_sessions=1) as client:
+        session = await client.initialize()
+        stream = await session.get()
+        assert (await client.post(INITIALIZE)).status == 503
+        stream.close()
+    assert "max_sessions" in diary.bounds
 
 
 async def test_counters_can_be_read_at_any_time() -> None:

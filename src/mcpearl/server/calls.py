@@ -113,6 +113,9 @@ class Calls:
             while task.cancelling() > before:
                 task.uncancel()  # the cancellation was meant for the call, which has ended
 
+    def begin(self, call: Call) -> None:
+        """Note that a call begins: one that `run` is about to run, or a subscription that stays open."""
+
     async def run(self, call: Call) -> None:
         """Run one call and answer it."""
         answer: CallAnswer
@@ -230,9 +233,19 @@ class ObservedCalls(Calls):
         self._observer = observer
         self._began: dict[Call, Any] = {}  # what the observer returned for calls that run
 
+    def begin(self, call: Call) -> None:
+        """Tell the observer that a call begins."""
+        self._began[call] = self._observer.call_began(call)
+
+    def stop(self, call: Call) -> None:
+        """Stop a handler, and tell the observer that the call is over."""
+        super().stop(call)
+        if call in self._began:
+            self._observer.call_ended(self._began.pop(call), call, "cancelled", 0)
+
     async def run(self, call: Call) -> None:
         """Run one call between two notes to the observer."""
-        self._began[call] = self._observer.call_began(call)
+        self.begin(call)
         try:
             await super().run(call)
         finally:

@@ -62,6 +62,7 @@ class Clients:
         if len(self._stays) >= self._bounds.max_connections:
             most = self._bounds.max_connections
             reason = f"The server has as many clients as it takes, {most}; try again later"
+            self._server.core.bounded("max_connections", reason)
             return self._refuse(transport, reason)
         self._stays[transport] = _Stay()
         if self._timer is None:

@@ -43,6 +43,10 @@ class HttpHost:
         needed = dispatcher.scopes_of(call.method, name)
         return _NO_SCOPES if needed <= principal.scopes else needed
 
+    def bounded(self, bound: str, detail: str) -> None:
+        """Tell the server's observer that a limit was reached."""
+        self._server.core.bounded(bound, detail)
+
     def time_left(self, principal: Principal) -> float | None:
         """Return for how many seconds a principal is valid; None if it does not expire."""
         return principal.time_left

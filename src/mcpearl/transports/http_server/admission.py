@@ -20,13 +20,13 @@ class Admission:
     def check(self) -> None:
         """Refuse the newest request if there are too many."""
         if self.open > self._max_requests:
-            raise busy("Too many requests at once", 1)
+            raise busy("Too many requests at once", 1, "max_requests")
 
     @contextmanager
     def as_stream(self) -> Iterator[None]:
         """Count a request as a stream while it only waits for something to be sent."""
         if self._streams >= self._max_streams:
-            raise busy("Too many streams", 10)
+            raise busy("Too many streams", 10, "max_streams")
         self._streams += 1
         self.open -= 1
         try:

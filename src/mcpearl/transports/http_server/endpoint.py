@@ -86,6 +86,10 @@ class Host(Protocol):
         """Return the scopes a call needs, if its principal does not have them all."""
         ...
 
+    def bounded(self, bound: str, detail: str) -> None:
+        """Note that a limit was reached."""
+        ...
+
     def time_left(self, principal: Any) -> float | None:
         """Return for how many seconds a principal is valid; None if it does not expire."""
         ...
@@ -243,6 +247,8 @@ class Endpoint:
             else:
                 await self._legacy.other(request, principal)
         except Refused as refused:
+            if refused.bound is not None:
+                self.host.bounded(refused.bound, str(refused))
             body = codec.encode_error(None, refused.error)
             await request.respond(refused.status, body, refused.headers)
         finally:

@@ -27,16 +27,22 @@ class Refused(Exception):
         code: int = INVALID_REQUEST,
         headers: HeaderPairs = (),
         data: Any = UNSET,
+        bound: str | None = None,
     ) -> None:
         super().__init__(message)
+        self.bound = bound  # the setting of the limit that was reached
         self.status = status
         self.error = McpError(code, message, data)
         self.headers = headers
 
 
-def busy(reason: str, seconds: int) -> Refused:
-    """Make a refusal that asks the client to try again after so many seconds."""
-    return Refused(503, reason, INTERNAL_ERROR, ((b"retry-after", b"%d" % seconds),))
+def busy(reason: str, seconds: int, bound: str | None = None) -> Refused:
+    """Make a refusal that asks the client to try again after so many seconds.
+
+    `bound` is the setting of the limit that was reached, if one was.
+    """
+    retry = ((b"retry-after", b"%d" % seconds),)
+    return Refused(503, reason, INTERNAL_ERROR, retry, bound=bound)
 
 
 class Gate(Protocol):

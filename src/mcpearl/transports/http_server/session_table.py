@@ -223,7 +223,7 @@ class Sessions(Generic[S]):
         fronts = [self._idle_front(table) for table in (self._opening, self._unused)]
         idle = [session for session in fronts if session is not None]
         if not idle:
-            raise busy("Too many sessions", 10)
+            raise busy("Too many sessions", 10, "max_sessions")
         self._expire(min(idle, key=lambda session: session.used))
 
     def _idle_front(self, table: OrderedDict[str, S]) -> S | None:

@@ -547,7 +547,7 @@ async def test_an_answer_nobody_reads_does_not_keep_a_connection_for_ever() -> N
                 state.set_result(None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mcpearl.net.http_server.front.Http1Connection", Seen)
+        patch.setattr("mcpearl.net.http_server.front.HttpServerConnection", Seen)
         async with serving(make_app(), stall_timeout=0.3) as client:
             with socket.socket() as peer:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

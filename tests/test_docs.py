@@ -22,6 +22,7 @@ PAGES = [
         "transports.md",
         "auth.md",
         "auth-client.md",
+        "operations.md",
     )
 ]
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from mcpearl.net.ports import bind_port
 from mcpearl.runtime import clock
+from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.server.serving.http import WorkerHttp
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 _YOUNG = 5.0  # seconds of life under which a worker is replaced only after a pause
-_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds, longer with each early death in a row
+_PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0)  # longer with each early death in a row
 _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
@@ -237,7 +238,7 @@ class Crew:
             raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
         worker.early_deaths = worker.early_deaths + 1 if lived < _YOUNG else 0
-        pause = _PAUSES[min(worker.early_deaths, len(_PAUSES)) - 1] if worker.early_deaths else 0.0
+        pause = _PAUSES.delay(worker.early_deaths - 1) if worker.early_deaths else 0.0
         worker.due = clock.monotonic() + pause
         logger.error(
             "worker %d (process %d) %s; it will be replaced in %g s",

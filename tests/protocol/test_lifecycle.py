@@ -12,9 +12,9 @@ from mcpearl.protocol.events import Call, Event, Ignored, Notice, Opened, Ready,
 from mcpearl.protocol.lifecycle import (
     RECEIVABLE,
     TRANSITIONS,
+    EndRole,
     Lifecycle,
     Phase,
-    Role,
     Step,
     WrongPhase,
 )
@@ -49,7 +49,7 @@ PATHS = {
 }
 
 
-def in_phase(phase: Phase, role: Role = "server") -> Lifecycle:
+def in_phase(phase: Phase, role: EndRole = "server") -> Lifecycle:
     life = Lifecycle(role)
     for step in PATHS[phase]:
         life.take(step)
@@ -98,13 +98,13 @@ def test_nothing_follows_closed_and_all_else_leads_to_it() -> None:
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_the_tables_have_every_phase(role: Role) -> None:
+def test_the_tables_have_every_phase(role: EndRole) -> None:
     assert set(TRANSITIONS) == set(RECEIVABLE[role]) == set(Phase)
 
 
 @pytest.mark.parametrize("role", ["client", "server"])
 @pytest.mark.parametrize("phase", [P.CONNECTING, P.INITIALIZING, P.READY, P.CLOSING])
-def test_ping_is_welcome_while_there_is_a_connection(role: Role, phase: Phase) -> None:
+def test_ping_is_welcome_while_there_is_a_connection(role: EndRole, phase: Phase) -> None:
     assert in_phase(phase, role).refuse("ping") is None
 
 

@@ -1,8 +1,7 @@
 """Checks that imports go down the layers only.
 
 Each package of `mcpearl` belongs to a layer. A module may import from its own package and from any layer
-below, except where `CLOSED` forbids it. Imports for type checking count too, except for the pairs in
-`TYPING_ONLY`.
+below, except where `CLOSED` forbids it. Imports for type checking count too.
 """
 
 import ast
@@ -11,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
-# From the bottom up. Packages in one row do not import each other. `stores`, `telemetry`, `gateway`,
-# `console` and `cli` are reserved for packages to come.
+# From the bottom up. Packages in one row do not import each other. `telemetry`, `gateway`, `console`
+# and `cli` are reserved for packages to come.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),
@@ -33,9 +32,6 @@ RANK = {package: rank for rank, row in enumerate(LAYERS) for package in row}
 # Lower packages that a package may not import: `net` knows sockets and HTTP, but not MCP.
 CLOSED = {"net": {"types", "schema", "protocol"}}
 
-# Imports needed only for annotations: a client can connect to a server object.
-TYPING_ONLY = {("client", "server")}
-
 
 def package_of(module: str) -> str:
     """Return the package of a dotted module of mcpearl."""
@@ -43,16 +39,9 @@ def package_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else "__init__"
 
 
-def imports(path: Path) -> list[tuple[int, str, bool]]:
-    """Return what a file imports from mcpearl: line, module, and whether only for typing."""
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Return what a file imports from mcpearl: each with its line and module."""
     tree = ast.parse(path.read_text())
-    typing_lines = {
-        line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for child in node.body
-        for line in range(child.lineno, (child.end_lineno or child.lineno) + 1)
-    }
     found = []
     for node in ast.walk(tree):
         names: list[str] = []
@@ -62,11 +51,7 @@ def imports(path: Path) -> list[tuple[int, str, bool]]:
             if node.level:
                 raise SystemExit(f"{path}:{node.lineno}: relative import; write it in full")
             names = [node.module or ""]
-        found += [
-            (node.lineno, name, node.lineno in typing_lines)
-            for name in names
-            if name.split(".")[0] == "mcpearl"
-        ]
+        found += [(node.lineno, name) for name in names if name.split(".")[0] == "mcpearl"]
     return found
 
 
@@ -77,9 +62,9 @@ def violations(path: Path) -> list[str]:
     if own not in RANK:
         return [f"{path}: package `{own}` has no layer; add it to tools/check_layers.py"]
     wrong = []
-    for line, module, typing_only in imports(path):
+    for line, module in imports(path):
         other = package_of(module)
-        if other == own or (typing_only and (own, other) in TYPING_ONLY):
+        if other == own:
             continue
         if RANK.get(other, len(LAYERS)) >= RANK[own] or other in CLOSED.get(own, ()):
             wrong.append(f"{path}:{line}: `{own}` must not import `{module}`")

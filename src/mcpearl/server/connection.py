@@ -134,7 +134,8 @@ class ServerConnection:
             self._calls.stop_all()
             return
         self._calls.watched = True
-        self._core.bounded("Limits.max_in_flight", f"{len(self.end.in_flight)} calls in flight")
+        if self._intake.is_flowing:  # otherwise the client does not read, which is another limit
+            self._core.bounded("Limits.max_in_flight", f"{len(self.end.in_flight)} calls in flight")
         self._intake.hold(rest)
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
@@ -367,10 +368,6 @@ class ServerConnection:
         if not self.closed:
             self._until_closed = self._until_closed or asyncio.Event()
             await self._until_closed.wait()
-
-    def end_listeners(self) -> None:
-        """End every modern subscription in order, with its result."""
-        self._listening.end_all()
 
     async def drain(self, grace: float) -> None:
         """Let calls finish within `grace` seconds, cancel the rest, then close."""

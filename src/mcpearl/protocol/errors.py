@@ -64,8 +64,8 @@ def answer_too_large(size: int, limit: int) -> McpError:
     """Make the error that takes the place of an answer over the bound."""
     return McpError(
         INTERNAL_ERROR,
-        f"The answer has {size} bytes, alone or with those of its batch over the {limit} of "
-        "`Limits.max_outgoing`",
+        f"The answer has {size} bytes, over the {limit} of `Limits.max_outgoing`, "
+        "which the answers of a batch share",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from mcpearl.protocol import codec
-from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.errors import McpError, answer_too_large
 from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
@@ -182,9 +182,9 @@ class Calls:
         return self._end.result(call, answer)
 
     def _too_large(self, size: int) -> McpError:
-        reason = f"The answer has {size} bytes, over the {self._largest} of `Limits.max_outgoing`"
-        self._core.bounded("Limits.max_outgoing", reason)
-        return McpError(INTERNAL_ERROR, reason)
+        error = answer_too_large(size, self._largest)
+        self._core.bounded("Limits.max_outgoing", error.message)
+        return error
 
     # Ending
 

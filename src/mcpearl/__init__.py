@@ -35,27 +35,41 @@ if TYPE_CHECKING:
     from mcpearl.server.context import Context
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
-    from mcpearl.server.registry.results import Media
+    from mcpearl.server.registry.returns import (
+        AssistantMessage,
+        Audio,
+        File,
+        Image,
+        Media,
+        Message,
+        ToolResult,
+        UserMessage,
+    )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
+    "AssistantMessage": "server.registry.returns",
+    "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
     "Elicited": "server.registry.forms",
+    "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
     "McpError": "protocol.errors",
     "McpearlError": "protocol.errors",
-    "Media": "server.registry.results",
+    "Media": "server.registry.returns",
+    "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
     "Observer": "runtime.observer",
     "Phase": "protocol.lifecycle",
@@ -68,21 +82,27 @@ _HOMES = {
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
+    "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
+    "UserMessage": "server.registry.returns",
     "WebSocket": "server.serving.wires",
 }
 
 __all__ = [
+    "AssistantMessage",
+    "Audio",
     "AuthorizationFailed",
     "CapabilityMissing",
     "Client",
     "ConnectionLost",
     "Context",
     "Elicited",
+    "File",
     "Handler",
     "Http",
+    "Image",
     "InvalidResult",
     "Keepalive",
     "LimitReached",
@@ -90,6 +110,7 @@ __all__ = [
     "McpError",
     "McpearlError",
     "Media",
+    "Message",
     "MissingClientCapability",
     "Observer",
     "Phase",
@@ -102,9 +123,11 @@ __all__ = [
     "Tcp",
     "Tls",
     "ToolError",
+    "ToolResult",
     "Transport",
     "Unix",
     "UrlElicitationRequired",
+    "UserMessage",
     "WebSocket",
     "__version__",
 ]

@@ -74,10 +74,12 @@ class ResourceNotFound(McpError):
 
     Args:
         uri: The URI that was asked for.
+        reason: Why it names no resource, where that is known.
     """
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+    def __init__(self, uri: str, reason: str | None = None) -> None:
+        said = f"Resource not found: {uri}" + (f" ({reason})" if reason else "")
+        super().__init__(RESOURCE_NOT_FOUND, said, {"uri": uri})
         self.uri = uri
 
 

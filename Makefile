@@ -23,7 +23,7 @@ TESTS_AT_ONCE ?= 6
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance bench clean help
+.PHONY: run test test-other check unit unit-without-peers conformance fuzz bench clean help
 
 help:
 	@echo "make run    serve the demo server"
@@ -51,6 +51,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_requirements.py
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal
@@ -71,19 +72,20 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PINNED = $(INSTALL) --require-hashes -r
 FAILED = { echo "missing: packages could not be installed; is a package registry reachable?"; exit 1; }
 
 $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) -r requirements/run.txt || $(FAILED)
+	$(PINNED) requirements/run.txt || $(FAILED)
 	$(INSTALL) --no-build-isolation --no-deps -e . || $(FAILED)
 	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.run
-	$(INSTALL) -r requirements/test.txt || $(FAILED)
+	$(PINNED) requirements/test.txt || $(FAILED)
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.test
-	$(INSTALL) -r requirements/bench.txt || $(FAILED)
+	$(PINNED) requirements/bench.txt || $(FAILED)
 	@touch $@
 
 # Node 24 comes with the test requirements; npm is run by it.

@@ -2,7 +2,7 @@
 
 An entry is `name==version` and at least one `--hash=sha256:…`, continued over lines with a backslash.
 Nothing names an address: where packages come from is for the machine that installs them to say. What
-a file includes with `-r` has no other version of the same package. `pin_requirements.py` writes the hashes.
+a file includes with `-r` has no other version of the same package. `pin_requirements.py` writes hashes.
 """
 
 import re

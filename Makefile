@@ -19,6 +19,9 @@ endif
 # Tests wait more than they compute: more of them at once than there are processors.
 TESTS_AT_ONCE ?= 6
 
+# How long `make fuzz` looks at each of its targets.
+SECONDS_EACH ?= 120
+
 # What needs Node or another SDK's packages is tried with one Python only.
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
@@ -30,6 +33,7 @@ help:
 	@echo "make test   lint, type-check and run all tests"
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
+	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make clean  remove everything that was installed or built"
 
@@ -62,6 +66,9 @@ unit-without-peers: $(VENV)/.test
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py
 
+fuzz: $(VENV)/.fuzz
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH) $(TARGETS)
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench
 
@@ -84,6 +91,10 @@ $(VENV)/.test: requirements/test.txt $(VENV)/.run
 	$(PINNED) requirements/test.txt || $(FAILED)
 	@touch $@
 
+$(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.test
+	$(PINNED) requirements/fuzz.txt || $(FAILED)
+	@touch $@
+
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.test
 	$(PINNED) requirements/bench.txt || $(FAILED)
 	@touch $@
@@ -94,4 +105,4 @@ $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/packa
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OTHER) .bench $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHER) .bench .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

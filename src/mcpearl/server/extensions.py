@@ -138,7 +138,7 @@ class ExtendedDispatcher:
         self._notices = dict(inner.notices())
         for extension in self._extensions:
             self._add(extension)
-        tools = inner.dispatch
+        tools: Dispatch = inner.dispatch
         for extension in reversed(self._extensions):
             if type(extension).call_tool is not ServerExtension.call_tool:
                 tools = _around(extension, tools)

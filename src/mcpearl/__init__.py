@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
     from mcpearl.server.context import Context
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.results import Media
@@ -64,6 +65,7 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
+    "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
@@ -98,6 +100,7 @@ __all__ = [
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
+    "ServerExtension",
     "Stdio",
     "Tcp",
     "Tls",

@@ -46,21 +46,17 @@ class ClientFrames(H2Connection):
             },
         )
 
-        self._seen: list[Any] = []  # events of the frames that were read before a violation
+        self.seen: list[Any] = []
+        """The events of what was received last, also of frames before a violation."""
 
-    def receive_data(self, data: bytes) -> list[Any]:
-        """Take bytes; return their events. Those before a violation are in `seen` when it raises."""
-        self._seen = []
+    def receive_data(self, data: Any) -> list[Any]:
+        """Take bytes; return their events."""
+        self.seen = []
         return super().receive_data(data)
-
-    @property
-    def seen(self) -> list[Any]:
-        """The events of what was received last."""
-        return self._seen
 
     def _receive_frame(self, frame: Any) -> Any:
         events = super()._receive_frame(frame)
-        self._seen += events
+        self.seen += events
         return events
 
     def _receive_goaway_frame(self, frame: Any) -> Any:

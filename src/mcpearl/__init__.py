@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
+    "Child": "runtime.child",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
@@ -65,6 +68,7 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "Stdio": "server.serving.wires",
+    "Supervisor": "runtime.supervisor",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -77,6 +81,7 @@ _HOMES = {
 __all__ = [
     "AuthorizationFailed",
     "CapabilityMissing",
+    "Child",
     "Client",
     "ConnectionLost",
     "Context",
@@ -99,6 +104,7 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "Stdio",
+    "Supervisor",
     "Tcp",
     "Tls",
     "ToolError",

@@ -156,6 +156,11 @@ class Supervisor:
             raise RuntimeError(f"supervisor `{self.name}` is not running")
         await asyncio.shield(self._end)
 
+    def check(self) -> None:
+        """Raise what the supervisor ended with, if it gave up or a significant child failed."""
+        if self._end is not None and self._end.done():
+            self._end.result()
+
     async def stop(self) -> None:
         """Stop the children: the last one first, each within its own time."""
         end, self._end = self._end, None
@@ -356,10 +361,10 @@ class Supervisor:
         self._changed(kept)
         if kept.error is not None:
             logger.warning("%s/%s: %s", self.name, kept.child.name, kept.last_error)
-        if kept.added or kept.child.restart == "temporary":
-            self._children.pop(kept.child.name, None)
         if kept.child.significant:
             await self._over(kept.error)
+        if kept.added or kept.child.restart == "temporary":
+            self._children.pop(kept.child.name, None)
 
     async def _over(self, error: BaseException | None) -> None:
         """End the supervisor: nothing is left running."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.results import Media
@@ -67,6 +68,7 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
+    "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
     "Tcp": "server.serving.wires",
@@ -103,6 +105,7 @@ __all__ = [
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
+    "ServerExtension",
     "Stdio",
     "Supervisor",
     "Tcp",

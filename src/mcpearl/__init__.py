@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
+    "Child": "runtime.child",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
@@ -67,6 +70,7 @@ _HOMES = {
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
+    "Supervisor": "runtime.supervisor",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -79,6 +83,7 @@ _HOMES = {
 __all__ = [
     "AuthorizationFailed",
     "CapabilityMissing",
+    "Child",
     "Client",
     "ConnectionLost",
     "Context",
@@ -102,6 +107,7 @@ __all__ = [
     "Server",
     "ServerExtension",
     "Stdio",
+    "Supervisor",
     "Tcp",
     "Tls",
     "ToolError",

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
@@ -54,6 +57,7 @@ _HOMES = {
     "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
+    "Child": "runtime.child",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
@@ -78,7 +82,9 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
+    "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
+    "Supervisor": "runtime.supervisor",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -95,6 +101,7 @@ __all__ = [
     "Audio",
     "AuthorizationFailed",
     "CapabilityMissing",
+    "Child",
     "Client",
     "ConnectionLost",
     "Context",
@@ -119,7 +126,9 @@ __all__ = [
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
+    "ServerExtension",
     "Stdio",
+    "Supervisor",
     "Tcp",
     "Tls",
     "ToolError",

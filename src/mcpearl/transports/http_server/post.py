@@ -95,6 +95,12 @@ class PostOutlet:
         else:
             self.waits()
 
+    @property
+    def address(self) -> str | None:
+        """The client's address, where the socket has one."""
+        address = self._request.peer.address
+        return None if address is None else address[0]
+
     def __enter__(self) -> "PostOutlet":
         return self
 

@@ -12,6 +12,7 @@ from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
+from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection, SoloConnection
@@ -41,14 +42,14 @@ from mcpearl.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
-    from mcpearl.runtime.rate import Meter, RateLimit
+    from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.throttle import Shedding, Throttle
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
-    Auth = Endpoint = Principal = ServerExtension = Wire = Any
+    Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -126,7 +127,7 @@ class Server:
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         observer: Observer | None = None,
-        rate: "RateLimit | None" = None,
+        rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
     ) -> None:
         self.auth = auth
@@ -175,7 +176,7 @@ class Server:
         }
 
     def _make_throttle(
-        self, rate: "RateLimit | None", shedding: "Shedding | None"
+        self, rate: RateLimit | None, shedding: "Shedding | None"
     ) -> "Throttle | None":
         if rate is None and shedding is None:
             return None
@@ -221,7 +222,7 @@ class Server:
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
         scopes: Iterable[str] = (),
-        rate: "RateLimit | None" = None,
+        rate: RateLimit | None = None,
         concurrency: int | None = None,
         queue: int = 100,
     ) -> Callable[[F], F]: ...

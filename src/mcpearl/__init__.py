@@ -12,7 +12,9 @@ from mcpearl._version import __version__
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
+    from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
         MissingClientCapability,
         RequestTimeout,
         ResourceNotFound,
+        TaskCancelled,
+        TaskTimeout,
         ToolError,
         UrlElicitationRequired,
     )
@@ -44,6 +48,8 @@ _HOMES = {
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
     "Client": "client.client",
+    "ClientExtension": "client.extensions",
+    "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
     "Elicited": "server.registry.forms",
@@ -65,6 +71,8 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "Stdio": "server.serving.wires",
+    "TaskCancelled": "protocol.errors",
+    "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -78,6 +86,8 @@ __all__ = [
     "AuthorizationFailed",
     "CapabilityMissing",
     "Client",
+    "ClientExtension",
+    "ClientTask",
     "ConnectionLost",
     "Context",
     "Elicited",
@@ -99,6 +109,8 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "Stdio",
+    "TaskCancelled",
+    "TaskTimeout",
     "Tcp",
     "Tls",
     "ToolError",

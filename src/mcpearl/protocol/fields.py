@@ -62,7 +62,6 @@ MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
     ClientCapabilities: {
         "elicitation": "2025-06-18..",
         "tasks": "2025-11-25..2025-11-25",
-        "extensions": "2026-07-28..",
     },
     RootsCapability: {"list_changed": "..2025-11-25"},
     SamplingCapability: {"context": "2025-11-25..", "tools": "2025-11-25.."},

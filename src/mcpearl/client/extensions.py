@@ -1,0 +1,105 @@
+"""Extensions of the protocol on the client's side: what a client adds to what the specification has.
+
+An extension is announced in every handshake, or with every request in the modern era. It may claim
+types of results that a server sends in place of a method's own, and take notifications of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mcpearl.protocol.events import Notice
+from mcpearl.protocol.routes import NOTICES_TO_CLIENT, Route
+from mcpearl.types.base import NotificationParams, Result
+from mcpearl.types.methods import Method
+
+if TYPE_CHECKING:
+    from mcpearl.client.client import Client
+
+Claims = Mapping[tuple[str, str], type[Result]]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A call that was answered with a result of an extension's own type."""
+
+    method: str
+    params: Struct
+    deadline: float
+    """The time of the loop at which the call expires."""
+
+
+class ClientExtension:
+    """One extension that a client supports. Subclass it, and pass it to `Client(extensions=[…])`.
+
+    Attributes:
+        identifier: the name under which the extension is announced, such as `com.example/search`.
+        settings: what is announced with it.
+        results: the types of results it claims, by method and `resultType`.
+        notifications: the params of the notifications it takes, by method.
+    """
+
+    identifier: str
+    settings: Mapping[str, Any] = {}
+    results: Claims = {}
+    notifications: Mapping[str, type[NotificationParams]] = {}
+
+    async def resolve(self, client: "Client", asked: Asked, result: Result) -> Result:
+        """Return the result of a call that was answered with a type this extension claims.
+
+        Args:
+            client: the client that made the call; it may be used for further requests.
+            asked: the call.
+            result: what the server answered.
+        """
+        raise NotImplementedError(f"{type(self).__name__} claims results and has no `resolve`")
+
+    def noticed(self, client: "Client", notice: Notice) -> Any:
+        """Take a notification of this extension; may be a coroutine function.
+
+        Args:
+            client: the client that received it.
+            notice: its method and params.
+        """
+
+
+class ClientExtensions:
+    """All extensions of one client, and what each of them claims."""
+
+    def __init__(self, extensions: Iterable[ClientExtension]) -> None:
+        self.settings: dict[str, dict[str, Any]] = {}
+        """What is announced, by identifier."""
+        self.claims: dict[tuple[str, str], type[Result]] = {}
+        self.routes: Mapping[str, Route] = NOTICES_TO_CLIENT
+        self._by_type: dict[type[Result], ClientExtension] = {}
+        self._by_notice: dict[str, ClientExtension] = {}
+        for extension in extensions:
+            self._add(extension)
+
+    def _add(self, extension: ClientExtension) -> None:
+        name = extension.identifier
+        if name in self.settings:
+            raise ValueError(f"the extension `{name}` was given twice; leave one of them out")
+        self.settings[name] = dict(extension.settings)
+        for claim, kind in extension.results.items():
+            if claim in self.claims:
+                raise ValueError(
+                    f"two extensions claim the resultType {claim[1]!r} of `{claim[0]}`; "
+                    f"one of them is `{name}`"
+                )
+            self.claims[claim] = kind
+            self._by_type[kind] = extension
+        for method, params in extension.notifications.items():
+            if method in self.routes:
+                raise ValueError(f"extension `{name}`: `{method}` is taken already")
+            route = Route(Method(name=method, params=params, sender="server"))
+            self.routes = {**self.routes, method: route}
+            self._by_notice[method] = extension
+
+    def claimant(self, result: Result) -> ClientExtension:
+        """Return the extension whose type of result this is."""
+        return self._by_type[type(result)]
+
+    def of_notice(self, method: str) -> ClientExtension | None:
+        """Return the extension that takes this notification."""
+        return self._by_notice.get(method)

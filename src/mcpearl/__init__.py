@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
     from mcpearl.server.context import Context
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.results import Media
@@ -70,6 +71,7 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
+    "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
@@ -108,6 +110,7 @@ __all__ = [
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
+    "ServerExtension",
     "Stdio",
     "TaskCancelled",
     "TaskTimeout",

@@ -38,10 +38,12 @@ from mcpearl.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
-    Auth = Endpoint = Principal = Wire = Any  # they take longer to load than most servers to start
+    # They take longer to load than most servers to start.
+    Auth = Endpoint = Principal = ServerExtension = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -70,6 +72,7 @@ class Server:
         lifespan: Returns an async context manager, entered before the first client is served and left
             after the last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
+        extensions: Extensions of the protocol that it offers; see `ServerExtension`.
         limits: Bounds of each connection; see `Limits`.
         page_size: Entries of one page of a list.
         list_ttl_ms: For how long clients may cache lists, in milliseconds; None says nothing.
@@ -101,6 +104,7 @@ class Server:
         handler: Handler | Dispatcher | None = None,
         lifespan: Lifespan | None = None,
         middleware: list[Middleware] | None = None,
+        extensions: Iterable[ServerExtension] = (),
         limits: Limits | None = None,
         page_size: int = 100,
         list_ttl_ms: int | None = None,
@@ -132,8 +136,13 @@ class Server:
             website_url=website_url,
             icons=icons,
         )
+        own: Dispatcher = (
+            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
+        )
+        self._dispatcher = own  # without the extensions
+        self._extensions = list(extensions)
         self.core = ServerCore(
-            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler,
+            own,
             info,
             instructions=instructions,
             versions=versions,
@@ -146,7 +155,7 @@ class Server:
             state_ttl=state_ttl,
             observer=observer,
         )
-        self.core.wrap(self._middleware)
+        self._compose()
         self._lifespan = lifespan
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
@@ -405,8 +414,17 @@ class Server:
             function: Gets the call's `Context` and a function that runs the rest; returns the result.
         """
         self._middleware.append(function)
-        self.core.wrap(self._middleware)
+        self._compose()
         return function
+
+    def _compose(self) -> None:
+        """Put extensions and middleware around what answers calls."""
+        dispatcher = self._dispatcher
+        if self._extensions:
+            from mcpearl.server.extensions import ExtendedDispatcher
+
+            dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
+        self.core.use(dispatcher, self._middleware)
 
     def on_notification(self, function: NoticeListener) -> NoticeListener:
         """Call a function with what clients notify, such as `notifications/roots/list_changed`.

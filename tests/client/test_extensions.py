@@ -1,7 +1,7 @@
 """Extensions on the client's side: announced, claiming results, taking notifications."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,9 +28,11 @@ class Tickets(ClientExtension):
     """Fetches results that a server defers."""
 
     identifier = "com.example/tickets"
-    settings = {"max": 3}
-    results = {("tools/call", "ticket"): Deferred}
-    notifications = {"notifications/ticked": Ticked}
+    results: ClassVar = {("tools/call", "ticket"): Deferred}
+    notifications: ClassVar = {"notifications/ticked": Ticked}
+
+    def settings(self) -> dict[str, Any]:
+        return {"max": 3}
 
     def __init__(self) -> None:
         self.ticked: list[int] = []
@@ -94,10 +96,10 @@ def test_two_extensions_may_not_claim_the_same() -> None:
 
     class Taken(ClientExtension):
         identifier = "com.example/taken"
-        notifications = {"notifications/progress": NotificationParams}
+        notifications: ClassVar = {"notifications/progress": NotificationParams}
 
     for given, text in (
-        ([Tickets(), Tickets()], "`com.example/tickets` was given twice"),
+        ([Tickets(), Tickets()], "two extensions `com.example/tickets`"),
         ([Tickets(), Other()], "claim the resultType 'ticket' of `tools/call`"),
         ([Taken()], "`notifications/progress` is taken already"),
     ):

@@ -5,19 +5,19 @@ types of results that a server sends in place of a method's own, and take notifi
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
+from mcpearl.protocol.client_end import Claims
 from mcpearl.protocol.events import Notice
+from mcpearl.protocol.extensions import Extension, announced
 from mcpearl.protocol.routes import NOTICES_TO_CLIENT, Route
 from mcpearl.types.base import NotificationParams, Result
 from mcpearl.types.methods import Method
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
-
-Claims = Mapping[tuple[str, str], type[Result]]
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -29,20 +29,13 @@ class Asked(Struct, frozen=True, kw_only=True):
     """The time of the loop at which the call expires."""
 
 
-class ClientExtension:
-    """One extension that a client supports. Subclass it, and pass it to `Client(extensions=[…])`.
+class ClientExtension(Extension):
+    """One extension that a client supports. Subclass it, and pass it to `Client(extensions=[…])`."""
 
-    Attributes:
-        identifier: the name under which the extension is announced, such as `com.example/search`.
-        settings: what is announced with it.
-        results: the types of results it claims, by method and `resultType`.
-        notifications: the params of the notifications it takes, by method.
-    """
-
-    identifier: str
-    settings: Mapping[str, Any] = {}
-    results: Claims = {}
-    notifications: Mapping[str, type[NotificationParams]] = {}
+    results: ClassVar[Claims] = {}
+    """The types of results it claims, by method and `resultType`."""
+    notifications: ClassVar[Mapping[str, type[NotificationParams]]] = {}
+    """The params of the notifications it takes, by method."""
 
     async def resolve(self, client: "Client", asked: Asked, result: Result) -> Result:
         """Return the result of a call that was answered with a type this extension claims.
@@ -67,7 +60,8 @@ class ClientExtensions:
     """All extensions of one client, and what each of them claims."""
 
     def __init__(self, extensions: Iterable[ClientExtension]) -> None:
-        self.settings: dict[str, dict[str, Any]] = {}
+        extensions = tuple(extensions)
+        self.settings = announced(extensions)
         """What is announced, by identifier."""
         self.claims: dict[tuple[str, str], type[Result]] = {}
         self.routes: Mapping[str, Route] = NOTICES_TO_CLIENT
@@ -78,9 +72,6 @@ class ClientExtensions:
 
     def _add(self, extension: ClientExtension) -> None:
         name = extension.identifier
-        if name in self.settings:
-            raise ValueError(f"the extension `{name}` was given twice; leave one of them out")
-        self.settings[name] = dict(extension.settings)
         for claim, kind in extension.results.items():
             if claim in self.claims:
                 raise ValueError(

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
+    "Child": "runtime.child",
     "Client": "client.client",
     "ClientExtension": "client.extensions",
     "ClientTask": "client.tasks.handle",
@@ -73,6 +76,7 @@ _HOMES = {
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
+    "Supervisor": "runtime.supervisor",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
@@ -87,6 +91,7 @@ _HOMES = {
 __all__ = [
     "AuthorizationFailed",
     "CapabilityMissing",
+    "Child",
     "Client",
     "ClientExtension",
     "ClientTask",
@@ -112,6 +117,7 @@ __all__ = [
     "Server",
     "ServerExtension",
     "Stdio",
+    "Supervisor",
     "TaskCancelled",
     "TaskTimeout",
     "Tcp",

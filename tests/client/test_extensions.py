@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from mcpearl import Client, ClientExtension, InvalidResult
+from mcpearl.client.extensions import Requester
 from mcpearl.types import CallToolResult, NotificationParams, Result
 from tests.waiting import eventually
 
@@ -37,11 +38,11 @@ class Tickets(ClientExtension):
     def __init__(self) -> None:
         self.ticked: list[int] = []
 
-    async def resolve(self, client: Client, asked: Any, result: Result) -> Result:
+    async def resolve(self, client: Requester, asked: Any, result: Result) -> Result:
         assert isinstance(result, Deferred)
         return await client.request("tickets/fetch", {"ticket": result.ticket}, CallToolResult)
 
-    def noticed(self, client: Client, notice: Any) -> None:
+    def noticed(self, client: Requester, notice: Any) -> None:
         self.ticked.append(notice.params.count)
 
 
@@ -81,7 +82,7 @@ async def test_a_claimed_result_that_does_not_fit_its_type_is_named() -> None:
 
 async def test_what_an_extension_resolves_to_has_to_be_a_result_of_the_method() -> None:
     class Wrong(Tickets):
-        async def resolve(self, client: Client, asked: Any, result: Result) -> Result:
+        async def resolve(self, client: Requester, asked: Any, result: Result) -> Result:
             return Result()
 
     peer = modern_peer(tools_call=lambda _: {"resultType": "ticket", "ticket": "t"})

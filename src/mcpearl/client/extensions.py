@@ -5,7 +5,7 @@ types of results that a server sends in place of a method's own, and take notifi
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -13,11 +13,25 @@ from mcpearl.protocol.client_end import Claims
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.extensions import Extension, announced
 from mcpearl.protocol.routes import NOTICES_TO_CLIENT, Route
-from mcpearl.types.base import NotificationParams, Result
+from mcpearl.types.base import NotificationParams, RequestParams, Result
 from mcpearl.types.methods import Method
 
-if TYPE_CHECKING:
-    from mcpearl.client.client import Client
+R = TypeVar("R", bound=Result)
+
+
+class Requester(Protocol):
+    """What an extension may use of the client it belongs to, which is a `Client`."""
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | RequestParams | None = None,
+        kind: type[R] = ...,
+        *,
+        timeout: float | None = None,
+    ) -> R:
+        """Send a request, as `Client.request` does."""
+        ...
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -37,7 +51,7 @@ class ClientExtension(Extension):
     notifications: ClassVar[Mapping[str, type[NotificationParams]]] = {}
     """The params of the notifications it takes, by method."""
 
-    async def resolve(self, client: "Client", asked: Asked, result: Result) -> Result:
+    async def resolve(self, client: Requester, asked: Asked, result: Result) -> Result:
         """Return the result of a call that was answered with a type this extension claims.
 
         Args:
@@ -47,7 +61,7 @@ class ClientExtension(Extension):
         """
         raise NotImplementedError(f"{type(self).__name__} claims results and has no `resolve`")
 
-    def noticed(self, client: "Client", notice: Notice) -> Any:
+    def noticed(self, client: Requester, notice: Notice) -> Any:
         """Take a notification of this extension; may be a coroutine function.
 
         Args:

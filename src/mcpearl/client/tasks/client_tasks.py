@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from mcpearl.client.callbacks import Callbacks
-from mcpearl.client.extensions import Asked, ClientExtension
+from mcpearl.client.extensions import Asked, ClientExtension, Requester
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.client.requests import ClientCall, Requests
@@ -20,9 +20,6 @@ from mcpearl.protocol.events import Notice
 from mcpearl.types.base import Result, TaskMetadata
 from mcpearl.types.tasks import TASKS_EXTENSION, CreateTaskResult, ExtensionCreateTaskResult
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult
-
-if TYPE_CHECKING:
-    from mcpearl.client.client import Client
 
 Learn = Callable[[str, float], Awaitable[None]]
 
@@ -128,7 +125,7 @@ class ClientTasks(ClientExtension):
             if connection is not None:
                 connection.drop_progress(token)
 
-    async def resolve(self, client: "Client", asked: Asked, result: Result) -> Result:
+    async def resolve(self, client: Requester, asked: Asked, result: Result) -> Result:
         """Wait for the end of a call that a modern server made a task of."""
         assert isinstance(result, ExtensionCreateTaskResult)
         left = asked.deadline - asyncio.get_running_loop().time()

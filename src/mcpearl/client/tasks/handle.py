@@ -21,6 +21,12 @@ class ClientTask:
     >>> async for state in task:
     ...     print(state.status, state.status_message)
     >>> result = await task.result()
+
+    Args:
+        id: what the server knows the task by.
+        shape: returns how the connected server does tasks.
+        check: refuses a result that breaks the tool's output schema.
+        done: the result of a call that was answered at once.
     """
 
     def __init__(

@@ -12,7 +12,9 @@ from mcpearl._version import __version__
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
+    from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
         RateLimited,
         RequestTimeout,
         ResourceNotFound,
+        TaskCancelled,
+        TaskTimeout,
         ToolError,
         UrlElicitationRequired,
     )
@@ -67,6 +71,8 @@ _HOMES = {
     "CapabilityMissing": "protocol.errors",
     "Child": "runtime.child",
     "Client": "client.client",
+    "ClientExtension": "client.extensions",
+    "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
     "Elicited": "server.registry.forms",
@@ -97,6 +103,8 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "TaskCancelled": "protocol.errors",
+    "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -117,6 +125,8 @@ __all__ = [
     "CapabilityMissing",
     "Child",
     "Client",
+    "ClientExtension",
+    "ClientTask",
     "ConnectionLost",
     "Context",
     "Elicited",
@@ -147,6 +157,8 @@ __all__ = [
     "Shedding",
     "Stdio",
     "Supervisor",
+    "TaskCancelled",
+    "TaskTimeout",
     "Tcp",
     "Tls",
     "ToolError",

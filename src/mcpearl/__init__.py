@@ -12,6 +12,7 @@ from mcpearl._version import __version__
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
+    from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
@@ -72,6 +73,7 @@ _HOMES = {
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
+    "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
     "Receiver": "transports.transport",
@@ -115,6 +117,7 @@ __all__ = [
     "Observer",
     "Overloaded",
     "Phase",
+    "Pool",
     "RateLimit",
     "RateLimited",
     "Receiver",

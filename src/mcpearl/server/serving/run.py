@@ -78,10 +78,9 @@ async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None
             except StartFailed as error:
                 raise cause_of(error) from None
             try:
-                await _first(stop.wait(), supervised.ended(), server.parts.root.ended())
+                await _first(stop.wait(), server.parts.root.until_gone(name))
             finally:
                 await server.parts.root.remove(name)
-            server.parts.root.check()  # it may have ended, and the wires with it
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -172,16 +172,16 @@ class Pool:
 
     # Of members
 
-    def fresh(self) -> Client:
+    def _fresh(self) -> Client:
         """Make a client."""
         return self._make(self._target)
 
-    def joined(self, client: Client) -> None:
+    def _joined(self, client: Client) -> None:
         """Lend a client from now on."""
         self._up.add(client)
         self._offer(client)
 
-    def left(self, client: Client) -> None:
+    def _left(self, client: Client) -> None:
         """Lend a client no more."""
         self._up.discard(client)
         if client in self._idle:
@@ -196,10 +196,10 @@ class _Member:
         self._client: Client | None = None
 
     async def start(self) -> None:
-        client = self._pool.fresh()
+        client = self._pool._fresh()
         await client.connect()
         self._client = client
-        self._pool.joined(client)
+        self._pool._joined(client)
 
     async def ended(self) -> None:
         assert self._client is not None
@@ -208,5 +208,5 @@ class _Member:
     async def stop(self) -> None:
         client, self._client = self._client, None
         assert client is not None
-        self._pool.left(client)
+        self._pool._left(client)
         await client.close()

@@ -16,7 +16,7 @@ from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
 from mcpearl.server.handler import Handler
-from mcpearl.server.lifespan import Uptime
+from mcpearl.server.lifespan import Uptime, context_of
 from mcpearl.server.registry.options import (
     PromptOptions,
     ResourceOptions,
@@ -27,6 +27,7 @@ from mcpearl.server.registry.prompts import Completer, PromptEntry
 from mcpearl.server.registry.registry import NoticeListener, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.stores.bus import Bus
@@ -44,7 +45,7 @@ else:
     Auth = Endpoint = Principal = Wire = Any  # they take longer to load than most servers to start
 
 F = TypeVar("F", bound=Callable[..., Any])
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
 
 
 class Server:
@@ -67,8 +68,9 @@ class Server:
         instructions: How a model should use it; clients may put it into their prompt.
         handler: Answers requests instead of the functions that decorators register: a `Handler` with
             a method for each request, or a `Dispatcher` that is given every call.
-        lifespan: Returns an async context manager, entered before the first client is served and left
-            after the last; what it yields is `Context.lifespan`.
+        lifespan: An async generator function, or a function that returns an async context manager,
+            called with the server. It is entered before the first client is served and left after the
+            last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
         limits: Bounds of each connection; see `Limits`.
         page_size: Entries of one page of a list.
@@ -81,7 +83,7 @@ class Server:
         mask_errors: Keep the text of unexpected exceptions from clients.
         state_keys: Keys of 32 bytes that seal the state of calls that ask the client. The
             first one seals, all of them open. Give the same to every process that serves the same
-            clients; without any, one is made up.
+            clients, here or as `MCPEARL_STATE_KEYS`; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
@@ -142,12 +144,12 @@ class Server:
             ask_timeout=ask_timeout,
             grace=grace,
             mask_errors=mask_errors,
-            state_keys=state_keys,
+            state_keys=environment.state_keys() if state_keys is None else state_keys,
             state_ttl=state_ttl,
             observer=observer,
         )
         self.core.wrap(self._middleware)
-        self._lifespan = lifespan
+        self._lifespan = None if lifespan is None else context_of(lifespan)
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
@@ -537,11 +539,28 @@ class Server:
         Args:
             *wires: Where to serve: `"stdio"` (the default), `"http"`, `"tcp"`, `"unix"` or `"ws"`, or
                 records with their options: `Stdio`, `Http`, `Tcp`, `Unix`, `WebSocket`.
-            **options: Options of the one wire that is given by name, as its record has them.
+            **options: Options of the one wire that is given by name, as its record has them; the
+                environment may set them too. `transport=` is another way to write the name.
         """
         from mcpearl.server.serving.run import run
 
         run(self, *wires, **options)
+
+    def serving(
+        self, wire: "str | Wire" = "http", **options: Unpack[WireOptions]
+    ) -> AbstractAsyncContextManager[str]:
+        """Serve on one wire while a context lasts, and yield the address to connect to.
+
+        >>> async with app.serving("http", port=0) as url, Client(url) as client:
+        ...     await client.call_tool("forecast", {"city": "Oslo"})
+
+        Args:
+            wire: Where to serve, as for `run`; every wire but stdio has an address.
+            **options: Options of the wire, if it is given by name. `port=0` takes a free port.
+        """
+        from mcpearl.server.serving.run import serving
+
+        return serving(self, wire, options)
 
     async def serve(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end, from async code.

@@ -1,30 +1,58 @@
 """Serving until the end: the event loop, the signals, and all wires together."""
 
 import asyncio
+import logging
 import os
 import signal
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.net.ports import CannotListen
+from mcpearl.runtime.arguments import Unusable
 from mcpearl.server.roster import UNWINDING
-from mcpearl.server.serving.wires import Http, Listener, Wire, named
+from mcpearl.server.serving.choose import chosen
+from mcpearl.server.serving.speaking import speaking
+from mcpearl.server.serving.wires import Http, Listener, Wire
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
+logger = logging.getLogger("mcpearl.server")
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
-    """Serve on a new event loop, or in several workers."""
-    _complete_descriptors()
-    chosen = named(wires or ("stdio",), options)
-    first = chosen[0]
-    if len(chosen) == 1 and isinstance(first, Http) and first.workers > 1:
-        from mcpearl.server.serving.workers import run_workers
+    """Serve on a new event loop, or in several workers.
 
-        run_workers(server, first, run)
-    else:
-        _run_loop(serve(server, *chosen))
+    Raises:
+        SystemExit: The server cannot start with these settings; the message says why.
+    """
+    _refuse_running_loop()
+    _complete_descriptors()
+    try:
+        found = chosen(wires, options)
+        first = found[0]
+        if len(found) == 1 and isinstance(first, Http) and first.workers > 1:
+            from mcpearl.server.serving.workers import run_workers
+
+            with speaking():
+                run_workers(server, first, run)
+        else:
+            _run_loop(serve(server, *found))
+    except (Unusable, CannotListen) as error:
+        raise SystemExit(f"{server.name}: {error}") from None
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "`app.run()` starts an event loop, and one is running here already, as in a notebook or an "
+        "async function: write `await app.serve()` instead, with the same arguments"
+    )
 
 
 def _complete_descriptors() -> None:
@@ -67,19 +95,43 @@ async def _end_tasks() -> None:
 
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
-    listeners = [wire.listener(server) for wire in named(wires or ("stdio",), options)]
-    with stop_signals() as stop:
-        async with server.running():
-            started: list[Listener] = []
-            try:
-                for listener in listeners:
-                    await listener.start()
-                    started.append(listener)
-                await _first(stop.wait(), *(listener.ended() for listener in started))
-            finally:
-                for listener in started:
-                    listener.stop_accepting()
-                await asyncio.gather(*(listener.drain(server.core.grace) for listener in started))
+    with speaking(), stop_signals() as stop:
+        async with opened(server, chosen(wires, options)) as listeners:
+            for listener in listeners:
+                if line := listener.describe():
+                    logger.info("%s %s %s", server.name, server.core.offer.info.version, line)
+            await _first(stop.wait(), *(listener.ended() for listener in listeners))
+
+
+@asynccontextmanager
+async def serving(server: "Server", wire: str | Wire, options: Any) -> AsyncIterator[str]:
+    """Serve on one wire while the context lasts; yield the address to connect to."""
+    async with opened(server, chosen((wire,), options)) as (listener,):
+        if listener.address is None:
+            raise ValueError("this wire has no address to connect to; `Client(app)` needs none")
+        yield listener.address
+
+
+@asynccontextmanager
+async def opened(server: "Server", wires: list[Wire]) -> AsyncIterator[list[Listener]]:
+    """Hold the server up and serve it on all wires; at the end, drain them together."""
+    listeners = [wire.listener(server) for wire in wires]
+    async with server.running():
+        started: list[Listener] = []
+        try:
+            for listener in listeners:
+                await listener.start()
+                started.append(listener)
+            yield started
+        finally:
+            for listener in started:
+                listener.stop_accepting()
+            grace = server.core.grace
+            if in_flight := server.core.counters()["calls_in_flight"]:
+                logger.info("draining: %d calls have %g s to finish", in_flight, grace)
+            await asyncio.gather(*(listener.drain(grace) for listener in started))
+    if any(listener.address for listener in listeners):  # on stdio the client has ended it
+        logger.info("%s has stopped", server.name)
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
@@ -96,9 +148,10 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Set an event on the first SIGTERM or SIGINT; a second one ends the process at once.
+    """Set an event on the first SIGTERM, SIGINT or SIGHUP; a second one ends the process at once.
 
-    The handlers are the interpreter's, not the loop's: they run even when a handler blocks the loop.
+    A SIGHUP that is ignored, as under `nohup`, stays ignored. The handlers are the interpreter's, not
+    the loop's: they run even when a handler blocks the loop.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -110,11 +163,14 @@ def stop_signals() -> Iterator[asyncio.Event]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         asked = True
+        logger.info("stopping on %s", signal.Signals(number).name)
         loop.call_soon_threadsafe(stop.set)
 
     before: dict[int, Any] = {}
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPPING:
+            if number == signal.SIGHUP and signal.getsignal(number) != signal.SIG_DFL:
+                continue
             before[number] = signal.signal(number, handle)
     except ValueError:
         pass  # not the main thread: the embedding program decides

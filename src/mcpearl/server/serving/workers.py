@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mcpearl.net.ports import bind_port
+from mcpearl.net.ports import TcpPort, bind_port
+from mcpearl.net.tls import server_context
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
-from mcpearl.server.serving.http import WorkerHttp
+from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
@@ -63,8 +64,9 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         from mcpearl.auth.server.protection import for_workers
 
         http = replace(http, auth=for_workers(auth))
+    tls = server_context(http.certificate, http.key, http.client_ca)  # raises for unusable files
     count, http = http.workers, replace(http, workers=1)
-    with socket_folder() as folder, bind_port(http.host, http.port) as listening:
+    with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
@@ -73,6 +75,12 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
+        port = TcpPort(http.host, listening.getsockname()[1], tls)
+        line = described(
+            http, lambda scheme, path: f"{scheme}{'s' * port.speaks_tls}://{port.place}{path}"
+        )
+        info = server.core.offer.info
+        logger.info("%s %s, in %d workers, %s", info.name, info.version, count, line)
         Crew(count, work, server.core.grace + _MARGIN).run()
 
 
@@ -117,8 +125,13 @@ class _Lifeline(Struct):
     ready: int
     lifeline: int
 
+    address = None
+
     def listener(self, server: "Server") -> "_Lifeline":
         return self
+
+    def describe(self) -> None:
+        return None
 
     async def start(self) -> None:
         os.write(self.ready, b"1")
@@ -207,6 +220,8 @@ class Crew:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0
+        except SystemExit as end:
+            print(end.code, file=sys.stderr)
         except BaseException:
             traceback.print_exc()
         finally:

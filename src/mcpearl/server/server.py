@@ -8,6 +8,7 @@ from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
@@ -118,6 +119,8 @@ class Server:
         auth: "Auth | None" = None,
         observer: Observer | None = None,
     ) -> None:
+        for option, given in (("icons", icons), ("state_keys", state_keys), ("versions", versions)):
+            refuse_text(option, given)
         self.auth = auth
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs

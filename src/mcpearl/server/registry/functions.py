@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
 
+from mcpearl.runtime.arguments import refuse_text
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context, share_of
 
@@ -125,8 +126,7 @@ def _is_text(parts: list[Any]) -> bool:
 
 def scopes_of(given: Iterable[str]) -> frozenset[str]:
     """Return the scopes that a tool, resource or prompt needs, as a set."""
-    if isinstance(given, str):
-        raise TypeError(f"`scopes` must be a list, as in `scopes=[{given!r}]`")
+    refuse_text("scopes", given)
     scopes = frozenset(given)
     for scope in scopes:
         if not scope or any(

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from mcpearl.net.ports import TcpPort, bind_port
 from mcpearl.net.tls import server_context
 from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
@@ -185,7 +186,7 @@ class Crew:
         """Start the workers and watch them until a signal comes.
 
         Raises:
-            RuntimeError: A worker died before it was up for the first time.
+            Unusable: A worker died before it was up for the first time.
         """
         # Blocked, so that no signal is missed between looking and waiting.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # type: ignore[assignment]
@@ -250,7 +251,7 @@ class Crew:
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         came_up = self._came_up(worker)
         if not came_up and not worker.early_deaths:
-            raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
+            raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
         worker.early_deaths = worker.early_deaths + 1 if lived < _YOUNG else 0
         pause = _PAUSES.delay(worker.early_deaths - 1) if worker.early_deaths else 0.0

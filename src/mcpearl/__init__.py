@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.results import Media
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
+    "Child": "runtime.child",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
@@ -64,7 +68,9 @@ _HOMES = {
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
+    "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
+    "Supervisor": "runtime.supervisor",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -77,6 +83,7 @@ _HOMES = {
 __all__ = [
     "AuthorizationFailed",
     "CapabilityMissing",
+    "Child",
     "Client",
     "ConnectionLost",
     "Context",
@@ -98,7 +105,9 @@ __all__ = [
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
+    "ServerExtension",
     "Stdio",
+    "Supervisor",
     "Tcp",
     "Tls",
     "ToolError",

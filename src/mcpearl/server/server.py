@@ -9,10 +9,12 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
+from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.threads import ThreadPool
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -31,6 +33,7 @@ from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.server.tree import ServerTree
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
@@ -40,10 +43,12 @@ from mcpearl.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
-    Auth = Endpoint = Principal = Wire = Any  # they take longer to load than most servers to start
+    # They take longer to load than most servers to start.
+    Auth = Endpoint = Principal = ServerExtension = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
@@ -73,6 +78,7 @@ class Server:
             called with the server. It is entered before the first client is served and left after the
             last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
+        extensions: Extensions of the protocol that it offers; see `ServerExtension`.
         limits: Bounds of each connection; see `Limits`.
         page_size: Entries of one page of a list.
         list_ttl_ms: For how long clients may cache lists, in milliseconds; None says nothing.
@@ -104,6 +110,7 @@ class Server:
         handler: Handler | Dispatcher | None = None,
         lifespan: Lifespan | None = None,
         middleware: list[Middleware] | None = None,
+        extensions: Iterable[ServerExtension] = (),
         limits: Limits | None = None,
         page_size: int = 100,
         list_ttl_ms: int | None = None,
@@ -137,8 +144,13 @@ class Server:
             website_url=website_url,
             icons=icons,
         )
+        own: Dispatcher = (
+            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
+        )
+        self._dispatcher = own  # without the extensions
+        self._extensions = list(extensions)
         self.core = ServerCore(
-            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler,
+            own,
             info,
             instructions=instructions,
             versions=versions,
@@ -151,8 +163,9 @@ class Server:
             state_ttl=state_ttl,
             observer=observer,
         )
-        self.core.wrap(self._middleware)
+        self._compose()
         self._lifespan = None if lifespan is None else context_of(lifespan)
+        self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
@@ -410,8 +423,17 @@ class Server:
             function: Gets the call's `Context` and a function that runs the rest; returns the result.
         """
         self._middleware.append(function)
-        self.core.wrap(self._middleware)
+        self._compose()
         return function
+
+    def _compose(self) -> None:
+        """Put extensions and middleware around what answers calls."""
+        dispatcher = self._dispatcher
+        if self._extensions:
+            from mcpearl.server.extensions import ExtendedDispatcher
+
+            dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
+        self.core.use(dispatcher, self._middleware)
 
     def on_notification(self, function: NoticeListener) -> NoticeListener:
         """Call a function with what clients notify, such as `notifications/roots/list_changed`.
@@ -421,6 +443,47 @@ class Server:
         """
         self._own_registry("on_notification").listeners.append(function)
         return function
+
+    @overload
+    def background(self, function: F, /) -> F: ...
+
+    @overload
+    def background(
+        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
+    ) -> Callable[[F], F]: ...
+
+    def background(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        restart: Restart = "permanent",
+        shutdown: float = 5.0,
+    ) -> Any:
+        """Run a coroutine function as long as the server runs, and again when it ends.
+
+        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
+        failing ends the server; see `Supervisor`.
+
+        >>> @app.background
+        ... async def refresh():
+        ...     while True:
+        ...         await load_prices()
+        ...         await asyncio.sleep(60)
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: Its name in the tree; the function's by default.
+            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
+            shutdown: Seconds it has to end when it is cancelled.
+        """
+
+        def register(function: F) -> F:
+            self.parts.add_background(function, name, restart, shutdown)
+            return function
+
+        return register if function is None else register(function)
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
@@ -488,12 +551,13 @@ class Server:
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
                 )
             )
-            await self.bus.start()
-            stack.push_async_callback(self.bus.close)
-            if self._lifespan is None:
-                yield None
-            else:
-                yield await stack.enter_async_context(self._lifespan(self))
+            await self.parts.start(self.bus, subscriptions.all_updated)
+            stack.push_async_callback(self.parts.root.stop)
+            if self._lifespan is not None:
+                self._entered(await stack.enter_async_context(self._lifespan(self)))
+            await self.parts.start_background()
+            stack.push_async_callback(self.parts.stop_background)
+            yield self.lifespan_value
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value
@@ -502,6 +566,18 @@ class Server:
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
+
+    def tree(self) -> Node:
+        """Return the parts of the running server: names, states, restarts, errors, uptimes."""
+        return self.parts.root.tree()
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the changes of `tree` from now on, for `async for`.
+
+        Args:
+            limit: How many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self.parts.root.changes(limit)
 
     async def connect(
         self, transport: Transport, principal: "Principal | None" = None

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.net.ports import CannotListen
 from mcpearl.runtime.arguments import Unusable
+from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.speaking import speaking
-from mcpearl.server.serving.wires import Http, Listener, Wire
+from mcpearl.server.serving.supervised import DRAINING, WirePart, cause_of, supervise_wires
+from mcpearl.server.serving.wires import Http, Wire
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -96,41 +98,39 @@ async def _end_tasks() -> None:
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
     with speaking(), stop_signals() as stop:
-        async with opened(server, chosen(wires, options)) as listeners:
-            for listener in listeners:
-                if line := listener.describe():
-                    logger.info("%s %s %s", server.name, server.core.offer.info.version, line)
-            await _first(stop.wait(), *(listener.ended() for listener in listeners))
+        async with _opened(server, chosen(wires, options)) as (supervised, _):
+            await _first(stop.wait(), supervised.ended(), server.parts.root.ended())
 
 
 @asynccontextmanager
 async def serving(server: "Server", wire: str | Wire, options: Any) -> AsyncIterator[str]:
     """Serve on one wire while the context lasts; yield the address to connect to."""
-    async with opened(server, chosen((wire,), options)) as (listener,):
-        if listener.address is None:
+    async with _opened(server, chosen((wire,), options)) as (_, (part,)):
+        if part.address is None:
             raise ValueError("this wire has no address to connect to; `Client(app)` needs none")
-        yield listener.address
+        yield part.address
 
 
 @asynccontextmanager
-async def opened(server: "Server", wires: list[Wire]) -> AsyncIterator[list[Listener]]:
+async def _opened(
+    server: "Server", wires: list[Wire]
+) -> AsyncIterator[tuple[Supervisor, list[WirePart]]]:
     """Hold the server up and serve it on all wires; at the end, drain them together."""
-    listeners = [wire.listener(server) for wire in wires]
+    supervised, parts = supervise_wires(server, wires)
     async with server.running():
-        started: list[Listener] = []
         try:
-            for listener in listeners:
-                await listener.start()
-                started.append(listener)
-            yield started
+            name = await server.parts.add_wires(supervised, server.core.grace + DRAINING)
+        except StartFailed as error:
+            raise cause_of(error) from None
+        try:
+            yield supervised, parts
         finally:
-            for listener in started:
-                listener.stop_accepting()
-            grace = server.core.grace
             if in_flight := server.core.counters()["calls_in_flight"]:
+                grace = server.core.grace
                 logger.info("draining: %d calls have %g s to finish", in_flight, grace)
-            await asyncio.gather(*(listener.drain(grace) for listener in started))
-    if any(listener.address for listener in listeners):  # on stdio the client has ended it
+            await server.parts.root.remove(name)
+        server.parts.root.check()  # it may have ended, and the wires with it
+    if any(part.address for part in parts):  # on stdio the client has ended it
         logger.info("%s has stopped", server.name)
 
 

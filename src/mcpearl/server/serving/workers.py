@@ -77,12 +77,14 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             run(server, wire, _Lifeline(ready, lifeline))
 
         port = TcpPort(http.host, listening.getsockname()[1], tls)
-        line = described(
-            http, lambda scheme, path: f"{scheme}{'s' * port.speaks_tls}://{port.place}{path}"
-        )
-        info = server.core.offer.info
-        logger.info("%s %s, in %d workers, %s", info.name, info.version, count, line)
-        Crew(count, work, server.core.grace + _MARGIN).run()
+        Crew(count, work, server.core.grace + _MARGIN, _greeting(server, http, port, count)).run()
+
+
+def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
+    info = server.core.offer.info
+    tls = "s" * port.speaks_tls
+    line = described(http, lambda scheme, path: f"{scheme}{tls}://{port.place}{path}")
+    return f"{info.name} {info.version}, in {count} workers, {line}"
 
 
 @contextmanager
@@ -168,17 +170,25 @@ class _Worker(Struct):
 class Crew:
     """The parent's side: keeps a number of workers running."""
 
-    def __init__(self, count: int, work: Callable[[int, int, int], None], patience: float) -> None:
+    def __init__(
+        self,
+        count: int,
+        work: Callable[[int, int, int], None],
+        patience: float,
+        greeting: str = "workers are started",
+    ) -> None:
         """Prepare the crew; `run` starts it.
 
         Args:
             count: How many workers.
             work: Run in each worker, with its number, the descriptor to report on, and the lifeline.
             patience: Seconds the workers have to stop before they are killed.
+            greeting: Logged when they are started.
         """
         self._workers = [_Worker(number) for number in range(count)]
         self._work = work
         self._patience = patience
+        self._greeting = greeting
         self._lifeline = os.pipe()
         self._mask: set[signal.Signals] = set()
 
@@ -193,6 +203,7 @@ class Crew:
         try:
             for worker in self._workers:
                 self._start(worker)
+            logger.info(self._greeting)
             self._watch()
         finally:
             self._end()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         McpearlError,
         McpError,
         MissingClientCapability,
+        Overloaded,
+        RateLimited,
         RequestTimeout,
         ResourceNotFound,
         ToolError,
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.breaker import Breaker
+    from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
@@ -41,10 +46,13 @@ if TYPE_CHECKING:
     from mcpearl.server.registry.results import Media
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
     "AuthorizationFailed": "protocol.errors",
+    "Breaker": "runtime.breaker",
+    "Bulkhead": "runtime.bulkhead",
     "CapabilityMissing": "protocol.errors",
     "Child": "runtime.child",
     "Client": "client.client",
@@ -62,13 +70,17 @@ _HOMES = {
     "Media": "server.registry.results",
     "MissingClientCapability": "protocol.errors",
     "Observer": "runtime.observer",
+    "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
+    "RateLimit": "runtime.rate",
+    "RateLimited": "protocol.errors",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
     "Tcp": "server.serving.wires",
@@ -82,6 +94,8 @@ _HOMES = {
 
 __all__ = [
     "AuthorizationFailed",
+    "Breaker",
+    "Bulkhead",
     "CapabilityMissing",
     "Child",
     "Client",
@@ -99,13 +113,17 @@ __all__ = [
     "Media",
     "MissingClientCapability",
     "Observer",
+    "Overloaded",
     "Phase",
+    "RateLimit",
+    "RateLimited",
     "Receiver",
     "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Shedding",
     "Stdio",
     "Supervisor",
     "Tcp",

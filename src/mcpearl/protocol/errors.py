@@ -4,6 +4,7 @@
 one. The others are never sent; they say what happened to a request on this side.
 """
 
+from math import ceil
 from typing import Any
 
 from msgspec import UNSET
@@ -12,6 +13,8 @@ from mcpearl.types.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
+    OVERLOADED,
+    RATE_LIMITED,
     RESOURCE_NOT_FOUND,
     URL_ELICITATION_REQUIRED,
     ErrorObject,
@@ -67,6 +70,45 @@ def answer_too_large(size: int, limit: int) -> McpError:
         f"The answer has {size} bytes, over the {limit} of `Limits.max_outgoing`, "
         "which the answers of a batch share",
     )
+
+
+class TryLater(McpError):
+    """The call was refused before anything of it was run, and may be made again after a while.
+
+    Args:
+        code: The JSON-RPC error code.
+        message: One sentence that says which limit was reached.
+        retry_after: Seconds to wait.
+    """
+
+    def __init__(self, code: int, message: str, retry_after: float) -> None:
+        seconds = ceil(retry_after * 1000) / 1000
+        super().__init__(code, f"{message}; try again in {seconds:g} s", {"retryAfter": seconds})
+        self.retry_after = seconds
+
+
+class RateLimited(TryLater):
+    """The caller makes more calls than it may.
+
+    Args:
+        limit: The limit, in words.
+        retry_after: Seconds until the next call is allowed.
+    """
+
+    def __init__(self, limit: str, retry_after: float) -> None:
+        super().__init__(RATE_LIMITED, f"Over the limit of {limit}", retry_after)
+
+
+class Overloaded(TryLater):
+    """The server, or one of its tools, has more to do than it can.
+
+    Args:
+        reason: What is overloaded.
+        retry_after: Seconds to wait.
+    """
+
+    def __init__(self, reason: str, retry_after: float = 1.0) -> None:
+        super().__init__(OVERLOADED, reason, retry_after)
 
 
 class ResourceNotFound(McpError):

@@ -147,10 +147,9 @@ class Calls:
         return required
 
     def _failed(self, call: Call, error: BaseException) -> CallAnswer:
+        # While its client waits, only the end of the server cancels a call.
         if isinstance(error, asyncio.CancelledError) and (self._closing or _was_cancelled()):
-            return (
-                _shutting_down()
-            )  # the client still waits: only the end of the server cancels then
+            return _shutting_down()
         return answer_to(call, error, mask=self._core.mask_errors)
 
     # Answering

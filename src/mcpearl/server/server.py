@@ -13,6 +13,7 @@ from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
+from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection, SoloConnection
@@ -43,12 +44,14 @@ from mcpearl.types.tools import ToolAnnotations
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.throttle import Shedding, Throttle
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
-    Auth = Endpoint = Principal = ServerExtension = Wire = Any
+    Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
@@ -95,6 +98,8 @@ class Server:
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         observer: Notified of calls, connections and bounds; see `Observer`.
+        rate: How often each caller may call; over it a call is refused, with the time to wait.
+        shedding: When new calls are refused because the server does not keep up; see `Shedding`.
     """
 
     def __init__(
@@ -125,6 +130,8 @@ class Server:
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         observer: Observer | None = None,
+        rate: RateLimit | None = None,
+        shedding: "Shedding | None" = None,
     ) -> None:
         for option, given in (("icons", icons), ("state_keys", state_keys), ("versions", versions)):
             refuse_text(option, given)
@@ -163,6 +170,7 @@ class Server:
             state_ttl=state_ttl,
             observer=observer,
         )
+        self._throttle = self._make_throttle(rate, shedding)
         self._compose()
         self._lifespan = None if lifespan is None else context_of(lifespan)
         self.parts = ServerTree(name)  # what is supervised while the server runs
@@ -171,6 +179,15 @@ class Server:
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
             for kind in LIST_CHANGED
         }
+
+    def _make_throttle(
+        self, rate: RateLimit | None, shedding: "Shedding | None"
+    ) -> "Throttle | None":
+        if rate is None and shedding is None:
+            return None
+        from mcpearl.server.throttle import Throttle
+
+        return Throttle(rate, shedding, self._pool, self.core.bounded)
 
     @property
     def name(self) -> str:
@@ -210,6 +227,9 @@ class Server:
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
         scopes: Iterable[str] = (),
+        rate: RateLimit | None = None,
+        concurrency: int | None = None,
+        queue: int = 100,
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
@@ -228,6 +248,9 @@ class Server:
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
             scopes: Scopes a caller's token needs.
+            rate: How often each caller may call it; see `RateLimit`.
+            concurrency: How many calls of it run at once; more wait.
+            queue: How many may wait; one more is refused.
         """
 
         def register(function: F) -> F:
@@ -244,7 +267,12 @@ class Server:
             **options: The options of `tool`.
         """
         options.setdefault("timeout", self._tool_timeout)
-        self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
+        kind: Callable[..., ToolEntry] = ToolEntry
+        if options.keys() & {"rate", "concurrency", "queue"}:
+            from mcpearl.server.registry.limited import LimitedTool
+
+            kind = LimitedTool
+        self._own_registry("add_tool").add_tool(kind(function, self._pool, **options))
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.
@@ -434,6 +462,16 @@ class Server:
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
         self.core.use(dispatcher, self._middleware)
+        if self._throttle is not None:
+            self.core.dispatch = self._throttle.around(self.core.dispatch)
+
+    def share_limits(self) -> None:
+        """Count calls against rates together with the processes that are forked from now on."""
+        tools = self._registry.tools.values()
+        for limited in (self._throttle, *tools):
+            meter: Meter | None = getattr(limited, "meter", None)
+            if meter is not None:
+                meter.share()
 
     def on_notification(self, function: NoticeListener) -> NoticeListener:
         """Call a function with what clients notify, such as `notifications/roots/list_changed`.
@@ -555,6 +593,9 @@ class Server:
             stack.push_async_callback(self.parts.root.stop)
             if self._lifespan is not None:
                 self._entered(await stack.enter_async_context(self._lifespan(self)))
+            if self._throttle is not None:
+                self._throttle.start()
+                stack.callback(self._throttle.stop)
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value

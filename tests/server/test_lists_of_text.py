@@ -32,7 +32,6 @@ JWT: Any = {"issuer": "https://a.example", "audience": "https://b.example"}
         ("algorithms", lambda text: JWTVerifier(**JWT, algorithms=text)),
         ("scopes", lambda text: OAuth(scopes=text)),
         ("scopes", lambda text: ClientCredentials("id", client_secret="s", scopes=text)),
-        ("icons", lambda text: Server("any", icons=text)),
         ("state_keys", lambda text: Server("any", state_keys=text)),
         ("versions", lambda text: Server("any", versions=text)),
         ("allowed_hosts", lambda text: Http(allowed_hosts=text)),

@@ -116,10 +116,12 @@ class ResourceNotFound(McpError):
 
     Args:
         uri: The URI that was asked for.
+        reason: Why it names no resource, where that is known.
     """
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+    def __init__(self, uri: str, reason: str | None = None) -> None:
+        said = f"Resource not found: {uri}" + (f" ({reason})" if reason else "")
+        super().__init__(RESOURCE_NOT_FOUND, said, {"uri": uri})
         self.uri = uri
 
 
@@ -179,6 +181,29 @@ class RequestTimeout(McpearlError, TimeoutError):
         )
         self.method = method
         self.seconds = seconds
+
+
+class TaskTimeout(RequestTimeout):
+    """A task did not end in time. It goes on at the server, under `task_id`."""
+
+    def __init__(self, task_id: str, seconds: float) -> None:
+        super().__init__("tools/call", seconds)
+        self.task_id = task_id
+
+    def __str__(self) -> str:
+        return (
+            f"task {brief(self.task_id, 64)} did not end within {self.seconds:g} s; it goes on at "
+            "the server, and `client.task(id)` takes it up again"
+        )
+
+
+class TaskCancelled(McpearlError):
+    """The task was cancelled before it had a result."""
+
+    def __init__(self, task_id: str, message: str | None = None) -> None:
+        why = f": {brief(message)}" if message else ""
+        super().__init__(f"task {brief(task_id, 64)} was cancelled{why}")
+        self.task_id = task_id
 
 
 class ConnectionLost(McpearlError, ConnectionError):

@@ -1,7 +1,6 @@
 """Checks of what a program passes to the public API. Their messages say what to write instead."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 
@@ -15,8 +14,10 @@ def refuse_text(name: str, given: Any) -> None:
         raise TypeError(f"`{name}` must be a list, as in `{name}=[{given!r}]`")
 
 
-def suggestion(given: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'port'?` if a known name is similar, and nothing otherwise."""
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean …?` if one of the known words is close, otherwise nothing."""
+    from difflib import get_close_matches  # only mistakes need it
+
     names = {name.lower(): name for name in known}
-    close = get_close_matches(given.lower(), names, n=1)
-    return f"; did you mean {names[close[0]]!r}?" if close else ""
+    close = get_close_matches(word.lower(), names, 1)
+    return f"; did you mean `{names[close[0]]}`?" if close else ""

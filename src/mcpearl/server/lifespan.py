@@ -1,36 +1,10 @@
 """When a server is up: its lifespan is entered by the first holder and left by the last."""
 
 import asyncio
-import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeVar
-
-T = TypeVar("T")
-
-
-def context_of(
-    lifespan: Callable[[T], AbstractAsyncContextManager[Any] | AsyncIterator[Any]],
-) -> Callable[[T], AbstractAsyncContextManager[Any]]:
-    """Return a lifespan as a function that makes async context managers, whichever way it is written."""
-    if not callable(lifespan):
-        raise TypeError("`lifespan` must be a function; it is called with the server")
-
-    def make(server: T) -> AbstractAsyncContextManager[Any]:
-        made: object = lifespan(server)
-        if isinstance(made, AbstractAsyncContextManager):
-            return made
-        if inspect.isasyncgen(made):
-            return asynccontextmanager(lambda: made)()
-        if inspect.iscoroutine(made):
-            made.close()
-        raise TypeError(
-            f"the lifespan {getattr(lifespan, '__name__', lifespan)!r} must be an `async def` function "
-            f"with one `yield`, or return an async context manager; it returned {type(made).__name__}"
-        )
-
-    return make
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any
 
 
 class Uptime:

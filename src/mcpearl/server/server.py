@@ -20,7 +20,7 @@ from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
 from mcpearl.server.handler import Handler
-from mcpearl.server.lifespan import Uptime, context_of
+from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registry.options import (
     PromptOptions,
     ResourceOptions,
@@ -28,7 +28,14 @@ from mcpearl.server.registry.options import (
     ToolOptions,
 )
 from mcpearl.server.registry.prompts import Completer, PromptEntry
-from mcpearl.server.registry.registry import NoticeListener, Registry
+from mcpearl.server.registry.registration import (
+    check_lifespan,
+    check_options,
+    check_texts,
+    check_versions,
+    icons_of,
+)
+from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.serving import environment
@@ -39,7 +46,6 @@ from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
-from mcpearl.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
@@ -54,7 +60,7 @@ else:
     Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
-Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
+Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
 class Server:
@@ -77,14 +83,15 @@ class Server:
         instructions: How a model should use it; clients may put it into their prompt.
         handler: Answers requests instead of the functions that decorators register: a `Handler` with
             a method for each request, or a `Dispatcher` that is given every call.
-        lifespan: An async generator function, or a function that returns an async context manager,
-            called with the server. It is entered before the first client is served and left after the
-            last; what it yields is `Context.lifespan`.
+        lifespan: Returns an async context manager, entered before the first client is served and left
+            after the last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
         extensions: Extensions of the protocol that it offers; see `ServerExtension`.
         limits: Bounds of each connection; see `Limits`.
         page_size: Entries of one page of a list.
         list_ttl_ms: For how long clients may cache lists, in milliseconds; None says nothing.
+        on_duplicate: What happens when a second tool, resource, prompt or completion gets the name of
+            another: `warn` (log a warning and replace it), `error`, `replace`, or `ignore` the second.
         threads: Threads for handlers that are plain functions.
         tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for ever.
         ask_timeout: Seconds a client has to answer a request of a handler.
@@ -119,6 +126,7 @@ class Server:
         limits: Limits | None = None,
         page_size: int = 100,
         list_ttl_ms: int | None = None,
+        on_duplicate: OnDuplicate = "warn",
         threads: int = 32,
         tool_timeout: float | None = None,
         ask_timeout: float = 300.0,
@@ -133,15 +141,26 @@ class Server:
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
     ) -> None:
-        for option, given in (("icons", icons), ("state_keys", state_keys), ("versions", versions)):
-            refuse_text(option, given)
+        check_texts(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            instructions=instructions,
+        )
+        check_lifespan(lifespan)
+        check_versions(versions)
+        refuse_text("state_keys", state_keys)
         self.auth = auth
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
-        self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)
+        self._registry = Registry(
+            name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
+        )
         self.handler = handler or self._registry
         info = Implementation(
             name=name,
@@ -149,7 +168,7 @@ class Server:
             title=title,
             description=description,
             website_url=website_url,
-            icons=icons,
+            icons=icons_of(icons, f"server `{name}`"),
         )
         own: Dispatcher = (
             HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
@@ -172,7 +191,7 @@ class Server:
         )
         self._throttle = self._make_throttle(rate, shedding)
         self._compose()
-        self._lifespan = None if lifespan is None else context_of(lifespan)
+        self._lifespan = lifespan
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
@@ -210,33 +229,18 @@ class Server:
     # Registering
 
     @overload
-    def tool(self, function: F, /) -> F: ...
+    def tool(self, function: F, /, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
     def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | dict[str, Any] | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        input_schema: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        scopes: Iterable[str] = (),
-        rate: RateLimit | None = None,
-        concurrency: int | None = None,
-        queue: int = 100,
+        self, name: str | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
         """Serve a function as a tool: its signature is the schema, its docstring the description.
 
         Args:
-            function: The function, when the decorator is used bare.
+            function: The function, when the decorator is used bare; or the tool's name.
             **options: What to announce, and how to run it:
             name: The tool's name; the function's by default.
             title: A name for people.
@@ -252,6 +256,9 @@ class Server:
             concurrency: How many calls of it run at once; more wait.
             queue: How many may wait; one more is refused.
         """
+        check_options("@app.tool", options, ToolOptions.__annotations__)
+        if isinstance(function, str):
+            options["name"], function = function, None
 
         def register(function: F) -> F:
             self.add_tool(function, **options)
@@ -266,6 +273,7 @@ class Server:
             function: The function to serve.
             **options: The options of `tool`.
         """
+        check_options("app.add_tool", options, ToolOptions.__annotations__)
         options.setdefault("timeout", self._tool_timeout)
         kind: Callable[..., ToolEntry] = ToolEntry
         if options.keys() & {"rate", "concurrency", "queue"}:
@@ -290,7 +298,7 @@ class Server:
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        annotations: Annotations | None = None,
+        annotations: Annotations | dict[str, Any] | None = None,
         size: int | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
@@ -346,6 +354,7 @@ class Server:
             function: Reads it.
             **options: The options of `resource`.
         """
+        check_options("app.add_resource", options, ResourceOptions.__annotations__)
         registry = self._own_registry("add_resource")
         size = options.pop("size", None)
         rest = cast("TemplateOptions", options)
@@ -366,26 +375,18 @@ class Server:
         return self._own_registry("remove_resource").remove_resource(uri)
 
     @overload
-    def prompt(self, function: F, /) -> F: ...
+    def prompt(self, function: F, /, **options: Unpack[PromptOptions]) -> F: ...
 
     @overload
     def prompt(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        scopes: Iterable[str] = (),
+        self, name: str | None = None, /, **options: Unpack[PromptOptions]
     ) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Serve a function as a prompt: its parameters are the arguments.
 
         Args:
-            function: The function, when the decorator is used bare.
+            function: The function, when the decorator is used bare; or the prompt's name.
             **options: What to announce:
             name: The prompt's name; the function's by default.
             title: A name for people.
@@ -394,6 +395,9 @@ class Server:
             meta: The `_meta` of its definition.
             scopes: Scopes a caller's token needs.
         """
+        check_options("@app.prompt", options, PromptOptions.__annotations__)
+        if isinstance(function, str):
+            options["name"], function = function, None
 
         def register(function: F) -> F:
             self.add_prompt(function, **options)
@@ -408,6 +412,7 @@ class Server:
             function: The function to serve.
             **options: The options of `prompt`.
         """
+        check_options("app.add_prompt", options, PromptOptions.__annotations__)
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 
     def remove_prompt(self, name: str) -> bool:

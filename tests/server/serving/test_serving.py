@@ -1,6 +1,7 @@
 """`app.serving`: a server on any wire while a context lasts, at an address that is known."""
 
 import os
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ async def test_sse_is_http_with_the_old_paths():
 async def test_several_servings_share_one_lifespan():
     entered = []
 
+    @asynccontextmanager
     async def lifespan(app: Server):
         entered.append("in")
         yield
@@ -91,7 +93,7 @@ async def test_the_environment_fills_in_what_the_program_leaves_open(monkeypatch
     (wire,) = chosen(("http",), {"path": "/mine"})
     assert (wire.port, wire.path, wire.stateless) == ("0", "/mine", True)
     assert wire.allowed_hosts == ["a.example.com", "*.example.org"]
-    assert "MCPEARL_PROT, which is not a setting; did you mean 'PORT'?" in caplog.text
+    assert "MCPEARL_PROT, which is not a setting; did you mean `PORT`?" in caplog.text
     async with make_app().serving("http") as url:
         assert url.endswith("/elsewhere")
     monkeypatch.setenv("MCPEARL_TRANSPORT", "tcp")

@@ -27,9 +27,9 @@ def test_names_become_objects_with_their_options():
     ("wires", "options", "error", "says"),
     [
         (("telepathy",), {}, ValueError, "unknown transport 'telepathy'; there is 'stdio', 'http'"),
-        (("htpp",), {}, ValueError, "unknown transport 'htpp'; did you mean 'http'?"),
-        (("tcp",), {"prt": 1}, TypeError, "'tcp' has no option `prt`; did you mean 'port'?"),
-        (("http",), {"prt": 1}, TypeError, "'http' has no option `prt`; did you mean 'port'?"),
+        (("htpp",), {}, ValueError, "unknown transport 'htpp'; did you mean `http`?"),
+        (("tcp",), {"prt": 1}, TypeError, "'tcp' has no option `prt`; did you mean `port`?"),
+        (("http",), {"prt": 1}, TypeError, "'http' has no option `prt`; did you mean `port`?"),
         (("unix",), {"xyz": 1}, TypeError, "'unix' has no option `xyz`; it has .*path"),
         ((), {"port": 1}, TypeError, r"not an option of 'stdio' but .*app.run\('http', port=1\)"),
         (

@@ -366,7 +366,9 @@ def test_workers_do_not_share_a_port_with_granian() -> None:
 def test_a_worker_that_cannot_start_says_why() -> None:
     """And the others are ended, without anybody else being sent a signal."""
     code = (
+        "from contextlib import asynccontextmanager\n"
         "from mcpearl import Server\n"
+        "@asynccontextmanager\n"
         "async def lifespan(app):\n"
         "    yield open('no.db')\n"
         "Server('app', lifespan=lifespan).run('http', workers=2, port=0)\n"

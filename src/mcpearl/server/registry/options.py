@@ -35,7 +35,7 @@ class TemplateOptions(PromptOptions, total=False):
     """Options of a resource template."""
 
     mime_type: str | None
-    annotations: Annotations | None
+    annotations: Annotations | dict[str, Any] | None
     ttl_ms: int | None
     cache_scope: CacheScope | None
 

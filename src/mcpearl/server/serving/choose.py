@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mcpearl.runtime.arguments import suggestion
+from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket, Wire
 
@@ -39,7 +39,7 @@ def _named(given: str, options: dict[str, Any]) -> Wire:
     name = _ALSO.get(given, given)
     kind = WIRES.get(name)
     if kind is None:
-        hint = suggestion(given, (*WIRES, *_ALSO))
+        hint = did_you_mean(given, (*WIRES, *_ALSO))
         known = ", ".join(f"{wire!r}" for wire in WIRES)
         raise ValueError(f"unknown transport {given!r}{hint or '; there is ' + known}")
     for option in options:
@@ -66,5 +66,5 @@ def _unknown_option(name: str, kind: type[Any], option: str, value: Any) -> str:
             f"write `app.run({others[0]!r}, {option}={value!r})`"
         )
     fields: tuple[str, ...] = kind.__struct_fields__
-    hint = suggestion(option, fields)
+    hint = did_you_mean(option, fields)
     return f"{name!r} has no option `{option}`{hint or '; it has ' + ', '.join(fields)}"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mcpearl.runtime.arguments import Unusable, suggestion
+from mcpearl.runtime.arguments import Unusable, did_you_mean
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -124,5 +124,5 @@ def _read(name: str) -> Any:
 def _notice_unknown() -> None:
     for name in os.environ:
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in SETTINGS:
-            hint = suggestion(name.removeprefix(PREFIX), SETTINGS)
+            hint = did_you_mean(name.removeprefix(PREFIX), SETTINGS)
             logger.warning("the environment has %s, which is not a setting%s", name, hint)

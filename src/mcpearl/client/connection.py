@@ -284,9 +284,12 @@ class ClientConnection(ClientReceiver):
             self._notices.put(*told)
 
     def _progressed(self, params: ProgressNotificationParams) -> None:
-        entry = self.end.pending.progress(params.progress_token, self.loop.time())
-        callback = None if entry is None else self._progress_callbacks.get(entry.id)
-        if entry is None or callback is None:
+        token = params.progress_token
+        callback = self._progress_callbacks.get(token) if type(token) is int else None
+        if callback is None:
+            return  # not asked for: it must not give the request more time
+        entry = self.end.pending.progress(token, self.loop.time())
+        if entry is None:
             return
         feed = self._progress.get(entry.id)
         if feed is None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mcpearl.server.registry.results import Media
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.tasks.options import Tasks
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
@@ -67,6 +68,7 @@ _HOMES = {
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
+    "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -102,6 +104,7 @@ __all__ = [
     "Server",
     "ServerExtension",
     "Stdio",
+    "Tasks",
     "Tcp",
     "Tls",
     "ToolError",

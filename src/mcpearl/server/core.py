@@ -19,6 +19,7 @@ from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.server.tasks.feed import TaskFeed
 
 
 class ServerCore:
@@ -67,6 +68,7 @@ class ServerCore:
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
         self.observer = None if observer is None else Guarded(observer)
         self.subscriptions = Subscriptions()
+        self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
         self._state_keys = state_keys
         self._state_ttl = state_ttl

@@ -40,10 +40,12 @@ if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.tasks.options import TaskOption
+    from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
-    Auth = Endpoint = Principal = ServerExtension = Wire = Any
+    Auth = Endpoint = Principal = ServerExtension = TaskOption = TaskStore = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -89,6 +91,7 @@ class Server:
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         observer: Notified of calls, connections and bounds; see `Observer`.
+        store: Where tasks are kept; in memory by default.
     """
 
     def __init__(
@@ -119,8 +122,10 @@ class Server:
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         observer: Observer | None = None,
+        store: "TaskStore | None" = None,
     ) -> None:
         self.auth = auth
+        self.task_store = store
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
@@ -155,6 +160,10 @@ class Server:
             state_ttl=state_ttl,
             observer=observer,
         )
+        for extension in self._extensions:
+            extension.attach(self)
+        if isinstance(self.handler, Handler) and self.handler.tasked:
+            self._have_tasks()
         self._compose()
         self._lifespan = lifespan
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
@@ -201,6 +210,7 @@ class Server:
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
         scopes: Iterable[str] = (),
+        task: "TaskOption" = None,
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
@@ -219,6 +229,7 @@ class Server:
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
             scopes: Scopes a caller's token needs.
+            task: Whether it can run as a task: True, "required", or `Tasks` with more about how.
         """
 
         def register(function: F) -> F:
@@ -235,7 +246,11 @@ class Server:
             **options: The options of `tool`.
         """
         options.setdefault("timeout", self._tool_timeout)
-        self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
+        registry = self._own_registry("add_tool")
+        entry = ToolEntry(function, self._pool, **options)
+        if entry.tasks is not None:
+            self._have_tasks()
+        registry.add_tool(entry)
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.
@@ -417,6 +432,16 @@ class Server:
         self._compose()
         return function
 
+    def _have_tasks(self) -> None:
+        """Have the extension for tasks, if there is none yet."""
+        from mcpearl.server.tasks.extension import TasksExtension
+
+        if not any(isinstance(each, TasksExtension) for each in self._extensions):
+            extension = TasksExtension()
+            self._extensions.append(extension)
+            extension.attach(self)
+            self._compose()
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -503,10 +528,17 @@ class Server:
             )
             await self.bus.start()
             stack.push_async_callback(self.bus.close)
-            if self._lifespan is None:
-                yield None
-            else:
-                yield await stack.enter_async_context(self._lifespan(self))
+            value = None
+            if self._lifespan is not None:
+                value = await stack.enter_async_context(self._lifespan(self))
+            stack.push_async_callback(self._close_extensions)
+            for extension in self._extensions:
+                await extension.start(self)
+            yield value
+
+    async def _close_extensions(self) -> None:
+        for extension in reversed(self._extensions):
+            await extension.close()
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value

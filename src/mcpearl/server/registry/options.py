@@ -1,10 +1,15 @@
 """The options of what can be registered, as `Server.tool` and its siblings take them."""
 
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from mcpearl.types.base import Annotations, CacheScope, Icon
 from mcpearl.types.tools import ToolAnnotations
+
+if TYPE_CHECKING:
+    from mcpearl.server.tasks.options import TaskOption
+else:
+    TaskOption = Any
 
 
 class PromptOptions(TypedDict, total=False):
@@ -25,6 +30,7 @@ class ToolOptions(PromptOptions, total=False):
     input_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     timeout: float | None
+    task: "TaskOption"
 
 
 class TemplateOptions(PromptOptions, total=False):

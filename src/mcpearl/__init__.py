@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AuthorizationFailed": "protocol.errors",
     "CapabilityMissing": "protocol.errors",
+    "Child": "runtime.child",
     "Client": "client.client",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
@@ -68,6 +71,7 @@ _HOMES = {
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Stdio": "server.serving.wires",
+    "Supervisor": "runtime.supervisor",
     "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
@@ -81,6 +85,7 @@ _HOMES = {
 __all__ = [
     "AuthorizationFailed",
     "CapabilityMissing",
+    "Child",
     "Client",
     "ConnectionLost",
     "Context",
@@ -104,6 +109,7 @@ __all__ = [
     "Server",
     "ServerExtension",
     "Stdio",
+    "Supervisor",
     "Tasks",
     "Tcp",
     "Tls",

@@ -166,9 +166,9 @@ FULL: list[tuple[Any, str, str, str, str, str]] = [
         CallToolResult(
             content=[], structured_content={}, is_error=True, meta=META, result_type="complete"
         ),
-        "content isError _meta",
+        "content isError _meta structuredContent",
         "",
-        "structuredContent",
+        "",
         "",
         "resultType",
     ),

@@ -214,6 +214,8 @@ class SoloEnd(ServerEnd):
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of this principal."""
         self.reception.principal = principal
+        if isinstance(message, Envelope):
+            return self._receive_one(message, None)
         return self.receive(message)
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:

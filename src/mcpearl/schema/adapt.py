@@ -80,7 +80,8 @@ class OneOf(Adapted):
     @classmethod
     def decode(cls, value: Any) -> Any:
         for given, meant in cls.options:
-            if type(given) is type(value) and given == value:
+            # To JSON, `1` and `1.0` are one number, and `true` is none.
+            if given == value and isinstance(given, bool) is isinstance(value, bool):
                 return meant
         raise ValueError("Invalid enum value")
 

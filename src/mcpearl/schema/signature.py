@@ -17,6 +17,7 @@ from mcpearl.schema.docstring import parse_docstring
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import Parameter, Subject, inspect_callable
+from mcpearl.schema.whole_numbers import with_whole_numbers
 from mcpearl.schema.with_msgspec import Arguments, MsgspecArguments
 
 if TYPE_CHECKING:
@@ -73,9 +74,19 @@ class Signature:
         try:
             return self._decode(arguments)
         except self._mismatch as error:
-            raise self._compiled.explain(arguments, error, strict=True) from None
+            return self._decode_again(with_whole_numbers(arguments), arguments, error)
         except RecursionError:
             raise ArgumentsError("the arguments are nested too deeply") from None
+
+    def _decode_again(
+        self, whole: bytes | None, arguments: bytes | msgspec.Raw, error: Exception
+    ) -> Any:
+        if whole is None:
+            raise self._compiled.explain(arguments, error, strict=True) from None
+        try:
+            return self._decode(whole)
+        except self._mismatch as again:
+            raise self._compiled.explain(whole, again, strict=True) from None
 
     def bind(self, values: dict[str, Any]) -> Any:
         """Decode values that are already parsed.

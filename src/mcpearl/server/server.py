@@ -8,10 +8,12 @@ from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.threads import ThreadPool
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -29,6 +31,7 @@ from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.server.tree import ServerTree
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
@@ -166,6 +169,7 @@ class Server:
             self._have_tasks()
         self._compose()
         self._lifespan = lifespan
+        self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
@@ -460,6 +464,47 @@ class Server:
         self._own_registry("on_notification").listeners.append(function)
         return function
 
+    @overload
+    def background(self, function: F, /) -> F: ...
+
+    @overload
+    def background(
+        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
+    ) -> Callable[[F], F]: ...
+
+    def background(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        restart: Restart = "permanent",
+        shutdown: float = 5.0,
+    ) -> Any:
+        """Run a coroutine function as long as the server runs, and again when it ends.
+
+        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
+        failing ends the server; see `Supervisor`.
+
+        >>> @app.background
+        ... async def refresh():
+        ...     while True:
+        ...         await load_prices()
+        ...         await asyncio.sleep(60)
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: Its name in the tree; the function's by default.
+            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
+            shutdown: Seconds it has to end when it is cancelled.
+        """
+
+        def register(function: F) -> F:
+            self.parts.add_background(function, name, restart, shutdown)
+            return function
+
+        return register if function is None else register(function)
+
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
             raise TypeError(
@@ -526,15 +571,16 @@ class Server:
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
                 )
             )
-            await self.bus.start()
-            stack.push_async_callback(self.bus.close)
-            value = None
+            await self.parts.start(self.bus, subscriptions.all_updated)
+            stack.push_async_callback(self.parts.root.stop)
             if self._lifespan is not None:
-                value = await stack.enter_async_context(self._lifespan(self))
+                self._entered(await stack.enter_async_context(self._lifespan(self)))
             stack.push_async_callback(self._close_extensions)
             for extension in self._extensions:
                 await extension.start(self)
-            yield value
+            await self.parts.start_background()
+            stack.push_async_callback(self.parts.stop_background)
+            yield self.lifespan_value
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):
@@ -547,6 +593,18 @@ class Server:
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
+
+    def tree(self) -> Node:
+        """Return the parts of the running server: names, states, restarts, errors, uptimes."""
+        return self.parts.root.tree()
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the changes of `tree` from now on, for `async for`.
+
+        Args:
+            limit: How many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self.parts.root.changes(limit)
 
     async def connect(
         self, transport: Transport, principal: "Principal | None" = None

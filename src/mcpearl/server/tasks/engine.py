@@ -373,10 +373,13 @@ class TaskEngine:
         run = self.runs.get(id)
         if run is not None and not run.ended and run.is_behind(revision):
             self.beside(run.refresh())
+        self._wake(id)
+        self.feed.changed(id)
+
+    def _wake(self, id: str) -> None:
         for waiter in self._waiters.get(id, ()):
             if not waiter.done():
                 waiter.set_result(None)
-        self.feed.changed(id)
 
     def is_interested(self) -> bool:
         """Whether anything here depends on changes that other processes make."""
@@ -442,8 +445,9 @@ class TaskEngine:
         return True
 
     def free_question(self, id: str, key: str) -> None:
-        """Note that no client has a question before it any more."""
+        """Note that no client has a question before it any more; another may be asked it."""
         self._put.discard((id, key))
+        self._wake(id)
 
     async def cancel(self, record: TaskRecord) -> TaskRecord:
         """End a task as cancelled, unless it is over; return it."""

@@ -116,6 +116,7 @@ class SqliteTaskStore:
     async def start(self) -> None:
         """Open the file. Raises `StoreUnavailable` if it is not one of these."""
         await self._file.start()
+        await self._read(self._look)
 
     async def close(self) -> None:
         """Finish all steps, and close the file."""
@@ -181,7 +182,8 @@ class SqliteTaskStore:
             rows = connection.execute(_PAGE, (_owner(owner), number, now, limit))
             return [_record(row) for row in rows]
 
-        return await self._read(work)
+        found: list[TaskRecord] = await self._read(work)
+        return found
 
     async def update(
         self, task: TaskRecord, expected: int, fence: int | None = None

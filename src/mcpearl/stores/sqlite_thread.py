@@ -10,6 +10,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,7 @@ class SqliteThread:
         self._schema = schema
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closed = asyncio.Event()
         self._inbox: queue.SimpleQueue[list[_Step] | None] = queue.SimpleQueue()
         self._turn: list[_Step] = []  # asked for in this turn of the loop
         self._broken: StoreUnavailable | None = None  # why the file could not be opened
@@ -59,20 +61,18 @@ class SqliteThread:
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
             self._broken = None
+            self._closed = asyncio.Event()
             name = f"mcpearl-{self.path.name}"
             self._thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._thread.start()
 
     async def close(self) -> None:
         """Finish all steps, and close the file."""
-        thread = self._thread
-        if thread is None:
-            return
-        self._hand_over()
-        self._inbox.put(None)
-        while thread.is_alive():
-            await asyncio.sleep(0.001)
-        self._thread = None
+        if self._thread is not None:
+            self._hand_over()
+            self._inbox.put(None)
+            await self._closed.wait()
+            self._thread = None
 
     def step(self, work: Statements, *, writes: bool) -> "asyncio.Future[Any]":
         """Run statements together with the others of this turn; what they return is the result."""
@@ -115,6 +115,7 @@ class SqliteThread:
                 self._report(self._run(connection, steps))
         if connection is not None:
             connection.close()
+        self._on_loop(self._closed.set)
 
     def _take(self) -> list[_Step] | None:
         """Return all steps that are there, and wait for some; None at the end."""
@@ -128,11 +129,12 @@ class SqliteThread:
         return steps
 
     def _report(self, outcomes: list[tuple["asyncio.Future[Any]", Any]]) -> None:
+        self._on_loop(self._settle, outcomes)
+
+    def _on_loop(self, action: Callable[..., None], *arguments: Any) -> None:
         assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(self._settle, outcomes)
-        except RuntimeError:
-            pass  # the loop is closed: nothing waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            self._loop.call_soon_threadsafe(action, *arguments)
 
     def _run(
         self, connection: sqlite3.Connection, steps: list[_Step]

@@ -27,6 +27,7 @@ __all__ = [
     "Adapted",
     "Choice",
     "Constructed",
+    "NoEncoding",
     "OneOf",
     "adapt",
     "decode_hook",
@@ -36,6 +37,17 @@ __all__ = [
     "merged",
     "union_of",
 ]
+
+
+class NoEncoding(TypeError):
+    """A value to be sent is of a class that has no JSON form."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__(
+            "which has no JSON form; use text, numbers, lists, dicts, or a dataclass, TypedDict, "
+            "struct or pydantic model"
+        )
+        self.kind = kind
 
 
 class _AnyInstance(type):
@@ -114,7 +126,7 @@ def encode_hook(value: Any) -> Any:
         return str(value)
     if isinstance(value, collections.deque):
         return list(value)
-    raise TypeError(f"{type(value).__qualname__} has no JSON form")
+    raise NoEncoding(type(value))
 
 
 def is_path(kind: type[Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
 
 import msgspec
 
-from mcpearl.schema.adapt import adapt, decode_hook, encode_hook
+from mcpearl.schema.adapt import NoEncoding, adapt, decode_hook, encode_hook
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import MISSING
@@ -146,6 +146,11 @@ def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[A
         """Encode, then check by decoding, so that exactly the bytes to be sent are checked."""
         try:
             raw = to_json(value)
+        except NoEncoding as error:
+            raise OutputError(
+                f"{subject}: the result is or contains an instance of "
+                f"`{error.kind.__qualname__}`, {error}"
+            ) from None
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise OutputError(f"{subject}: the result has no JSON form: {error}") from error
         try:

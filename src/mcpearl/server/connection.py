@@ -51,12 +51,18 @@ TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile lea
 class _Whole:
     """The outlet of a connection that carries everything: an answer is a message like others."""
 
-    __slots__ = ("finish", "send")
+    __slots__ = ("_transport", "finish", "send")
     send: Callable[..., None]
     finish: Callable[..., None]
 
     def __init__(self, transport: Transport) -> None:
         self.send = self.finish = transport.send
+        self._transport = transport
+
+    @property
+    def address(self) -> str | None:
+        """The address of the client, where its transport has one."""
+        return getattr(self._transport, "peer_address", None)
 
     async def drained(self) -> None:
         """Wait for nothing: the connection knows whether its client reads."""

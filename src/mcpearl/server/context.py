@@ -461,15 +461,15 @@ def peer_of(ctx: Context) -> Peer:
     return ctx._peer
 
 
+def call_of(ctx: Context) -> Call:
+    """Return the call a handler answers."""
+    return ctx._call
+
+
 def share_of(ctx: Context) -> Hashable:
     """Return the key under which this call's peer has its share of threads; None for no share."""
     principal = ctx.principal
     return ctx._peer.share if principal is None else principal.identity
-
-
-def call_of(ctx: Context) -> Call:
-    """Return the call of a context."""
-    return ctx._call
 
 
 def continue_with(ctx: Context, call: Call, peer: Peer) -> None:

@@ -57,7 +57,8 @@ class ServerCore:
         observer: Observer | None,
     ) -> None:
         self.dispatcher = dispatcher
-        self.dispatch: Dispatch = dispatcher.dispatch  # with the middleware around it
+        self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
+        self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -79,7 +80,7 @@ class ServerCore:
     def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
         """Have every call from now on answered by this dispatcher, with this middleware around it."""
         self.dispatcher = dispatcher
-        self.dispatch = compile_chain(middleware, dispatcher.dispatch)
+        self.dispatch = self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()
 

@@ -139,7 +139,7 @@ class TaskKeeper:
         if engine.store.durable and await run.write(as_running) is None:
             return
         logger.info("task %s of %s: run again", record.id, record.owner)
-        run.start(lambda: engine.core.dispatch(run.call, ctx))
+        run.start(lambda: engine.core.redispatch(run.call, ctx))
 
     async def park(self, run: TaskRun) -> None:
         """Stop a run that waits for its client; it is run again when the answer is there."""

@@ -95,6 +95,12 @@ class PostOutlet:
         if not request.in_place:
             self.waits()
 
+    @property
+    def address(self) -> str | None:
+        """The client's address, where the socket has one."""
+        address = self._request.peer.address
+        return None if address is None else address[0]
+
     def waits(self) -> None:
         """Note that the request could not be answered in place: from now on its time is watched."""
         self.lingers = True

@@ -13,6 +13,7 @@ from mcpearl._version import __version__
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.extensions import ClientExtension
+    from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.net.tls import Tls
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
 
@@ -92,6 +94,7 @@ _HOMES = {
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
+    "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
     "Receiver": "transports.transport",
@@ -103,6 +106,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
@@ -146,6 +150,7 @@ __all__ = [
     "Observer",
     "Overloaded",
     "Phase",
+    "Pool",
     "RateLimit",
     "RateLimited",
     "Receiver",
@@ -159,6 +164,7 @@ __all__ = [
     "Supervisor",
     "TaskCancelled",
     "TaskTimeout",
+    "Tasks",
     "Tcp",
     "Tls",
     "ToolError",

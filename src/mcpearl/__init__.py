@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
+    from mcpearl.server.registry.dependencies import Depends
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
@@ -77,6 +78,7 @@ _HOMES = {
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
+    "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Handler": "server.handler",
@@ -133,6 +135,7 @@ __all__ = [
     "ClientTask",
     "ConnectionLost",
     "Context",
+    "Depends",
     "Elicited",
     "File",
     "Handler",

@@ -78,9 +78,17 @@ class ServerConnection:
         core: What the server's connections share.
         transport: Carries the client's messages.
         principal: The client, as far as the transport could verify it.
+        renewable: Whether the client may initialize a second time on this transport.
     """
 
-    def __init__(self, core: ServerCore, transport: Transport, principal: Any = None) -> None:
+    def __init__(
+        self,
+        core: ServerCore,
+        transport: Transport,
+        principal: Any = None,
+        *,
+        renewable: bool = True,
+    ) -> None:
         self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         # A client the wire trusts, such as the one on stdio, may use everything.
@@ -89,7 +97,9 @@ class ServerConnection:
         self.closed = False
         self._until_closed: asyncio.Event | None = None  # made for the one wire that waits for it
         self.heard_at = 0.0  # when something was last read
-        self.end = end = ServerEnd(core.offer, core.stamp, core.limits, principal)
+        self.end = end = ServerEnd(
+            core.offer, core.stamp, core.limits, principal, renewable=renewable
+        )
         self._core = core
         self._outlet: Outlet = _Whole(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
@@ -220,12 +230,12 @@ class ServerConnection:
                 logger.debug("ignored: %s", reason)
 
     def _ready(self) -> None:
-        self._subscriber = subscriber = Subscriber(self._outlet)
+        subscriber = self._own_subscriber()
         for kind in ("tools", "prompts", "resources"):
             if self.end.offer.has(f"{kind}.list_changed"):
                 self._core.subscriptions.follow(subscriber, kind)
         times = self._core.keepalive
-        if times is not None and not self.transport.keeps_alive:
+        if times is not None and self._watch is None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
 
     def _notice(self, notice: Notice) -> None:
@@ -295,6 +305,12 @@ class ServerConnection:
         if self._intake.full is not None:
             self.loop.call_soon(self._call_ended)  # the answer has to be read
         return await self._questions.ask(call, method, params, kind)
+
+    def tell(self, message: bytes) -> bool:
+        """Send a message that belongs to no call."""
+        if not self.closed:
+            self.transport.send(message)
+        return not self.closed
 
     def stop(self, call: Call) -> None:
         """End the handler of a call whose round is over."""
@@ -387,7 +403,7 @@ class ServerConnection:
             return
         self._drained = self._drained or asyncio.Event()
         self._calls.close()
-        if self.end.lifecycle.phase is Phase.READY:
+        if self.end.caller is not None and self.end.lifecycle.can(Step.CLOSE):
             self.end.lifecycle.take(Step.CLOSE)
         self._listening.end_all()
         if self._intake.busy():
@@ -469,6 +485,10 @@ class SoloConnection:
     async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
         """Refuse: a client without a session is asked by `input_required`."""
         raise ConnectionLost(f"`{method}` cannot be sent: this client has no session")
+
+    def tell(self, message: bytes) -> bool:
+        """Send nothing: without a session there is no way to a client but the answers to its calls."""
+        return False
 
     def stop(self, call: Call) -> None:
         """End the handler of a call whose round is over."""

@@ -59,6 +59,9 @@ class ListenStreams:
         """Acknowledge a subscription, then let it hear, until its token expires."""
         try:
             await self._acknowledge(call)
+        except McpError as error:
+            self._answer(call, error)
+            return
         except LimitReached as error:
             self._core.bounded("Limits.max_subscriptions", str(error))
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
@@ -74,6 +77,10 @@ class ListenStreams:
         if honoured.resource_subscriptions is not None:
             uris = await self._agreed(honoured.resource_subscriptions, call)
             honoured.resource_subscriptions = uris
+        wanted = call.params.notifications.task_ids
+        if wanted and core.tasks is not None:
+            self.reserve(len(wanted))
+            honoured.task_ids = await core.tasks.agree(wanted, call)
         acknowledged = SubscriptionsAcknowledgedNotificationParams(
             notifications=honoured, meta=subscription_meta(call.id)
         )
@@ -88,6 +95,13 @@ class ListenStreams:
         for kind in followed(honoured):
             core.subscriptions.follow(subscriber, kind)
         self._open[call.key] = subscriber
+        if core.tasks is not None and honoured.task_ids:
+            core.tasks.follow(subscriber, honoured.task_ids, call)
+
+    def _drop(self, listener: Subscriber) -> None:
+        self._core.subscriptions.leave(listener)
+        if self._core.tasks is not None:
+            self._core.tasks.leave(listener)
 
     async def _agreed(self, uris: list[str], call: Call) -> list[str]:
         """Return the resources the dispatcher lets this caller follow."""
@@ -128,7 +142,7 @@ class ListenStreams:
         """Forget the stream of a call, if the call has one."""
         listener = self._open.pop(call.key, None)
         if listener is not None:
-            self._core.subscriptions.leave(listener)
+            self._drop(listener)
         end = self._ends.pop(call.key, None)
         if end is not None:
             end.cancel()
@@ -143,7 +157,7 @@ class ListenStreams:
     def clear(self) -> None:
         """Forget all streams without answering: the client is gone."""
         for listener in self._open.values():
-            self._core.subscriptions.leave(listener)
+            self._drop(listener)
         self._open.clear()
         for end in self._ends.values():
             end.cancel()

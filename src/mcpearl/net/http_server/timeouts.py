@@ -52,7 +52,8 @@ class TimedProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """Close when everything is sent, if the client reads it."""
-        self.transport.close()
+        if not self.transport.is_closing():  # asyncio's TLS does not bear being closed twice
+            self.transport.close()
         if self._stall_timer is None and self.transport.get_write_buffer_size():
             self._watch_buffer()
 

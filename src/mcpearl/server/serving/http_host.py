@@ -26,7 +26,9 @@ class HttpHost:
 
     def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
         """Make the server's side of one client."""
-        return ServerConnection(self._server.core, transport, principal or self.anonymous)
+        return ServerConnection(
+            self._server.core, transport, principal or self.anonymous, renewable=False
+        )
 
     def converse_alone(self) -> SoloConnection:
         """Make the server's side of clients that have no session."""

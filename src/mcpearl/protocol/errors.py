@@ -69,6 +69,15 @@ def answer_too_large(size: int, limit: int) -> McpError:
     )
 
 
+def no_room_for_answer(size: int) -> McpError:
+    """Make the error that takes the place of a batch's answer the server has no room to hold."""
+    return McpError(
+        INTERNAL_ERROR,
+        f"The server has no room to hold this answer of {size} bytes until the rest of its batch is "
+        "done; send the request by itself, or later",
+    )
+
+
 class ResourceNotFound(McpError):
     """There is no resource with this URI. The error code depends on the protocol version.
 

@@ -85,6 +85,10 @@ class Server:
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
+        max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
+            not read, sessions, subscriptions, and so on. One client may hold half of it, several less;
+            more is refused. It is for each process. By default a quarter of the machine's memory,
+            2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; see `Observer`.
     """
 
@@ -114,6 +118,7 @@ class Server:
         state_ttl: float = 600.0,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
+        max_held: int | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.auth = auth
@@ -144,6 +149,7 @@ class Server:
             mask_errors=mask_errors,
             state_keys=state_keys,
             state_ttl=state_ttl,
+            max_held=max_held,
             observer=observer,
         )
         self.core.wrap(self._middleware)

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from mcpearl.net.http_server.request import RequestInfo
+from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.gate import busy
 
 
 class Admission:
     """Counts what is under way. A request at a bound is refused with 503 and `Retry-After`."""
 
-    __slots__ = ("_max_requests", "_max_streams", "_streams", "open")
+    __slots__ = ("_callers", "_max_requests", "_max_streams", "_streams", "open")
 
-    def __init__(self, max_requests: int, max_streams: int) -> None:
+    def __init__(self, max_requests: int, max_streams: int, callers: Callers) -> None:
+        self._callers = callers
         self._max_requests = max_requests
         self._max_streams = max_streams
         self.open = 0  # requests being answered; counted by the endpoint
@@ -21,6 +25,12 @@ class Admission:
         """Refuse the newest request if there are too many."""
         if self.open > self._max_requests:
             raise busy("Too many requests at once", 1, "max_requests")
+
+    def check_caller(self, principal: Any, request: RequestInfo) -> None:
+        """Refuse a request of a caller for whom the server holds too much."""
+        account = self._callers.account_of(principal, request)
+        if account.is_spent:
+            raise busy(account.refusal, 1)
 
     @contextmanager
     def as_stream(self) -> Iterator[None]:

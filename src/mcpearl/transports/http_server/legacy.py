@@ -64,11 +64,13 @@ class LegacyRequests:
         outlet, message, headers = post.outlet, post.message, post.headers
         version = headers.legacy_version or _unsupported(headers.version)
         begins = headers.session is None and _initializes(message)
-        session = self._sessions.create(post.principal) if begins else None
-        if session is None:
+        if begins:
+            caller = self._terms.callers.key_of(post.principal, post.request)
+            session = self._sessions.create(post.principal, caller)
+        else:
             id = _missing() if headers.session is None else headers.session
             found = self._sessions.find(id, post.principal)
-            session = found or await self._restored(id, post.principal)
+            session = found or await self._restored(id, post.principal, post.request)
         outlet.belong(session.new_stream, version.primes_streams)
         session.enter()
         try:
@@ -94,7 +96,8 @@ class LegacyRequests:
     async def _post_alone(self, post: "Post") -> None:
         """Serve a message without keeping a session."""
         version = post.headers.legacy_version or _unsupported(post.headers.version)
-        conversation = self._host.converse(NullTransport(), post.principal)
+        account = self._terms.callers.account_of(post.principal, post.request)
+        conversation = self._host.converse(NullTransport(), post.principal, account)
         try:
             if not _initializes(post.message):
                 conversation.speak(version.name)
@@ -105,9 +108,10 @@ class LegacyRequests:
         finally:
             conversation.lost(None)
 
-    async def _restored(self, id: str, principal: Any) -> HttpSession:
+    async def _restored(self, id: str, principal: Any, request: Request) -> HttpSession:
         """Return a session this process does not have yet, or refuse the request."""
-        session = await self._sessions.restore(id, principal)
+        caller = self._terms.callers.key_of(principal, request)
+        session = await self._sessions.restore(id, principal, caller)
         if session is None:
             raise Refused(404, "There is no such session; begin a new one with `initialize`")
         return session
@@ -115,7 +119,8 @@ class LegacyRequests:
     async def _session(self, request: Request, principal: Any) -> HttpSession:
         id = request.headers.get(b"mcp-session-id")
         name = _missing() if id is None else id.decode("latin-1")
-        return self._sessions.find(name, principal) or await self._restored(name, principal)
+        found = self._sessions.find(name, principal)
+        return found or await self._restored(name, principal, request)
 
     # GET and DELETE
 

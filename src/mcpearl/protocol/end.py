@@ -51,7 +51,13 @@ class End:
         self.caller: Caller | None = None  # the peer of a legacy session, once known
         self.malformed = 0  # messages that were none
         self.open_batch: Callable[[], Hold] = lambda: _unlimited  # counts what batches hold
-        self.most_in_flight = limits.max_in_flight_hard  # one more is refused; fewer without room
+        self.refuse_more(None)
+
+    def refuse_more(self, reason: str | None) -> None:
+        """Refuse more requests than are in flight now, with a reason; None to take up to the limit."""
+        limit = self.limits.max_in_flight_hard
+        self._most_in_flight = limit if reason is None else min(limit, len(self.in_flight))
+        self._too_many = reason or f"Too many requests in flight: the limit is {limit}"
 
     # Receiving
 
@@ -193,11 +199,8 @@ class End:
             raise McpError(
                 INVALID_REQUEST, f"The id {_shown(call.id)} belongs to a request still in flight"
             )
-        if len(self.in_flight) >= self.most_in_flight:
-            raise McpError(
-                INTERNAL_ERROR,
-                f"Too many requests in flight: the limit is {self.most_in_flight}",
-            )
+        if len(self.in_flight) >= self._most_in_flight:
+            raise McpError(INTERNAL_ERROR, self._too_many)
         self.in_flight[call.key] = call
         return call
 

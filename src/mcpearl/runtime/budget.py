@@ -1,10 +1,10 @@
 """The bytes a server holds for its peers: one budget for all of them, and a share for each.
 
 What is held longer than a moment is counted here: a body that did not arrive in one read, an answer the
-socket did not take, a session, a subscription. A peer may hold as much as is left free after it: alone
-half of the budget, with one other peer that does the same a third, and so on. So a peer that holds
-little always finds room, whatever the others do. Nothing firm is taken from a peer to make room for
-another; what would exceed a share is refused.
+socket did not take, a session, a subscription. A peer may hold a third of what is left free after it:
+alone a quarter of the budget, and less the more the others hold. The last sixteenth is for peers that
+hold little. Nothing firm is taken from a peer to make room for another; what would exceed a share is
+refused.
 
 History is not firm: it fills what is free, and its oldest part is dropped when peers need the room.
 Everything runs on the event loop. Small amounts are not counted one by one; each kind of holder says
@@ -21,6 +21,9 @@ MIB = 1024 * 1024
 CHUNK = 4096  # bytes; holdings are counted in multiples of it
 UNCOUNTED = 16 * 1024  # bytes a connection may hold without being counted, beside its flat charge
 CONNECTION = 16 * 1024  # bytes a connection is charged from its beginning to its end
+LITTLE = 64 * 1024  # bytes for which a peer finds room where others do not
+_LEAVES = 3  # times what a peer holds that it leaves to the others
+_RESERVE = 16  # the part of the budget that is left to peers that hold little
 
 _SMALLEST = 64 * MIB
 _LARGEST = 2048 * MIB
@@ -191,8 +194,11 @@ class Budget:
     # Room
 
     def has_room(self, account: Account, size: int) -> bool:
-        """Whether a peer, holding so much more, would hold no more than is left free."""
-        return account.held + size <= self.total - self.firm - size
+        """Whether a peer may hold so much more."""
+        held, free = account.held + size, self.total - self.firm - size
+        if held <= LITTLE:
+            return free >= 0
+        return _LEAVES * held <= free and free >= self.total // _RESERVE
 
     def when_short(self, release: Callable[[Account], bool]) -> Callable[[], None]:
         """Register what ends a peer's oldest idle holding; it returns False when there is none.
@@ -205,7 +211,7 @@ class Budget:
 
     def make_room(self, account: Account, size: int) -> bool:
         """End idle holdings of a peer, the oldest first, until it has room; False if it gets none."""
-        if size > self.total // 2:
+        if (_LEAVES + 1) * size > self.total:
             return False
         for release in self._idle:
             while release(account):
@@ -221,8 +227,8 @@ class Budget:
             self._reached("max_held", f"{kind}: {account.refusal}")
 
     def check_spent(self, account: Account) -> None:
-        """Forget a refusal once the peer holds half of what it may."""
-        if 2 * account.held <= self.total - self.firm:
+        """Forget a refusal once the peer holds half of what it may, or little."""
+        if account.held <= LITTLE or 2 * _LEAVES * account.held <= self.total - self.firm:
             self.spent.discard(account)
         self.pressed = bool(self.spent)
 

@@ -2,7 +2,7 @@
 
 Reading pauses while enough calls are in hand or the client does not read its answers, and goes on when
 there is room. What was read before the pause waits here. A few calls are free; more are charged to the
-client's account, in steps that double, before they are taken on.
+client's account, in steps that double. Calls there is no room for are refused.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ class Intake:
     """
 
     __slots__ = (
+        "_account",
         "_allowed",
         "_charged",
         "_closed",
@@ -71,6 +72,7 @@ class Intake:
         self._idle = idle
         self._receive = receive
         self.large = LargeCalls(account, end)
+        self._account = account
         self._charged = account.open("calls")
         self._paid = FREE  # calls that may be in flight before more are charged
         self._watch: asyncio.TimerHandle | None = None  # runs while calls are charged
@@ -91,10 +93,8 @@ class Intake:
         if self._flowing is not None or self._closed:
             return True
         if len(self._end.in_flight) >= self._paid and not self._charge():
-            # A handler that waits for this client's answer would wait for ever if nothing were read.
-            if not self._end.pending:
-                return True
-            self._end.most_in_flight = len(self._end.in_flight)
+            self._end.refuse_more(self._account.refusal)
+        # A handler that waits for this client's answer would wait for ever if nothing were read.
         return not self._end.pending and self.busy() >= self._allowed
 
     def _set_ceiling(self) -> None:
@@ -114,7 +114,7 @@ class Intake:
 
     def _pay(self, paid: int) -> None:
         self._paid = paid
-        self._end.most_in_flight = self._end.limits.max_in_flight_hard
+        self._end.refuse_more(None)
         self._set_ceiling()
 
     def watch(self) -> None:
@@ -149,8 +149,6 @@ class Intake:
             self.full = self._loop.call_later(STALL, self._stalled, self.busy())
         else:
             self._allowed = busy + self._limit
-            if len(self._end.in_flight) >= self._paid:
-                self._paid = len(self._end.in_flight) + FREE  # there was no room for more
             self._set_ceiling()
             self._loop.call_later(STALL, self._lower)
             self._go_on()
@@ -163,7 +161,7 @@ class Intake:
         """Go on if enough calls have ended, or a handler waits for the client."""
         if self.full is None or self._flowing is not None:
             return
-        if self._end.pending or self.busy() <= min(self._limit, self._paid) // 2:
+        if self._end.pending or self.busy() <= self._limit // 2:
             self._go_on()
 
     def _go_on(self) -> None:

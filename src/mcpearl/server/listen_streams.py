@@ -88,6 +88,9 @@ class ListenStreams:
         except NoRoom:
             core.subscriptions.leave(subscriber)
             raise
+        for kind in followed(honoured):
+            core.subscriptions.follow(subscriber, kind)
+        self._open[call.key] = subscriber  # before anything is sent, which may end it
         acknowledged = SubscriptionsAcknowledgedNotificationParams(
             notifications=honoured, meta=subscription_meta(call.id)
         )
@@ -96,9 +99,6 @@ class ListenStreams:
                 "notifications/subscriptions/acknowledged", encode(acknowledged)
             )
         )
-        for kind in followed(honoured):
-            core.subscriptions.follow(subscriber, kind)
-        self._open[call.key] = subscriber
 
     async def _agreed(self, uris: list[str], call: Call) -> list[str]:
         """Return the resources the dispatcher lets this caller follow."""

@@ -86,9 +86,9 @@ class Server:
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
-            not read, sessions, subscriptions, and so on. One client may hold half of it, several less;
-            more is refused. It is for each process. By default a quarter of the machine's memory,
-            2 GiB at most, which `workers` divide.
+            not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
+            less each; more is refused. It is for each process. By default a quarter of the machine's
+            memory, 2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; see `Observer`.
     """
 

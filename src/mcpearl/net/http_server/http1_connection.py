@@ -30,6 +30,8 @@ MAX_HEAD = 64 * 1024  # bytes of a request beside its body, after those that cam
 MAX_WAITING = 16  # requests that may wait for the one being answered before reading stops
 _MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
 _MAX_VALUE = 8 * 1024  # bytes of a header that is repeated
+_ENDING = "The server is shutting down"
+_GIVEN_UP = "The server has no room for what this client does not read; try again later"
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -185,14 +187,17 @@ class HttpServerConnection(TimedProtocol):
             self.refuse(431, "The head of the request is too large.")
         else:
             self.await_head()
-            if self._head_size > CHUNK:
-                self._count_head()
+            if self._head_size > CHUNK or len(data) > CHUNK:
+                self._count_head(len(data))
 
-    def _count_head(self) -> None:
-        """Count a head that is large and not complete, at once for all that it may become."""
+    def _count_head(self, first: int) -> None:
+        """Count a head that is large and not complete, at once for all that it may become.
+
+        `first` are the bytes of the first piece, in which it may have begun anywhere.
+        """
         if self._head_holding is None:
             self._head_holding = self.account.open("heads")
-        if not self._head_holding.resize(MAX_HEAD):
+        if not self._head_holding.resize(MAX_HEAD + first):
             self.refuse(503, self.account.refusal, b"retry-after: 1\r\n")
 
     def on_message_begin(self) -> None:
@@ -323,7 +328,7 @@ class HttpServerConnection(TimedProtocol):
         try:
             await self.front.endpoint.serve(request)
         except asyncio.CancelledError:
-            await request.fail(503, "The server is shutting down")
+            await request.fail(503, _ENDING if self.front.is_draining else _GIVEN_UP)
         except BaseException:
             logger.exception("a request could not be answered")
             await request.fail(500, "Internal error")

@@ -27,7 +27,12 @@ class Admission:
             raise busy("Too many requests at once", 1, "max_requests")
 
     def check_caller(self, principal: Any, request: RequestInfo) -> None:
-        """Refuse a request of a caller for whom the server holds too much."""
+        """Refuse a request of a caller for whom the server holds too much.
+
+        Requests of a session may be those that give something back.
+        """
+        if b"mcp-session-id" in request.headers:
+            return
         account = self._callers.account_of(principal, request)
         if account.is_spent:
             raise busy(account.refusal, 1)

@@ -19,17 +19,21 @@ endif
 # Tests wait more than they compute: more of them at once than there are processors.
 TESTS_AT_ONCE ?= 6
 
+# How long `make fuzz` looks at each of its targets.
+SECONDS_EACH ?= 120
+
 # What needs Node or another SDK's packages is tried with one Python only.
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance bench clean help
+.PHONY: run test test-other check unit unit-without-peers conformance fuzz bench clean help
 
 help:
 	@echo "make run    serve the demo server"
 	@echo "make test   lint, type-check and run all tests"
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
+	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make clean  remove everything that was installed or built"
 
@@ -51,6 +55,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/check_requirements.py
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal
@@ -60,6 +65,9 @@ unit-without-peers: $(VENV)/.test
 
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py
+
+fuzz: $(VENV)/.fuzz
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH) $(TARGETS)
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench
@@ -71,19 +79,24 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PINNED = $(INSTALL) --require-hashes -r
 FAILED = { echo "missing: packages could not be installed; is a package registry reachable?"; exit 1; }
 
 $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) -r requirements/run.txt || $(FAILED)
+	$(PINNED) requirements/run.txt || $(FAILED)
 	$(INSTALL) --no-build-isolation --no-deps -e . || $(FAILED)
 	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.run
-	$(INSTALL) -r requirements/test.txt || $(FAILED)
+	$(PINNED) requirements/test.txt || $(FAILED)
+	@touch $@
+
+$(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.test
+	$(PINNED) requirements/fuzz.txt || $(FAILED)
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.test
-	$(INSTALL) -r requirements/bench.txt || $(FAILED)
+	$(PINNED) requirements/bench.txt || $(FAILED)
 	@touch $@
 
 # Node 24 comes with the test requirements; npm is run by it.
@@ -92,4 +105,4 @@ $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/packa
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OTHER) .bench $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHER) .bench .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -31,7 +31,9 @@ def python_peer(name: str) -> Path:
         return python
     say(f"making the environment of {name} from {pins.relative_to(ROOT)}")
     venv.create(home, clear=True, with_pip=True)
-    _run(str(python), "-m", "pip", "install", "-qq", "--no-deps", "-r", str(pins))
+    _run(
+        str(python), "-m", "pip", "install", "-qq", "--no-deps", "--require-hashes", "-r", str(pins)
+    )
     _set_ready(home, mark)
     return python
 

@@ -103,9 +103,10 @@ def machine() -> dict[str, str | int]:
 def versions() -> dict[str, str]:
     """The versions measured, from the pins."""
     pinned = dict(
-        line.split("==")
+        word.split("==")
         for name in ("mcp", "fastmcp")
-        for line in (ROOT / "requirements" / f"bench-{name}.txt").read_text().split()
+        for word in (ROOT / "requirements" / f"bench-{name}.txt").read_text().split()
+        if "==" in word
     )
     packages = json.loads((ROOT / "bench" / "ts" / "package.json").read_text())["dependencies"]
     return {

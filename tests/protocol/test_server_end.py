@@ -127,7 +127,8 @@ def test_a_result_is_in_the_words_of_the_version() -> None:
         "content": [
             {"type": "text", "text": "[audio, audio/wav]"},
             {"type": "text", "text": "x"},
-        ]
+        ],
+        "structuredContent": {"a": 1},
     }
 
 

@@ -175,7 +175,12 @@ def test_annotation(annotation, schema, wrapped, good, bad):
     output = compiled(annotation)
     assert output.wrapped is wrapped
     if wrapped:
-        schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+        schema = {
+            "type": "object",
+            "properties": {"result": schema},
+            "required": ["result"],
+            "x-fastmcp-wrap-result": True,
+        }
     assert output.schema == schema
     for value, raw in good:
         expected = f'{{"result":{raw}}}' if wrapped else raw

@@ -7,21 +7,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 from msgspec import Meta
 
 from mcpearl.schema import Arguments, ArgumentsError, SignatureError, compile_signature
+from mcpearl.schema.parameters import Parameter
 
 
 class Context:
     """What a server would inject."""
 
 
-def is_context(name: str, annotation: Any) -> bool:
-    return annotation is Context
+def is_context(parameter: Parameter) -> bool:
+    return parameter.annotation is Context
 
 
 def call(function, raw=b"{}", injected=None, **options):
@@ -437,6 +439,94 @@ def test_bind():
     assert compiled.call(bound, None) == (1, Stop("n", "bus"))
     with pytest.raises(ArgumentsError, match="expected integer, got string"):
         compiled.bind({"a": "1"})
+
+
+@dataclasses.dataclass
+class Trip:
+    city: str
+    days: int = 3
+    legs: list[Leg] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leg:
+    to: str
+    seats: int = 1
+
+
+def test_a_decoded_dataclass_holds_its_defaults():
+    def tool(trip: Trip, others: dict[str, list[Leg]]):
+        return trip, others
+
+    compiled = compile_signature(tool)
+    raw = b'{"trip":{"city":"Oslo","legs":[{"to":"Bergen"}]},"others":{"a":[{"to":"Voss"}]}}'
+    trip, others = compiled.call(compiled.decode(raw), None)
+    assert msgspec.json.decode(msgspec.json.encode([trip, others])) == [
+        {"city": "Oslo", "days": 3, "legs": [{"to": "Bergen", "seats": 1}]},
+        {"a": [{"to": "Voss", "seats": 1}]},
+    ]
+    assert vars(trip.legs[0]) == {"to": "Bergen", "seats": 1}
+
+
+def test_decoding_without_such_dataclasses_is_msgspec_alone():
+    def tool(a: int, stop: Leg | None = None): ...
+
+    def plain(a: int): ...
+
+    assert type(compile_signature(plain)._decode).__name__ == "builtin_function_or_method"
+    assert type(compile_signature(tool)._decode).__name__ == "function"
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b'{"n": 3.0}', 3),
+        (b'{"n": 3e2}', 300),
+        (b'{"n": -0.0}', 0),
+        (b'{"n": 1, "deep": {"a": [2.0]}}', 1),
+    ],
+)
+def test_a_whole_number_is_an_integer(raw, value):
+    def tool(n: int, deep: dict[str, list[int]] | None = None, x: float = 0.5):
+        return n
+
+    def with_pydantic(n: int, deep: dict[str, list[int]] | None = None, m: Small | None = None):
+        return n
+
+    for function in (tool, with_pydantic):
+        compiled = compile_signature(function)
+        found = compiled.call(compiled.decode(raw), None)
+        assert (found, type(found)) == (value, int)
+
+
+class Small(pydantic.BaseModel):
+    n: int
+
+
+def test_a_number_with_a_fraction_is_not_an_integer():
+    def tool(n: int, m: int, wide: float = 0.0): ...
+
+    with pytest.raises(ArgumentsError) as raised:
+        compile_signature(tool).decode(b'{"n": 3.0, "m": 3.5, "wide": 1.0}')
+    assert str(raised.value) == "argument `m`: expected integer, got number 3.5"
+    with pytest.raises(ArgumentsError, match="expected integer, got number 1e300"):
+        compile_signature(tool).decode(b'{"n": 1e300, "m": 1}')
+
+
+class Movie(TypedDict, total=False):
+    year: int
+    genre: Literal["western", "comedy"]
+    actors: list[str]
+
+
+def test_choices_and_fields_are_published_as_written():
+    def tool(size: Literal["small", "large", "huge"], movies: list[Movie] | None = None): ...
+
+    schema = compile_signature(tool).input_schema
+    assert schema["properties"]["size"]["enum"] == ["small", "large", "huge"]
+    movie = schema["$defs"]["Movie"]["properties"]
+    assert list(movie) == ["year", "genre", "actors"]
+    assert movie["genre"]["enum"] == ["western", "comedy"]
 
 
 def test_loading_is_lazy():

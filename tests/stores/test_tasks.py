@@ -12,7 +12,7 @@ from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore
 from mcpearl.types.tasks import TaskStatus
 from tests.stores.suite import TASK_STORES, StillClock
-from tests.waiting import PATIENCE
+from tests.waiting import eventually
 
 ANN: Identity = ("issuer", "ann", None)
 BOB: Identity = ("issuer", "bob", None)
@@ -61,9 +61,6 @@ async def test_another_owners_task_is_unknown(store: TaskStore) -> None:
     await create(store)
     assert await store.get("t", BOB) is None
     assert await store.page(BOB, None, 10) == []
-    async with asyncio.timeout(PATIENCE):
-        assert await store.changed("t", BOB, 0) is None
-        assert await store.changed("unknown", ANN, 0) is None
 
 
 async def test_a_task_expires_in_any_state(store: TaskStore, clock: StillClock) -> None:
@@ -123,6 +120,10 @@ async def test_a_change_leaves_lease_and_owner_alone(store: TaskStore, clock: St
     wrong = replace(task, holder="x", fence=9, lease_until=0.0, created=0.0, journal=b"j")
     changed = await store.update(wrong, task.revision)
     assert changed == replace(task, journal=b"j", revision=2, updated=clock.now())
+    wrong = replace(wrong, owner=BOB, ttl=1.0, running=False, tool_error=True, deaths=2)
+    changed = await store.update(wrong, 2)
+    assert changed is not None and (changed.owner, changed.ttl) == (ANN, TTL)
+    assert (changed.running, changed.tool_error, changed.deaths) == (False, True, 2)
 
 
 async def test_a_task_ends_once(store: TaskStore) -> None:
@@ -216,39 +217,27 @@ async def test_the_longest_lapsed_come_first(store: TaskStore, clock: StillClock
     assert [task.id for task in await store.lapsed(3)] == ["t1", "t2", "t3"]
 
 
-# Waiting
+# Hearing of changes
 
 
-async def test_a_waiter_is_woken_by_each_kind_of_change(
-    store: TaskStore, clock: StillClock
-) -> None:
-    async def change(revision: int, action: Any) -> TaskRecord | None:
-        waiting = [asyncio.create_task(store.changed("t", ANN, revision)) for _ in range(3)]
-        await asyncio.sleep(0)
-        await action
-        async with asyncio.timeout(PATIENCE):
-            first, *others = await asyncio.gather(*waiting)
-        assert all(other == first for other in others)
-        return first
-
+async def test_a_watcher_hears_of_each_kind_of_change(store: TaskStore) -> None:
+    heard: list[tuple[str, int]] = []
     task = await create(store)
-    async with asyncio.timeout(PATIENCE):
-        assert await store.changed("t", ANN, 0) == task
-    updated = await change(1, store.update(replace(task, status_message="x"), 1))
-    assert updated is not None and updated.revision == 2
-    assert (await change(2, store.release("t", 1))) is not None
-    assert (await change(3, store.claim("t", "w2", LEASE))) is not None
-    assert await change(4, store.delete("t")) is None
+    end_watching = store.watch(lambda id, revision: heard.append((id, revision)), lambda: True)
 
+    async def hears(revision: int) -> None:
+        await eventually(lambda: heard and heard[-1] == ("t", revision), otherwise=lambda: heard)
 
-async def test_a_waiter_that_gives_up_does_not_disturb_the_others(store: TaskStore) -> None:
-    task = await create(store)
-    stays, leaves = (asyncio.create_task(store.changed("t", ANN, 1)) for _ in range(2))
-    await asyncio.sleep(0)
-    leaves.cancel()
-    await asyncio.wait([leaves])
-    assert not stays.done()
-    await end(store, task)
-    async with asyncio.timeout(PATIENCE):
-        found = await stays
-    assert found is not None and found.status == "completed"
+    await store.update(replace(task, status_message="x"), 1)
+    await hears(2)
+    await store.release("t", 1)
+    await hears(3)
+    await store.claim("t", "w2", LEASE)
+    await hears(4)
+    await store.delete("t")
+    await hears(0)
+    end_watching()
+    await create(store)
+    await store.release("t", 1)
+    await create(store, "u")
+    assert heard[-1] == ("t", 0)

@@ -5,7 +5,8 @@
 subscribed to, and an `EraRules` does what differs between the two eras of the protocol.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from types import TracebackType
@@ -25,6 +26,7 @@ from mcpearl.client.callbacks import (
 )
 from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
+from mcpearl.client.extensions import Asked, ClientExtension, ClientExtensions
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
@@ -34,6 +36,8 @@ from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription
 from mcpearl.client.subscriptions import ClientSubscriptions
 from mcpearl.client.targets import Reachable, ReachOptions, find_target
+from mcpearl.client.tasks.client_tasks import ClientTasks
+from mcpearl.client.tasks.handle import ClientTask
 from mcpearl.client.tool_calls import ToolCalls
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.client_end import ClientEnd
@@ -43,7 +47,15 @@ from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Implementation, PaginatedResult
+from mcpearl.types.base import (
+    Implementation,
+    Open,
+    PaginatedRequestParams,
+    PaginatedResult,
+    RequestParams,
+    Result,
+    convert,
+)
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.completion import (
     CompleteRequestParams,
@@ -71,9 +83,17 @@ from mcpearl.types.resources import (
     ResourceTemplate,
 )
 from mcpearl.types.subscriptions import SubscriptionFilter
+from mcpearl.types.tasks import ListTasksResult, Task
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
 P = TypeVar("P", bound=PaginatedResult)
+R = TypeVar("R", bound=Result)
+
+
+class OpenParams(Open, kw_only=True):
+    """Params of a request that the specification does not have."""
+
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class Client:
@@ -118,6 +138,7 @@ class Client:
         http2: whether HTTP/2 is spoken: never, always, or (None) where the server chooses it.
         auth: how to get into a server at a URL: `"oauth"` to log in with the browser, one of the
             ways in `mcpearl.auth`, or a function that returns a token.
+        extensions: extensions of the protocol that the client supports, beside tasks.
     """
 
     def __init__(
@@ -154,6 +175,7 @@ class Client:
         proxy: str | None = None,
         http2: bool | None = None,
         auth: Any = None,
+        extensions: Iterable[ClientExtension] = (),
     ) -> None:
         options = ReachOptions(
             env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive, auth
@@ -185,11 +207,21 @@ class Client:
             self._callbacks,
             self._known_tools,
             lambda name, deadline: self._tool_calls.learn(name, deadline),
+            self._claimed,
             timeout=timeout,
             max_timeout=max_timeout,
             max_rounds=max_rounds,
             on_progress=on_progress,
         )
+        self._tasks = ClientTasks(
+            self._link,
+            self._requests,
+            self._callbacks,
+            self._known_tools,
+            self._subscriptions,
+            lambda name, deadline: self._tool_calls.learn(name, deadline),
+        )
+        self._extensions = ClientExtensions([self._tasks, *extensions])
         self._tool_calls = ToolCalls(
             self._link,
             self._requests,
@@ -197,6 +229,7 @@ class Client:
             self._cache,
             self.list_tools,
             validate=validate_output,
+            tasks=self._tasks,
         )
         parts = self._link, self._requests, self._subscriptions
         self._eras: dict[str, EraRules] = {"legacy": LegacyEra(*parts), "modern": ModernEra(*parts)}
@@ -209,7 +242,9 @@ class Client:
         await self._link.connect()
 
     def _begin(self, transport: Transport) -> ClientConnection:
-        end = ClientEnd(self._info, self._callbacks.capabilities(), self._limits)
+        added = self._extensions
+        capabilities = self._callbacks.capabilities(added.settings)
+        end = ClientEnd(self._info, capabilities, self._limits, added.routes, added.claims)
         return ClientConnection(transport, end, self._callbacks, self._noticed, self._link.lost)
 
     async def _restore(self, connection: ClientConnection) -> None:
@@ -332,6 +367,76 @@ class Client:
         if result.is_error and raise_on_error:
             raise ToolError(_text_of(result) or f"tool `{name}` failed")
         return result
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | msgspec.Struct | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> ClientTask:
+        """Call a tool that runs as a task, and return the task without waiting for its end.
+
+        A modern server decides by itself which calls become tasks; the handle of one that it answered
+        at once has its result already.
+
+        Args:
+            name: the tool's name.
+            arguments: what the tool is called with.
+            ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern one
+                decides that by itself.
+            timeout: seconds for the server to accept the call; by default the client's.
+            on_progress: called with each progress notification; a modern task has none, its progress
+                is in its status message.
+            meta: members of `_meta` in the request.
+        """
+        encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
+        params = CallToolRequestParams(name=name, arguments=encoded)
+        call = self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta)
+        return await self._tasks.start(call, ttl)
+
+    def task(self, id: str) -> ClientTask:
+        """Return the handle of a task that was started before, perhaps by another client.
+
+        Args:
+            id: the task's `id`.
+        """
+        return self._tasks.handle(id)
+
+    def tasks(self) -> AsyncIterator[Task]:
+        """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
+        return walk(self._list_tasks, lambda page: page.tasks)
+
+    async def _list_tasks(self, cursor: str | None) -> ListTasksResult:
+        params = PaginatedRequestParams(cursor=cursor)
+        return await self._requests.ask("tasks/list", params, ListTasksResult)
+
+    # Extensions
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | RequestParams | None = None,
+        kind: type[R] = Result,  # type: ignore[assignment]
+        *,
+        timeout: float | None = None,
+    ) -> R:
+        """Send a request that has no method of its own here, as extensions define them.
+
+        Args:
+            method: the method.
+            params: its params.
+            kind: the type of its result; members it does not have are kept in `extra`.
+            timeout: seconds for the call; by default the client's.
+        """
+        given = params if isinstance(params, RequestParams) else convert(OpenParams, params or {})
+        return await self._requests.ask(method, given, kind, timeout)
+
+    async def _claimed(self, asked: Asked, result: Result) -> Result:
+        return await self._extensions.claimant(result).resolve(self, asked, result)
 
     # Resources
 
@@ -525,6 +630,11 @@ class Client:
         self._cache.changed(notice.method, getattr(params, "uri", None))
         if notice.method == "notifications/tools/list_changed":
             self._known_tools.forget()
+        elif notice.method == "notifications/tasks/status":
+            self._tasks.heard(notice)
+        extension = self._extensions.of_notice(notice.method)
+        if extension is not None:
+            return partial(extension.noticed, self), notice
         if notice.method == "notifications/message" and self._on_log is not None:
             return self._on_log, params
         if self._on_notification is not None:

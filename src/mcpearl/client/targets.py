@@ -174,17 +174,17 @@ def _tcp(url: str, options: ReachOptions) -> Target:
 
 
 def _place(url: str) -> tuple[str, int]:
-    parts = urlsplit(url)
     try:
-        port = parts.port
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
     except ValueError:
-        port = None
-    if not parts.hostname or port is None:
+        host = port = None
+    if not host or port is None:
         raise ValueError(
             f"cannot connect to {url!r}: it needs a host and a port, "
-            f"such as {parts.scheme}://127.0.0.1:9000"
+            f"such as {url.partition(':')[0]}://127.0.0.1:9000"
         )
-    return parts.hostname, port
+    return host, port
 
 
 def _unix(url: str, options: ReachOptions) -> Target:
@@ -204,7 +204,11 @@ def _unix(url: str, options: ReachOptions) -> Target:
 
 
 def _websocket(url: str, options: ReachOptions) -> Target:
-    if not urlsplit(url).hostname or "#" in url:
+    try:
+        host = urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host or "#" in url:
         raise ValueError(f"cannot connect to {url!r}: it is not the address of a WebSocket")
     # The handshake is an HTTP request and authorized as such: one login is good for both.
     authorizer = _authorizer(url.replace("ws", "http", 1), options)
@@ -251,7 +255,11 @@ def _named(target: str, options: ReachOptions) -> Target:
             f"cannot connect to {target!r}: a file must end in .py, .js or .mjs; "
             "pass a command as a list, such as ['uvx', 'server']"
         )
-    if not Path(target).is_file():
+    try:
+        is_there = Path(target).is_file()
+    except OSError:  # a name that no file can have
+        is_there = False
+    if not is_there:
         raise FileNotFoundError(f"cannot connect to {target!r}: there is no such file")
     return _command([runner, str(Path(target).absolute())], options)
 
@@ -260,9 +268,16 @@ def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:
     """Read a server's entry in a host's configuration: command, args, env, cwd."""
     if "command" not in target:
         raise ValueError(f"a server's configuration needs `command`; this one has {list(target)}")
-    env = {**(target.get("env") or {}), **(options.env or {})}
-    merged = options._replace(env=env, cwd=options.cwd or target.get("cwd"))
-    return _command([target["command"], *(target.get("args") or ())], merged)
+    args, env, cwd = (target.get(name) for name in ("args", "env", "cwd"))
+    for name, value, kind, shown in (
+        ("args", args, list | tuple, "a list"),
+        ("env", env, Mapping, "an object"),
+        ("cwd", cwd, str | Path, "a path"),
+    ):
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"a server's configuration has {shown} as `{name}`, not {value!r}")
+    merged = options._replace(env={**(env or {}), **(options.env or {})}, cwd=options.cwd or cwd)
+    return _command([target["command"], *(args or ())], merged)
 
 
 def _command(command: list[str], options: ReachOptions) -> Target:
@@ -273,6 +288,8 @@ def _command(command: list[str], options: ReachOptions) -> Target:
                 f"cannot start {command!r}: commands, arguments and environment are text, "
                 f"not {text!r}"
             )
+    if not command[0]:
+        raise ValueError(f"cannot start {command!r}: the name of the command is empty")
 
     def start(limits: Limits) -> Transport:
         from mcpearl.transports.process import ProcessTransport

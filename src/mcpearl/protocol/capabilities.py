@@ -14,6 +14,7 @@ from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.versions import Version
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from mcpearl.types.tasks import TASKS_EXTENSION
 
 # The capability that a server must have announced for a client to call the method.
 SERVER_NEEDS: dict[str, str] = {
@@ -107,10 +108,13 @@ def check_mode(capabilities: ClientCapabilities, mode: str | None) -> None:
 def announce(
     capabilities: ServerCapabilities, version: Version, client: ClientCapabilities
 ) -> ServerCapabilities:
-    """Return the capabilities to announce: those of the version, and the shared extensions."""
+    """Return the capabilities to announce in `initialize`: the version's, and the shared extensions.
+
+    The extension for tasks is not among them, since 2025-11-25 has tasks of its own.
+    """
     offered = capabilities.extensions
     if offered:
-        shared = client.extensions or {}
+        shared = {*(client.extensions or ())} - {TASKS_EXTENSION}
         kept = {name: settings for name, settings in offered.items() if name in shared}
         capabilities = replace(capabilities, extensions=kept or None)
     return narrow(capabilities, version.name)

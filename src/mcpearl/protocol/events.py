@@ -21,6 +21,11 @@ from mcpearl.types.jsonrpc import ErrorObject
 class Outlet(Protocol):
     """Where an answer, and what belongs to it, goes: a connection, or one response stream."""
 
+    @property
+    def address(self) -> str | None:
+        """The address of the peer, where the wire has one."""
+        ...
+
     def send(self, message: bytes) -> None:
         """Hand over one message; it leaves in order, as soon as the wire takes it."""
         ...

@@ -50,6 +50,8 @@ T = TypeVar("T")
 
 _NEVER: Final = "9999..0000"
 
+# `structured_content` of a result has no row: before 2025-06-18 it is a member that results may have
+# beside their own, and clients of other SDKs read it there.
 # A class's row also applies to its subclasses, unless they have their own.
 MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
     Annotations: {"last_modified": "2025-06-18.."},
@@ -62,7 +64,6 @@ MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
     ClientCapabilities: {
         "elicitation": "2025-06-18..",
         "tasks": "2025-11-25..2025-11-25",
-        "extensions": "2026-07-28..",
     },
     RootsCapability: {"list_changed": "..2025-11-25"},
     SamplingCapability: {"context": "2025-11-25..", "tools": "2025-11-25.."},
@@ -70,7 +71,6 @@ MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
     ServerCapabilities: {
         "completions": "2025-03-26..",
         "tasks": "2025-11-25..2025-11-25",
-        "extensions": "2026-07-28..",
     },
     Result: {"result_type": "2026-07-28.."},
     CacheableResult: {"ttl_ms": "2026-07-28..", "cache_scope": "2026-07-28.."},
@@ -87,7 +87,6 @@ MEMBERS: Final[dict[type[Wire], dict[str, str]]] = {
         "meta": "2025-06-18..",
     },
     CallToolRequestParams: {"task": "2025-11-25..2025-11-25"},
-    CallToolResult: {"structured_content": "2025-06-18.."},
     Resource: {
         "title": "2025-06-18..",
         "icons": "2025-11-25..",

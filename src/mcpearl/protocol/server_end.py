@@ -32,7 +32,7 @@ from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import Entry
-from mcpearl.protocol.routes import Route, unknown_method
+from mcpearl.protocol.routes import NOTICES_TO_SERVER, Route, unknown_method
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.types.base import (
@@ -162,8 +162,10 @@ class ServerEnd(End):
         return b"{}"
 
     def _refuse_notice(self, method: str) -> str | None:
-        # A modern request may be cancelled whatever the phase of the session beside it.
-        return None if method == "notifications/cancelled" else self.lifecycle.refuse(method)
+        # A modern client may cancel, and notify an extension, whatever the session beside it is in.
+        if method == "notifications/cancelled" or method not in NOTICES_TO_SERVER:
+            return None
+        return self.lifecycle.refuse(method)
 
     def _notified(self, envelope: Envelope) -> Event:
         event = super()._notified(envelope)
@@ -212,6 +214,8 @@ class SoloEnd(ServerEnd):
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of this principal."""
         self.reception.principal = principal
+        if isinstance(message, Envelope):
+            return self._receive_one(message, None)
         return self.receive(message)
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:

@@ -27,6 +27,7 @@ __all__ = [
     "Adapted",
     "Choice",
     "Constructed",
+    "NoEncoding",
     "OneOf",
     "adapt",
     "decode_hook",
@@ -36,6 +37,17 @@ __all__ = [
     "merged",
     "union_of",
 ]
+
+
+class NoEncoding(TypeError):
+    """A value to be sent is of a class that has no JSON form."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__(
+            "which has no JSON form; use text, numbers, lists, dicts, or a dataclass, TypedDict, "
+            "struct or pydantic model"
+        )
+        self.kind = kind
 
 
 class _AnyInstance(type):
@@ -80,7 +92,8 @@ class OneOf(Adapted):
     @classmethod
     def decode(cls, value: Any) -> Any:
         for given, meant in cls.options:
-            if type(given) is type(value) and given == value:
+            # To JSON, `1` and `1.0` are one number, and `true` is none.
+            if given == value and isinstance(given, bool) is isinstance(value, bool):
                 return meant
         raise ValueError("Invalid enum value")
 
@@ -113,7 +126,7 @@ def encode_hook(value: Any) -> Any:
         return str(value)
     if isinstance(value, collections.deque):
         return list(value)
-    raise TypeError(f"{type(value).__qualname__} has no JSON form")
+    raise NoEncoding(type(value))
 
 
 def is_path(kind: type[Any]) -> bool:

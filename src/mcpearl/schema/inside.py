@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any, get_args
 
-__all__ = ["inside", "uses_pydantic"]
+__all__ = ["field_hints", "inside", "uses_pydantic"]
 
 
 def inside(annotation: Any) -> Iterator[Any]:
@@ -24,7 +24,7 @@ def inside(annotation: Any) -> Iterator[Any]:
         waiting += get_args(part)
         waiting += getattr(part, "__metadata__", ())
         if isinstance(part, type):
-            waiting += _fields(part)
+            waiting += field_hints(part).values()
 
 
 def uses_pydantic(annotation: Any) -> bool:
@@ -39,11 +39,11 @@ def _is_pydantic(part: Any) -> bool:
     return type(part).__module__.partition(".")[0] == "pydantic"
 
 
-def _fields(cls: type) -> list[Any]:
-    """Return the annotations of a dataclass, TypedDict, NamedTuple or struct."""
+def field_hints(cls: Any) -> dict[str, Any]:
+    """Return the annotations of a dataclass, TypedDict, NamedTuple or struct, by field."""
     if not getattr(cls, "__annotations__", None) or cls.__module__ in ("builtins", "typing"):
-        return []
+        return {}
     try:
-        return list(typing.get_type_hints(cls, include_extras=True).values())
+        return typing.get_type_hints(cls, include_extras=True)
     except (NameError, TypeError):
-        return []
+        return {}

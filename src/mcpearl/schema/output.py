@@ -15,7 +15,7 @@ from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
 
 import msgspec
 
-from mcpearl.schema.adapt import adapt, decode_hook, encode_hook
+from mcpearl.schema.adapt import NoEncoding, adapt, decode_hook, encode_hook
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import MISSING
@@ -23,9 +23,12 @@ from mcpearl.schema.publish import Publisher
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import describe
 
-__all__ = ["Output", "compile_output"]
+__all__ = ["WRAPPED_KEY", "Output", "compile_output"]
 
 _NOTHING = (MISSING, inspect.Signature.empty, None, type(None), Any, object, Never, NoReturn)
+#: In an output schema: the value is the member `result`. FastMCP's clients look for it, as ours do.
+WRAPPED_KEY = "x-fastmcp-wrap-result"
+
 _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
 _GROUPS = (
     *(Union, types.UnionType, Annotated, list, tuple, set, frozenset),
@@ -105,7 +108,12 @@ def object_schema(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 def _wrapped_schema(schema: dict[str, Any]) -> dict[str, Any]:
     inner = {key: value for key, value in schema.items() if key != "$defs"}
-    outer = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
+    outer = {
+        "type": "object",
+        "properties": {"result": inner},
+        "required": ["result"],
+        WRAPPED_KEY: True,
+    }
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
 
 
@@ -138,6 +146,11 @@ def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[A
         """Encode, then check by decoding, so that exactly the bytes to be sent are checked."""
         try:
             raw = to_json(value)
+        except NoEncoding as error:
+            raise OutputError(
+                f"{subject}: the result is or contains an instance of "
+                f"`{error.kind.__qualname__}`, {error}"
+            ) from None
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise OutputError(f"{subject}: the result has no JSON form: {error}") from error
         try:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect as mi
 
 from mcpearl.schema.adapt import Choice, Constructed, OneOf, encode_hook, is_path
+from mcpearl.schema.written_order import choices_as_written, fields_as_written
 
 __all__ = ["NoJsonForm", "Publisher", "default_of"]
 
@@ -40,7 +41,7 @@ class Publisher:
 
     def schema(self, annotation: Any) -> dict[str, Any]:
         """Return the schema of an annotation returned by `adapt`."""
-        return self._of(mi.type_info(annotation))
+        return choices_as_written(self._of(mi.type_info(annotation)), annotation)
 
     def _of(self, node: mi.Type) -> dict[str, Any]:
         match node:
@@ -163,7 +164,14 @@ class Publisher:
         tag = [(tagged, _enumerated([node.tag]), True)] if tagged else []
         fields = [
             *tag,
-            *((each.encode_name, self._field(each), each.required) for each in node.fields),
+            *(
+                (
+                    field.encode_name,
+                    choices_as_written(self._field(field), annotation),
+                    field.required,
+                )
+                for field, annotation in fields_as_written(node.cls, node.fields)
+            ),
         ]
         required = [name for name, _, needed in fields if needed]
         if isinstance(node, mi.NamedTupleType) or getattr(node, "array_like", False):

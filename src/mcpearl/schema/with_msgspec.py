@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from mcpearl.schema.adapt import adapt, decode_hook, union_of
+from mcpearl.schema.defaults import completing
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.publish import NoJsonForm, Publisher, default_of
@@ -50,12 +51,16 @@ class MsgspecArguments:
         self._struct = _struct(parameters, self._types, extra)
         decoder = msgspec.json.Decoder(self._struct, dec_hook=decode_hook)
         lax = msgspec.json.Decoder(self._struct, dec_hook=decode_hook, strict=False)
-        self.decode: Callable[[Any], Any] = decoder.decode
-        self.decode_lax: Callable[[Any], Any] = lax.decode
+        decode: Callable[[Any], Any] = decoder.decode
+        decode_lax: Callable[[Any], Any] = lax.decode
+        annotations = [each.annotation for each in parameters]
         if extra is not None:
             self.attributes[extra.name] = extra.name
-            self.decode = self._with_extra(decoder.decode, extra.name, strict=True)
-            self.decode_lax = self._with_extra(lax.decode, extra.name, strict=False)
+            decode = self._with_extra(decode, extra.name, strict=True)
+            decode_lax = self._with_extra(decode_lax, extra.name, strict=False)
+            annotations.append(extra.annotation)
+        self.decode = completing(decode, annotations)
+        self.decode_lax = completing(decode_lax, annotations)
 
     def explain(self, raw: Any, error: Exception, *, strict: bool) -> ArgumentsError:
         """Describe every wrong argument. msgspec itself stops at the first."""

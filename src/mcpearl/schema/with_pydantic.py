@@ -174,6 +174,8 @@ def _as_field(metadata: Any) -> Any:
 def _field(parameter: Parameter, subject: str) -> tuple[Any, Any]:
     annotation = Any if parameter.annotation is MISSING else parameter.annotation
     default = ... if parameter.default is MISSING else parameter.default
+    if default is msgspec.UNSET:
+        default = pydantic.Field(default_factory=lambda: msgspec.UNSET)  # nothing to publish
     kind = adapt_for_pydantic(annotation)
     if default is None:
         kind = union_of((kind, None))  # `x: int = None` means `int | None`

@@ -85,48 +85,46 @@ class Calls:
         else:
             call.work = spawn(self._loop, (run or self.run)(call))
 
+    def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Run one call to its end in the current task, which goes on after the call was cancelled."""
+        if self._closing:
+            return self._refuse(call)
+        call.work = asyncio.current_task(self._loop)
+        return self.run(call)
+
+    async def _refuse(self, call: Call) -> None:
+        self.answer(call, _shutting_down())
+
     async def run_all(self, calls: list[Call], run: Run) -> None:
-        """Run calls to their end: one in the current task, several in tasks of their own.
+        """Run calls to their end, each in a task of its own.
 
         `run` runs one call: `self.run`, or what the connection does with it instead.
         """
-        if self._closing:
-            for call in calls:
-                self.answer(call, _shutting_down())
-            return
-        if len(calls) > 1:
-            for call in calls:
-                call.work = spawn(self._loop, run(call))
-            await asyncio.wait([call.work for call in calls if call.work is not None])
-            return
-        call = calls[0]
-        task = call.work = asyncio.current_task(self._loop)
-        assert task is not None
-        before = task.cancelling()
-        try:
-            await run(call)
-        except asyncio.CancelledError:
-            if self._end.is_open(call):
-                raise
-        finally:
-            call.work = None
-            while task.cancelling() > before:
-                task.uncancel()  # the cancellation was meant for the call, which has ended
+        for call in calls:
+            self.start(call, run)
+        work = [call.work for call in calls if call.work is not None]
+        if work:
+            await asyncio.wait(work)
 
     def begin(self, call: Call) -> None:
         """Note that a call begins: one that `run` is about to run, or a subscription that stays open."""
 
     async def run(self, call: Call) -> None:
-        """Run one call and answer it."""
+        """Run one call and answer it. If it has `work` already, that goes on after the call."""
         answer: CallAnswer
         raised: BaseException | None = None
+        task = call.work
+        earlier = 0 if task is None else task.cancelling()
         try:
             answer = await self._core.dispatch(call, Context(call, self._peer, self._core))
         except asyncio.CancelledError as error:
             if not self._end.is_open(call):
                 if self.watched:
                     self._ended()
-                raise
+                if task is None:
+                    raise
+                _let_go(call, task, earlier)
+                return
             raised = error
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -138,6 +136,8 @@ class Calls:
         elif raised is not None:
             answer = self._failed(call, raised)
         self.answer(call, answer)
+        if task is not None:
+            _let_go(call, task, earlier)
 
     def _input_required(self, call: Call) -> CallAnswer:
         try:
@@ -294,6 +294,13 @@ def _error(answer: Any) -> McpError:
     if isinstance(answer, McpError):
         return answer
     raise TypeError(f"the handler returned a {type(answer).__name__}, not a `Result`")
+
+
+def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:
+    """Let the task of a request go on. A cancellation was meant for the call, which has ended."""
+    call.work = None
+    while task.cancelling() > earlier:
+        task.uncancel()
 
 
 def _nothing() -> None:

@@ -54,12 +54,18 @@ TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile lea
 class _Whole:
     """The outlet of a connection that carries everything: an answer is a message like others."""
 
-    __slots__ = ("finish", "send")
+    __slots__ = ("_transport", "finish", "send")
     send: Callable[..., None]
     finish: Callable[..., None]
 
     def __init__(self, transport: Transport) -> None:
         self.send = self.finish = transport.send
+        self._transport = transport
+
+    @property
+    def address(self) -> str | None:
+        """The address of the client, where its transport has one."""
+        return getattr(self._transport, "peer_address", None)
 
     async def drained(self) -> None:
         """Wait for nothing: the connection knows whether its client reads."""
@@ -171,7 +177,11 @@ class ServerConnection:
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message whose answer has an outlet of its own; return the calls to `run`."""
-        return take(self.end.receive(message), outlet, self._handle)
+        event = self.end.receive(message)
+        if isinstance(event, Call):
+            event.outlet = outlet
+            return [event]
+        return take(event, outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
         """Continue with the same client under a new token; drop subscriptions it no longer allows."""
@@ -260,7 +270,9 @@ class ServerConnection:
         self._calls.start(call, self._listen)
 
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
-        """Run calls that have their outlets to their end."""
+        """Run calls that have their outlets to their end, a single one in the current task."""
+        if len(calls) == 1 and calls[0].method != LISTEN:
+            return self._calls.run_here(calls[0])
         return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:
@@ -446,7 +458,11 @@ class SoloConnection:
 
     def receive_from(self, principal: Any, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message of this principal; return the calls to `run`."""
-        return take(self.end.receive_from(principal, message), outlet, self._handle)
+        event = self.end.receive_from(principal, message)
+        if isinstance(event, Call):
+            event.outlet = outlet
+            return [event]
+        return take(event, outlet, self._handle)
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, Notice):
@@ -455,7 +471,9 @@ class SoloConnection:
             logger.debug("ignored: %s", event.reason)
 
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
-        """Run calls that have their outlets to their end."""
+        """Run calls that have their outlets to their end, a single one in the current task."""
+        if len(calls) == 1 and calls[0].method != LISTEN:
+            return self._calls.run_here(calls[0])
         return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:

@@ -443,6 +443,11 @@ def peer_of(ctx: Context) -> Peer:
     return ctx._peer
 
 
+def call_of(ctx: Context) -> Call:
+    """Return the call a handler answers."""
+    return ctx._call
+
+
 def share_of(ctx: Context) -> Hashable:
     """Return the key under which this call's peer has its share of threads; None for no share."""
     principal = ctx.principal

@@ -61,7 +61,6 @@ class ServerCore:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with the middleware around it
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
-        self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.stamp = Stamp(info)
         self.limits = limits
         self.keepalive = keepalive
@@ -79,9 +78,12 @@ class ServerCore:
         if self.observer is not None:
             self.observer.started(self.counters)
 
-    def wrap(self, middleware: list[Middleware]) -> None:
-        """Run every call from now on through this middleware."""
-        self.dispatch = compile_chain(middleware, self.dispatcher.dispatch)
+    def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
+        """Have every call from now on answered by this dispatcher, with this middleware around it."""
+        self.dispatcher = dispatcher
+        self.dispatch = compile_chain(middleware, dispatcher.dispatch)
+        self.offer.extend(dispatcher.routes(), dispatcher.notices())
+        self.renew()
 
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""

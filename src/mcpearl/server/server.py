@@ -8,10 +8,13 @@ from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
+from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -24,24 +27,35 @@ from mcpearl.server.registry.options import (
     ToolOptions,
 )
 from mcpearl.server.registry.prompts import Completer, PromptEntry
-from mcpearl.server.registry.registry import NoticeListener, Registry
+from mcpearl.server.registry.registration import (
+    check_lifespan,
+    check_options,
+    check_texts,
+    check_versions,
+    icons_of,
+)
+from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.server.tree import ServerTree
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
-from mcpearl.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.runtime.rate import Meter
+    from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.throttle import Shedding, Throttle
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
-    Auth = Endpoint = Principal = Wire = Any  # they take longer to load than most servers to start
+    # They take longer to load than most servers to start.
+    Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -70,9 +84,12 @@ class Server:
         lifespan: Returns an async context manager, entered before the first client is served and left
             after the last; what it yields is `Context.lifespan`.
         middleware: Functions around every call, the first outermost; see `Server.middleware`.
+        extensions: Extensions of the protocol that it offers; see `ServerExtension`.
         limits: Bounds of each connection; see `Limits`.
         page_size: Entries of one page of a list.
         list_ttl_ms: For how long clients may cache lists, in milliseconds; None says nothing.
+        on_duplicate: What happens when a second tool, resource, prompt or completion gets the name of
+            another: `warn` (log a warning and replace it), `error`, `replace`, or `ignore` the second.
         threads: Threads for handlers that are plain functions.
         tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for ever.
         ask_timeout: Seconds a client has to answer a request of a handler.
@@ -90,6 +107,8 @@ class Server:
             less each; more is refused. It is for each process. By default a quarter of the machine's
             memory, 2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; see `Observer`.
+        rate: How often each caller may call; over it a call is refused, with the time to wait.
+        shedding: When new calls are refused because the server does not keep up; see `Shedding`.
     """
 
     def __init__(
@@ -105,9 +124,11 @@ class Server:
         handler: Handler | Dispatcher | None = None,
         lifespan: Lifespan | None = None,
         middleware: list[Middleware] | None = None,
+        extensions: Iterable[ServerExtension] = (),
         limits: Limits | None = None,
         page_size: int = 100,
         list_ttl_ms: int | None = None,
+        on_duplicate: OnDuplicate = "warn",
         threads: int = 32,
         tool_timeout: float | None = None,
         ask_timeout: float = 300.0,
@@ -120,14 +141,28 @@ class Server:
         auth: "Auth | None" = None,
         max_held: int | None = None,
         observer: Observer | None = None,
+        rate: RateLimit | None = None,
+        shedding: "Shedding | None" = None,
     ) -> None:
+        check_texts(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            instructions=instructions,
+        )
+        check_lifespan(lifespan)
+        check_versions(versions)
         self.auth = auth
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
-        self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)
+        self._registry = Registry(
+            name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
+        )
         self.handler = handler or self._registry
         info = Implementation(
             name=name,
@@ -135,10 +170,15 @@ class Server:
             title=title,
             description=description,
             website_url=website_url,
-            icons=icons,
+            icons=icons_of(icons, f"server `{name}`"),
         )
+        own: Dispatcher = (
+            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
+        )
+        self._dispatcher = own  # without the extensions
+        self._extensions = list(extensions)
         self.core = ServerCore(
-            HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler,
+            own,
             info,
             instructions=instructions,
             versions=versions,
@@ -152,13 +192,24 @@ class Server:
             max_held=max_held,
             observer=observer,
         )
-        self.core.wrap(self._middleware)
+        self._throttle = self._make_throttle(rate, shedding)
+        self._compose()
         self._lifespan = lifespan
+        self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
             for kind in LIST_CHANGED
         }
+
+    def _make_throttle(
+        self, rate: RateLimit | None, shedding: "Shedding | None"
+    ) -> "Throttle | None":
+        if rate is None and shedding is None:
+            return None
+        from mcpearl.server.throttle import Throttle
+
+        return Throttle(rate, shedding, self._pool, self.core.bounded)
 
     @property
     def name(self) -> str:
@@ -181,30 +232,18 @@ class Server:
     # Registering
 
     @overload
-    def tool(self, function: F, /) -> F: ...
+    def tool(self, function: F, /, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
     def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | dict[str, Any] | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        input_schema: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        scopes: Iterable[str] = (),
+        self, name: str | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
         """Serve a function as a tool: its signature is the schema, its docstring the description.
 
         Args:
-            function: The function, when the decorator is used bare.
+            function: The function, when the decorator is used bare; or the tool's name.
             **options: What to announce, and how to run it:
             name: The tool's name; the function's by default.
             title: A name for people.
@@ -216,7 +255,13 @@ class Server:
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
             scopes: Scopes a caller's token needs.
+            rate: How often each caller may call it; see `RateLimit`.
+            concurrency: How many calls of it run at once; more wait.
+            queue: How many may wait; one more is refused.
         """
+        check_options("@app.tool", options, ToolOptions.__annotations__)
+        if isinstance(function, str):
+            options["name"], function = function, None
 
         def register(function: F) -> F:
             self.add_tool(function, **options)
@@ -231,8 +276,14 @@ class Server:
             function: The function to serve.
             **options: The options of `tool`.
         """
+        check_options("app.add_tool", options, ToolOptions.__annotations__)
         options.setdefault("timeout", self._tool_timeout)
-        self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
+        kind: Callable[..., ToolEntry] = ToolEntry
+        if options.keys() & {"rate", "concurrency", "queue"}:
+            from mcpearl.server.registry.limited import LimitedTool
+
+            kind = LimitedTool
+        self._own_registry("add_tool").add_tool(kind(function, self._pool, **options))
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.
@@ -250,7 +301,7 @@ class Server:
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        annotations: Annotations | None = None,
+        annotations: Annotations | dict[str, Any] | None = None,
         size: int | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
@@ -306,6 +357,7 @@ class Server:
             function: Reads it.
             **options: The options of `resource`.
         """
+        check_options("app.add_resource", options, ResourceOptions.__annotations__)
         registry = self._own_registry("add_resource")
         size = options.pop("size", None)
         rest = cast("TemplateOptions", options)
@@ -326,26 +378,18 @@ class Server:
         return self._own_registry("remove_resource").remove_resource(uri)
 
     @overload
-    def prompt(self, function: F, /) -> F: ...
+    def prompt(self, function: F, /, **options: Unpack[PromptOptions]) -> F: ...
 
     @overload
     def prompt(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        scopes: Iterable[str] = (),
+        self, name: str | None = None, /, **options: Unpack[PromptOptions]
     ) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Serve a function as a prompt: its parameters are the arguments.
 
         Args:
-            function: The function, when the decorator is used bare.
+            function: The function, when the decorator is used bare; or the prompt's name.
             **options: What to announce:
             name: The prompt's name; the function's by default.
             title: A name for people.
@@ -354,6 +398,9 @@ class Server:
             meta: The `_meta` of its definition.
             scopes: Scopes a caller's token needs.
         """
+        check_options("@app.prompt", options, PromptOptions.__annotations__)
+        if isinstance(function, str):
+            options["name"], function = function, None
 
         def register(function: F) -> F:
             self.add_prompt(function, **options)
@@ -368,6 +415,7 @@ class Server:
             function: The function to serve.
             **options: The options of `prompt`.
         """
+        check_options("app.add_prompt", options, PromptOptions.__annotations__)
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 
     def remove_prompt(self, name: str) -> bool:
@@ -411,8 +459,27 @@ class Server:
             function: Gets the call's `Context` and a function that runs the rest; returns the result.
         """
         self._middleware.append(function)
-        self.core.wrap(self._middleware)
+        self._compose()
         return function
+
+    def _compose(self) -> None:
+        """Put extensions and middleware around what answers calls."""
+        dispatcher = self._dispatcher
+        if self._extensions:
+            from mcpearl.server.extensions import ExtendedDispatcher
+
+            dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
+        self.core.use(dispatcher, self._middleware)
+        if self._throttle is not None:
+            self.core.dispatch = self._throttle.around(self.core.dispatch)
+
+    def share_limits(self) -> None:
+        """Count calls against rates together with the processes that are forked from now on."""
+        tools = self._registry.tools.values()
+        for limited in (self._throttle, *tools):
+            meter: Meter | None = getattr(limited, "meter", None)
+            if meter is not None:
+                meter.share()
 
     def on_notification(self, function: NoticeListener) -> NoticeListener:
         """Call a function with what clients notify, such as `notifications/roots/list_changed`.
@@ -422,6 +489,47 @@ class Server:
         """
         self._own_registry("on_notification").listeners.append(function)
         return function
+
+    @overload
+    def background(self, function: F, /) -> F: ...
+
+    @overload
+    def background(
+        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
+    ) -> Callable[[F], F]: ...
+
+    def background(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        restart: Restart = "permanent",
+        shutdown: float = 5.0,
+    ) -> Any:
+        """Run a coroutine function as long as the server runs, and again when it ends.
+
+        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
+        failing ends the server; see `Supervisor`.
+
+        >>> @app.background
+        ... async def refresh():
+        ...     while True:
+        ...         await load_prices()
+        ...         await asyncio.sleep(60)
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: Its name in the tree; the function's by default.
+            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
+            shutdown: Seconds it has to end when it is cancelled.
+        """
+
+        def register(function: F) -> F:
+            self.parts.add_background(function, name, restart, shutdown)
+            return function
+
+        return register if function is None else register(function)
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
@@ -489,12 +597,16 @@ class Server:
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
                 )
             )
-            await self.bus.start()
-            stack.push_async_callback(self.bus.close)
-            if self._lifespan is None:
-                yield None
-            else:
-                yield await stack.enter_async_context(self._lifespan(self))
+            await self.parts.start(self.bus, subscriptions.all_updated)
+            stack.push_async_callback(self.parts.root.stop)
+            if self._lifespan is not None:
+                self._entered(await stack.enter_async_context(self._lifespan(self)))
+            if self._throttle is not None:
+                self._throttle.start()
+                stack.callback(self._throttle.stop)
+            await self.parts.start_background()
+            stack.push_async_callback(self.parts.stop_background)
+            yield self.lifespan_value
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value
@@ -503,6 +615,18 @@ class Server:
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
+
+    def tree(self) -> Node:
+        """Return the parts of the running server: names, states, restarts, errors, uptimes."""
+        return self.parts.root.tree()
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the changes of `tree` from now on, for `async for`.
+
+        Args:
+            limit: How many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self.parts.root.changes(limit)
 
     async def connect(
         self, transport: Transport, principal: "Principal | None" = None

@@ -49,6 +49,10 @@ class Bus(Protocol):
         """Join: from here on messages are heard and can be published."""
         ...
 
+    async def ended(self) -> None:
+        """Wait until the bus fails, and raise why. It can be closed and started again then."""
+        ...
+
     async def close(self) -> None:
         """Leave. What is published afterwards goes nowhere."""
         ...

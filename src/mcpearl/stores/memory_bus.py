@@ -1,5 +1,6 @@
 """The bus of a server that is a single process; several servers in one process can join one."""
 
+import asyncio
 from collections.abc import Callable
 
 from mcpearl.stores.bus import Hear, Topics, Unsubscribe, check_message
@@ -41,6 +42,10 @@ class MemoryBus:
     async def start(self) -> None:
         """Begin to hear and to publish."""
         self._is_open = True
+
+    async def ended(self) -> None:
+        """Wait forever: nothing here can fail."""
+        await asyncio.Event().wait()
 
     async def close(self) -> None:
         """Stop both."""

@@ -5,12 +5,12 @@ One session cannot use up the budget of all: it has a share. A stream that ended
 kept for another minute, in case its last bytes did not reach the client.
 """
 
-import asyncio
 from collections import OrderedDict, deque
 from itertools import islice
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
+from mcpearl.runtime.keeper import Keeper
 from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
 
 MAX_EVENTS = 1000  # kept of one stream
@@ -82,7 +82,7 @@ class MemoryEventStore:
         self._open: OrderedDict[_Stream, None] = OrderedDict()  # with events, not ended
         self._ended: OrderedDict[_Stream, None] = OrderedDict()
         self._done: OrderedDict[_Stream, float] = OrderedDict()  # ended and read; when to drop it
-        self._timer: asyncio.TimerHandle | None = None
+        self._keeper = Keeper("streams that were read whole", self._sweep)
 
     # Writing
 
@@ -190,9 +190,7 @@ class MemoryEventStore:
         """Drop everything."""
         for session in list(self._sessions):
             self.forget(session)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._keeper.stop()
         self._history.close()
 
     def _find(self, session: str, stream: str) -> _Stream | None:
@@ -274,16 +272,13 @@ class MemoryEventStore:
     def _finish(self, stream: _Stream) -> None:
         """Drop a stream some time from now: it ended and was read whole."""
         self._done[stream] = clock.monotonic() + self._linger
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._linger, self._sweep)
+        self._keeper.wake(self._linger)
 
-    def _sweep(self) -> None:
-        self._timer = None
+    def _sweep(self) -> float | None:
         now = clock.monotonic()
         while self._done:
             stream, due = next(iter(self._done.items()))
             if due > now:
-                loop = asyncio.get_running_loop()
-                self._timer = loop.call_later(due - now, self._sweep)
-                return
+                return due - now
             self._remove(stream)
+        return None

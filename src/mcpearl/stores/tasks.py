@@ -10,7 +10,7 @@ Leases and expiry are measured by the store's own clock, since the clocks of wor
 (`request`, `journal`, `result`) are opaque here; the server seals them before they are stored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,8 +18,8 @@ from msgspec import Struct
 from mcpearl.stores.sessions import Identity
 from mcpearl.types.tasks import TaskStatus
 
-TERMINAL: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"})
-"""A task in one of these states does not change any more."""
+Hear = Callable[[str, int], None]
+"""Called with the id of a task and its new revision; 0 when the task is gone."""
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True):
@@ -41,8 +41,15 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
     """What was asked and answered, and what `ctx.once` did, for running it again."""
     result: bytes | None = None
     """The result or the error, once the status is terminal."""
+    tool_error: bool = False
+    """Whether the result is a tool's own report that it failed."""
     repeatable: bool = False
     """Whether it may be run again after a worker died in the middle of it."""
+    running: bool = True
+    """Whether its handler may be at work. It is not before it begins and while it waits for input, so
+    that it can be run again if its worker dies then."""
+    deaths: int = 0
+    """How many workers died while they ran it."""
     created: float = 0.0
     """When it was created, in seconds since 1970. Set by the store, as all that follows."""
     updated: float = 0.0
@@ -66,6 +73,17 @@ class TaskStore(Protocol):
 
     A task expires, in whatever state, when its time to live is over; from then on it is unknown.
     """
+
+    durable: bool
+    """Whether tasks outlive the process. Their contents are sealed then."""
+
+    async def start(self) -> None:
+        """Make the store ready. Raises `StoreUnavailable` if that is not possible."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was begun, and release everything."""
+        ...
 
     async def create(self, task: TaskRecord, holder: str, lease: float) -> TaskRecord:
         """Store a new task with its first lease. When this returns, the task will not be lost.
@@ -104,8 +122,8 @@ class TaskStore(Protocol):
     ) -> TaskRecord | None:
         """Replace a task if nothing changed since it was read.
 
-        Contents, status and message are taken from `task`; times, holder, lease and fence stay the
-        store's. A terminal status ends the lease.
+        Contents, status, message and the flags are taken from `task`; owner, times, holder, lease and
+        fence stay the store's. A terminal status ends the lease.
 
         Args:
             task: The task as it shall be.
@@ -155,11 +173,15 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def changed(self, id: str, owner: Identity, revision: int) -> TaskRecord | None:
-        """Wait until a task has a later revision than this one, and return it.
+    def watch(self, hear: Hear, wanted: Callable[[], bool]) -> Callable[[], None]:
+        """Hear of changes, made by this process or another, soon after they were made.
+
+        Args:
+            hear: Called on the event loop, never while a step of this store is awaited.
+            wanted: Returns whether changes made by other processes are of interest at the moment.
 
         Returns:
-            The task, at once if it is past the revision already; None when it is unknown or expires.
+            A function that ends it.
         """
         ...
 

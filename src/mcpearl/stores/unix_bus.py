@@ -35,6 +35,7 @@ class UnixBus:
         self._behind: set[str] = set()  # members that have to be told of a loss
         self._retry: asyncio.TimerHandle | None = None
         self._socket: socket.socket | None = None
+        self._failed: asyncio.Future[None] | None = None  # from start to close
         self._topics = Topics()
 
     def publish(self, topic: str, message: bytes) -> None:
@@ -91,6 +92,12 @@ class UnixBus:
             opened.close()
             raise
         self._socket = opened
+        self._failed = asyncio.get_running_loop().create_future()
+
+    async def ended(self) -> None:
+        """Wait until the socket fails, and raise its error."""
+        assert self._failed is not None
+        await asyncio.shield(self._failed)
 
     def _receive(self) -> None:
         assert self._socket is not None
@@ -104,6 +111,10 @@ class UnixBus:
                     self._topics.deliver(topic.decode(errors="replace"), message)
         except BlockingIOError:
             pass
+        except OSError as error:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(error)
 
     async def close(self) -> None:
         """Close the socket and remove it."""
@@ -114,4 +125,6 @@ class UnixBus:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
+            if self._failed is not None:
+                self._failed.cancel()
             self._own.unlink(missing_ok=True)

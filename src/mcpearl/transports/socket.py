@@ -165,6 +165,12 @@ class SocketServer(SocketTransport):
         if self.reception.enter(self):
             self.take_in()
 
+    @property
+    def peer_address(self) -> str | None:
+        """The address of the client; None on a Unix socket, which has none."""
+        name = self.wire.get_extra_info("peername")
+        return name[0] if isinstance(name, tuple) else None
+
     def take_in(self) -> None:
         """Begin to pass on what the client sends."""
         self.receiver = self.reception.receive(self, subject_of(self.wire))

@@ -68,7 +68,11 @@ async def test_a_tool_is_its_function() -> None:
 
 async def test_everything_said_of_a_tool_is_told() -> None:
     app = Server("tools")
-    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 5}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 5}},
+        "required": ["a"],
+    }
 
     @app.tool(
         name="other",
@@ -239,7 +243,7 @@ async def test_objects_as_arguments() -> None:
         assert (await client.call_tool("swap", given)).structured_content == {"x": 2, "y": 3}
 
 
-async def test_old_versions_have_no_structured_content() -> None:
+async def test_structured_content_is_kept_where_the_version_has_no_output_schema() -> None:
     app = Server("tools")
 
     @app.tool
@@ -250,8 +254,8 @@ async def test_old_versions_have_no_structured_content() -> None:
         async with wire(app, version) as client:
             (tool,) = (await client.ask("tools/list"))["result"]["tools"]
             result = (await client.call("one"))["result"]
-        has = version >= "2025-06-18"
-        assert ("outputSchema" in tool, "structuredContent" in result) == (has, has)
+        assert ("outputSchema" in tool) is (version >= "2025-06-18")
+        assert result["structuredContent"] == {"result": 1}
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
 async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     wire = Wire()
     exchange = PostOutlet(terms(), wire.request(), None)
-    exchange.belong(kept_stream, primes=True)
+    exchange.belong(kept_stream, lambda: None, primes=True)
 
     async def work() -> None:
         exchange.send(b"news")
@@ -126,7 +126,7 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
 async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_stream() -> None:
     wire = Wire()
     exchange = PostOutlet(terms(), wire.request(), None)
-    exchange.belong(kept_stream, primes=False)
+    exchange.belong(kept_stream, lambda: None, primes=False)
 
     async def work() -> None:
         pass
@@ -168,7 +168,7 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     wire = Wire()
     exchange = PostOutlet(terms(), wire.request(), None)
-    exchange.belong(kept_stream, primes=False)
+    exchange.belong(kept_stream, lambda: None, primes=False)
 
     async def work() -> None:
         exchange.send(b"news")

@@ -210,6 +210,7 @@ class Http2Connection(asyncio.Protocol):
             events = self._h2.receive_data(data)
         except ProtocolError as error:
             self._flush()
+            self._take_answers(self._h2.seen)
             self._fail(f"the server violated HTTP/2: {str(error) or type(error).__name__}")
             return
         for event in events:
@@ -296,6 +297,19 @@ class Http2Connection(asyncio.Protocol):
         stream = self._sent.get(event.stream_id)
         if stream is not None:
             stream.on_data(event.data, event.flow_controlled_length)
+
+    def _take_answers(self, events: list[Any]) -> None:
+        """Pass on what came before a violation, in the same piece: an answer that is whole counts."""
+        for event in events:
+            stream = self._sent.get(getattr(event, "stream_id", None) or 0)
+            if stream is None:
+                continue
+            if isinstance(event, ResponseReceived):
+                stream.on_head(event.headers)
+            elif isinstance(event, DataReceived):
+                stream.on_data(event.data, len(event.data))
+            elif isinstance(event, StreamEnded):
+                stream.on_end()
 
     def _on_end(self, event: StreamEnded) -> None:
         stream = self._sent.get(event.stream_id)

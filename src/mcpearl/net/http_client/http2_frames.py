@@ -32,7 +32,7 @@ class _Incoming(FrameBuffer):
 
 
 class ClientFrames(H2Connection):
-    """h2's connection, except that streams under way survive a GOAWAY."""
+    """h2's connection, except that streams under way survive a GOAWAY, and events a later violation."""
 
     def __init__(self) -> None:
         super().__init__(_UNCHECKED)
@@ -45,6 +45,19 @@ class ClientFrames(H2Connection):
                 SettingCodes.MAX_HEADER_LIST_SIZE: MAX_HEAD,
             },
         )
+
+        self.seen: list[Any] = []
+        """The events of what was received last, also of frames before a violation."""
+
+    def receive_data(self, data: Any) -> list[Any]:
+        """Take bytes; return their events."""
+        self.seen = []
+        return super().receive_data(data)
+
+    def _receive_frame(self, frame: Any) -> Any:
+        events = super()._receive_frame(frame)
+        self.seen += events
+        return events
 
     def _receive_goaway_frame(self, frame: Any) -> Any:
         state = self.state_machine.state

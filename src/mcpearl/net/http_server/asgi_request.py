@@ -127,6 +127,10 @@ class AsgiRequest:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
+    def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
+        """Do nothing: sending may always wait."""
+        return False
+
     async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
         """Send a whole response. A body is JSON."""
         if status != 204:

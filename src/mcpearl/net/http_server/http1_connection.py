@@ -328,12 +328,12 @@ class HttpServerConnection(TimedProtocol):
         try:
             await self.front.endpoint.serve(request)
         except asyncio.CancelledError:
-            await request.fail(503, _ENDING if self.front.is_draining else _GIVEN_UP)
+            request.fail(503, _ENDING if self.front.is_draining else _GIVEN_UP)
         except BaseException:
             logger.exception("a request could not be answered")
-            await request.fail(500, "Internal error")
+            request.fail(500, "Internal error")
         if not (request.complete or request.gone):
-            await request.fail(500, "There is no answer")  # also ends a stream that is not read
+            request.fail(500, "There is no answer")  # also ends a stream that is not read
 
     def _queue(self, request: Http1Request) -> None:
         if self._waiting is None:

@@ -167,17 +167,22 @@ class Http1Request:
 
     async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
         """Send a whole response. A body is JSON."""
+        while not self.respond_now(status, body, headers):
+            await self.connection.drain()
+
+    def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
+        """Send a whole response, unless the client has to read first. Return whether that is done."""
+        if self.gone or self.complete:
+            return True
         connection = self.connection
         if connection.writable is not None:
-            await connection.drain()
-        if self.gone or self.complete:
-            return
+            return False
         if status == 200 and self.keep_alive and not (headers or self.extra):
             whole = b"%b%d\r\n\r\n%b" % (_OK, len(body), body)
         else:
             if self.has_begun:  # there is a response already, and it cannot be completed
                 connection.close()
-                return
+                return True
             if body:
                 headers = (*headers, (b"content-type", JSON))
             if status != 204:
@@ -192,6 +197,7 @@ class Http1Request:
         if self._news is not None:
             self._news.set()
         connection.answered(self)
+        return True
 
     async def start(self, status: int, headers: HeaderPairs) -> None:
         """Begin a response that is sent in parts. Its head leaves with the first of them."""
@@ -242,7 +248,7 @@ class Http1Request:
         parts.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
         return b"".join(parts)
 
-    async def fail(self, status: int, reason: str) -> None:
+    def fail(self, status: int, reason: str) -> None:
         """Send an error while that is possible; close the connection in any case."""
         if self.complete or self.gone:
             return
@@ -250,4 +256,4 @@ class Http1Request:
             self.connection.close()
             return
         self.keep_alive = False
-        await self.respond(status, self.connection.front.error_body(reason))
+        self.respond_now(status, self.connection.front.error_body(reason))

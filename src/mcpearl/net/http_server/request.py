@@ -112,6 +112,10 @@ class Waiter(Protocol):
         """Note that the request could not be answered without waiting."""
         ...
 
+    def close(self) -> None:
+        """Release everything: the request is over, however it ended."""
+        ...
+
 
 class Request(RequestInfo, Protocol):
     """A request, and the way its response leaves."""
@@ -124,7 +128,7 @@ class Request(RequestInfo, Protocol):
     in_place: bool
     """Whether the request is being served without having waited for anything yet."""
     waiter: Waiter | None
-    """Notified when that ends. Set by the part of the endpoint that answers the request."""
+    """Notified when that ends. Set and closed by the endpoint."""
 
     async def read(self, limit: int, holding: Holding) -> bytes:
         """Wait for the whole body, and count what has arrived.
@@ -142,6 +146,10 @@ class Request(RequestInfo, Protocol):
 
     async def until_gone(self) -> None:
         """Wait until the client has closed its connection. The body must have been read."""
+        ...
+
+    def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
+        """Send a whole response if that takes no waiting. Return whether there is nothing left to do."""
         ...
 
     async def respond(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, TypedDict
 
+from mcpearl.runtime.rate import RateLimit
 from mcpearl.types.base import Annotations, CacheScope, Icon
 from mcpearl.types.tools import ToolAnnotations
 
@@ -25,13 +26,16 @@ class ToolOptions(PromptOptions, total=False):
     input_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     timeout: float | None
+    rate: RateLimit | None
+    concurrency: int | None
+    queue: int
 
 
 class TemplateOptions(PromptOptions, total=False):
     """Options of a resource template."""
 
     mime_type: str | None
-    annotations: Annotations | None
+    annotations: Annotations | dict[str, Any] | None
     ttl_ms: int | None
     cache_scope: CacheScope | None
 

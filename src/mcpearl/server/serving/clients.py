@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from mcpearl.auth.principal import Principal
 from mcpearl.net.ports import host_of
 from mcpearl.runtime.budget import NoRoom
+from mcpearl.runtime.keeper import Keeper
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.serving.wires import Bounds
 from mcpearl.transports.socket import SocketServer
@@ -47,7 +48,7 @@ class Clients:
         self._draining = False
         timeouts = (bounds.handshake_timeout, bounds.idle_timeout)
         self._interval = min(seconds for seconds in timeouts if seconds is not None) / _LOOKS
-        self._timer: asyncio.TimerHandle | None = None  # runs while there are clients
+        self._keeper = Keeper("the clients of a wire", self._check_all)
 
     def __len__(self) -> int:
         return len(self._stays)
@@ -69,8 +70,7 @@ class Clients:
         except NoRoom as error:
             return self._refuse(transport, str(error))
         self._stays[transport] = _Stay()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._interval, self._check_all)
+        self._keeper.wake(self._interval)
         return True
 
     def _refuse(self, transport: SocketServer, reason: str) -> bool:
@@ -99,15 +99,13 @@ class Clients:
 
     # Staying
 
-    def _check_all(self) -> None:
+    def _check_all(self) -> float | None:
         """Check every client: the token, the first message, the silence."""
-        self._timer = None
         now = self._loop.time()
         for transport, stay in list(self._stays.items()):
             if not transport.finished:
                 self._check(transport, stay, now)
-        if self._stays:
-            self._timer = self._loop.call_later(self._interval, self._check_all)
+        return self._interval if self._stays else None
 
     def _check(self, transport: SocketServer, stay: _Stay, now: float) -> None:
         bounds = self._bounds
@@ -138,5 +136,4 @@ class Clients:
                 work.append(stay.connection.drain(grace))
         await asyncio.gather(*work)
         await asyncio.gather(*(transport.until_gone(grace) for transport in list(self._stays)))
-        if self._timer is not None:
-            self._timer.cancel()
+        self._keeper.stop()

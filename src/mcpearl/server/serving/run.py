@@ -7,8 +7,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.runtime.supervisor import StartFailed
 from mcpearl.server.roster import UNWINDING
-from mcpearl.server.serving.wires import Http, Listener, Wire, named
+from mcpearl.server.serving.supervised import DRAINING, cause_of, supervise_wires
+from mcpearl.server.serving.wires import Http, Wire, named
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -67,19 +69,19 @@ async def _end_tasks() -> None:
 
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
-    listeners = [wire.listener(server) for wire in named(wires or ("stdio",), options)]
+    supervised = supervise_wires(server, named(wires or ("stdio",), options))
     with stop_signals() as stop:
         async with server.running():
-            started: list[Listener] = []
+            shutdown = server.core.grace + DRAINING
             try:
-                for listener in listeners:
-                    await listener.start()
-                    started.append(listener)
-                await _first(stop.wait(), *(listener.ended() for listener in started))
+                name = await server.parts.add_wires(supervised, shutdown)
+            except StartFailed as error:
+                raise cause_of(error) from None
+            try:
+                await _first(stop.wait(), supervised.ended(), server.parts.root.ended())
             finally:
-                for listener in started:
-                    listener.stop_accepting()
-                await asyncio.gather(*(listener.drain(server.core.grace) for listener in started))
+                await server.parts.root.remove(name)
+            server.parts.root.check()  # it may have ended, and the wires with it
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mcpearl.net.ports import bind_port
 from mcpearl.runtime import clock
-from mcpearl.runtime.backoff import Backoff, doubling
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.server.serving.http import WorkerHttp
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 _YOUNG = 5.0  # seconds of life under which a worker is replaced only after a pause
-_PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0)  # longer with each early death in a row
+_PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0, settled_after=_YOUNG)
 _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
@@ -58,6 +58,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     if http.server != "mcpearl":
         raise ValueError("`workers` do not share a port with granian; leave out one of the two")
     server.core.sealer()  # now, so that every worker can open what another has sealed
+    server.share_limits()
     auth = server.auth if http.auth is None else http.auth
     if auth is not None:
         from mcpearl.auth.server.protection import for_workers
@@ -147,7 +148,7 @@ class _Worker(Struct):
     pid: int = 0
     ready: int = -1  # the descriptor it reports on that it is up
     began: float = 0.0
-    early_deaths: int = 0
+    retries: Retries = field(default_factory=lambda: Retries(_PAUSES))  # counts early deaths
     due: float | None = None  # when it is to be started again, while there is no process
 
 
@@ -234,11 +235,11 @@ class Crew:
             return
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         came_up = self._came_up(worker)
-        if not came_up and not worker.early_deaths:
+        if not came_up and not worker.retries.attempts:
             raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
-        worker.early_deaths = worker.early_deaths + 1 if lived < _YOUNG else 0
-        pause = _PAUSES.delay(worker.early_deaths - 1) if worker.early_deaths else 0.0
+        worker.retries.worked_for(lived)
+        pause = worker.retries.next_delay() if lived <= _YOUNG else 0.0
         worker.due = clock.monotonic() + pause
         logger.error(
             "worker %d (process %d) %s; it will be replaced in %g s",

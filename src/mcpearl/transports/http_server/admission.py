@@ -6,25 +6,24 @@ from typing import Any
 
 from mcpearl.net.http_server.request import RequestInfo
 from mcpearl.transports.http_server.callers import Callers
-from mcpearl.transports.http_server.gate import busy
+from mcpearl.transports.http_server.gate import Refused, busy
 
 
 class Admission:
     """Counts what is under way. A request at a bound is refused with 503 and `Retry-After`."""
 
-    __slots__ = ("_callers", "_max_requests", "_max_streams", "_streams", "open")
+    __slots__ = ("_callers", "_max_streams", "_streams", "max_requests", "open")
 
     def __init__(self, max_requests: int, max_streams: int, callers: Callers) -> None:
         self._callers = callers
-        self._max_requests = max_requests
+        self.max_requests = max_requests
         self._max_streams = max_streams
-        self.open = 0  # requests being answered; counted by the endpoint
+        self.open = 0  # requests being answered; counted, and compared, by the endpoint
         self._streams = 0  # streams that wait for something to be sent
 
-    def check(self) -> None:
-        """Refuse the newest request if there are too many."""
-        if self.open > self._max_requests:
-            raise busy("Too many requests at once", 1, "max_requests")
+    def too_many(self) -> Refused:
+        """Return the refusal of a request beyond `max_requests`."""
+        return busy("Too many requests at once", 1, "max_requests")
 
     def check_caller(self, principal: Any, request: RequestInfo) -> None:
         """Refuse a request of a caller for whom the server holds too much.

@@ -5,7 +5,7 @@ it is, and what serves it. The messages themselves are the protocol's; how an an
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +44,8 @@ from mcpearl.types.jsonrpc import PARSE_ERROR
 if TYPE_CHECKING:
     from mcpearl.transports.http_server.siblings import Siblings
     from mcpearl.transports.websocket.asgi import AsgiWebSockets
+
+Work = Coroutine[Any, Any, None]
 
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LARGE = 4096  # bytes of a body that is weighed, and counted while it is worked on
@@ -115,10 +117,16 @@ class Post(Struct):
 
     def checked(self, conversation: Running, calls: list[Call], modern: bool) -> list[Call]:
         """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
-        if calls[0].batch is not None:
+        call, endpoint = calls[0], self.endpoint
+        if call.batch is not None:
             return calls  # the registry checks the scopes of each call
         try:
-            mismatch = self._mismatch_of(calls[0], modern)
+            if endpoint.gate is not None:
+                self._check_scopes(call, endpoint.gate)
+            if modern:
+                mismatch = self.headers.mismatch_of_call(call, endpoint.host.mirrored)
+            else:
+                mismatch = self.headers.mismatch_of_legacy(call)
         except BaseException:  # of the server's own code, too
             conversation.give_up(calls)
             raise
@@ -128,15 +136,10 @@ class Post(Struct):
         self.refuse(mismatch)
         return []
 
-    def _mismatch_of(self, call: Call, modern: bool) -> McpError | None:
-        endpoint = self.endpoint
-        if endpoint.gate is not None:
-            needed = endpoint.host.missing_scopes(call, self.principal)
-            if needed:
-                raise endpoint.gate.insufficient(self.request, needed)
-        if modern:
-            return self.headers.mismatch_of_call(call, endpoint.host.mirrored)
-        return self.headers.mismatch_of_legacy(call)
+    def _check_scopes(self, call: Call, gate: Gate) -> None:
+        needed = self.endpoint.host.missing_scopes(call, self.principal)
+        if needed:
+            raise gate.insufficient(self.request, needed)
 
     def refuse(self, error: McpError) -> None:
         """Answer with an error of the request itself."""
@@ -246,7 +249,8 @@ class Endpoint:
             if head.method == "OPTIONS":
                 await request.respond(204, b"", preflight(head.headers))
                 return
-            admission.check()
+            if admission.open > admission.max_requests:
+                raise admission.too_many()
             principal = self.host.anonymous
             if gate is not None:
                 principal = gate.known(request) or await gate.admit(request)
@@ -268,6 +272,10 @@ class Endpoint:
             await request.respond(refused.status, body, refused.headers)
         finally:
             admission.open -= 1
+            waiter = request.waiter
+            if waiter is not None:
+                request.waiter = None
+                waiter.close()
 
     async def _show_document(self, gate: Gate, request: Request) -> bool:
         """Answer a request for a public document of the gate; return whether it was one."""
@@ -297,41 +305,55 @@ class Endpoint:
 
     async def _pass_on(self, owner: int, request: Request, principal: Any) -> None:
         assert self._siblings is not None
-        with PostOutlet(self._terms, request, principal) as outlet:
-            body = await outlet.read_body()
-            request.extra = ()  # the owner adds the same
-            with self._admission.as_stream() if request.method == "GET" else nullcontext():
-                await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
+        outlet = PostOutlet(self._terms, request, principal)
+        body = await outlet.read_body()
+        request.extra = ()  # the owner adds the same
+        with self._admission.as_stream() if request.method == "GET" else nullcontext():
+            await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
 
     # POST
 
-    async def _post(self, request: Request, notes: HeadNotes, principal: Any) -> None:
+    # Up to the call itself nothing waits, if the body has arrived. So each step returns the work that
+    # is left as a coroutine, for `serve` to await, instead of being a coroutine around the next.
+
+    def _post(self, request: Request, notes: HeadNotes, principal: Any) -> Work:
+        """Serve a POST, whose body may still be arriving."""
         headers = notes.post
         if headers is None:
             headers = notes.post = read_post(request.headers)
         outlet = PostOutlet(self._terms, request, principal)
-        try:
-            body = request.body
-            if body is None or len(body) > _LARGE:
-                body = await outlet.read_body()
-            message: Envelope | bytes
-            try:
-                message = codec.decode(body)
-            except Malformed as error:
-                if error.code == PARSE_ERROR:
-                    raise Refused(400, error.message, error.code) from None
-                message = body  # a batch, or JSON that is not a message: the protocol answers
-            post = Post(self, request, outlet, headers, message, principal)
-            if headers.says_modern or headers.is_modern(message):
-                await self._post_modern(post)
-            else:
-                await self._legacy.post(post)
-        finally:
-            request.waiter = None
-            if outlet.lingers or outlet.answer is None:
-                outlet.close()  # otherwise it holds nothing
+        body = request.body
+        if body is None or len(body) > _LARGE:
+            return self._post_later(request, outlet, headers, principal)
+        return self._post_body(request, outlet, headers, body, principal)
 
-    async def _post_modern(self, post: Post) -> None:
+    async def _post_later(
+        self, request: Request, outlet: PostOutlet, headers: MessageHeaders, principal: Any
+    ) -> None:
+        body = await outlet.read_body()
+        await self._post_body(request, outlet, headers, body, principal)
+
+    def _post_body(
+        self,
+        request: Request,
+        outlet: PostOutlet,
+        headers: MessageHeaders,
+        body: bytes,
+        principal: Any,
+    ) -> Work:
+        message: Envelope | bytes
+        try:
+            message = codec.decode(body)
+        except Malformed as error:
+            if error.code == PARSE_ERROR:
+                raise Refused(400, error.message, error.code) from None
+            message = body  # a batch, or JSON that is not a message: the protocol answers
+        post = Post(self, request, outlet, headers, message, principal)
+        if headers.says_modern or headers.is_modern(message):
+            return self._post_modern(post)
+        return self._legacy.post(post)
+
+    def _post_modern(self, post: Post) -> Work:
         """Serve a request that stands for itself."""
         solo = self._solo
         if solo is None:
@@ -344,13 +366,9 @@ class Endpoint:
             mismatch = None if named else post.headers.mismatch_of(message)
             if mismatch is not None:
                 post.refuse(mismatch)
-                await outlet.serve(solo, [], modern_status)
-                return
+                return outlet.serve(solo, [], modern_status)
             if message.method == LISTEN:
-                with self._admission.as_stream():
-                    calls = solo.receive_from(post.principal, message, outlet)
-                    await outlet.serve(solo, calls, modern_status)
-                return
+                return self._listen(post, solo)
         calls = solo.receive_from(post.principal, message, outlet)
         if calls:
             calls = post.checked(solo, calls, modern=True)
@@ -359,7 +377,12 @@ class Endpoint:
             mismatch = post.headers.mismatch_of(message)
             if mismatch is not None:
                 post.refuse(mismatch)  # whatever else is wrong with it
-        await outlet.serve(solo, calls, modern_status)
+        return outlet.serve(solo, calls, modern_status)
+
+    async def _listen(self, post: Post, solo: SoloConversation) -> None:
+        with self._admission.as_stream():
+            calls = solo.receive_from(post.principal, post.message, post.outlet)
+            await post.outlet.serve(solo, calls, modern_status)
 
     # HTTP+SSE
 
@@ -371,8 +394,8 @@ class Endpoint:
                 with self._admission.as_stream():
                     await self._sse.get(request, principal)
             case "POST", sse_2024.MESSAGES:
-                with PostOutlet(self._terms, request, principal) as outlet:
-                    await self._sse.post(request, principal, outlet)
+                outlet = PostOutlet(self._terms, request, principal)
+                await self._sse.post(request, principal, outlet)
             case method, path:
                 raise Refused(405, f"{method} is not a method of {path}", headers=ALLOW)
 

@@ -1,5 +1,6 @@
 """Requests of the versions with sessions: their POSTs, the standing stream of GET, the end by DELETE."""
 
+from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,7 +13,7 @@ from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
-from mcpearl.transports.http_server.post import Terms
+from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import HttpSession
@@ -56,42 +57,54 @@ class LegacyRequests:
 
     # POST
 
-    async def post(self, post: "Post") -> None:
-        """Serve a message of a session, or begin one."""
+    def post(self, post: "Post") -> Coroutine[Any, Any, None]:
+        """Serve a message of a session, or begin one. What is left to do is returned."""
         if self._stateless:
-            await self._post_alone(post)
-            return
-        outlet, message, headers = post.outlet, post.message, post.headers
+            return self._post_alone(post)
+        headers = post.headers
         version = headers.legacy_version or _unsupported(headers.version)
-        begins = headers.session is None and _initializes(message)
-        if begins:
-            caller = self._terms.callers.key_of(post.principal, post.request)
-            session = self._sessions.create(post.principal, caller)
-        else:
-            id = _missing() if headers.session is None else headers.session
-            found = self._sessions.find(id, post.principal)
-            session = found or await self._restored(id, post.principal, post.request)
-        outlet.belong(session.new_stream, version.primes_streams)
+        if headers.session is not None:
+            session = self._sessions.find(headers.session, post.principal)
+            if session is None:
+                return self._post_elsewhere(post, headers.session, version)
+            return self._post_in(session, post, version)
+        if not _initializes(post.message):
+            _missing()
+        caller = self._terms.callers.key_of(post.principal, post.request)
+        return self._post_in(self._sessions.create(post.principal, caller), post, version)
+
+    async def _post_elsewhere(self, post: "Post", id: str, version: Version) -> None:
+        """Serve a message of a session this process does not have yet."""
+        session = await self._restored(id, post.principal, post.request)
+        await self._post_in(session, post, version)
+
+    def _post_in(
+        self, session: HttpSession, post: "Post", version: Version
+    ) -> Coroutine[Any, Any, None]:
+        outlet, message = post.outlet, post.message
         session.enter()
-        try:
-            conversation = session.receiver
-            calls = conversation.receive(message, outlet)
-            if begins:
-                if outlet.refused:
-                    session.end()
-                else:
-                    self._sessions.add(session)
-                    outlet.headers = ((b"mcp-session-id", session.id.encode()),)
-            status = legacy_status
-            if calls:
-                calls = post.checked(conversation, calls, modern=False)
-                if not calls:
-                    status = modern_status  # of a modern call, with the headers of a session
-            if self._keeps_records and not outlet.refused and _may_change(message):
-                outlet.before_answer = partial(self._sessions.save, session)
-            await outlet.serve(conversation, calls, status)
-        finally:
-            self._sessions.leave(session)
+        leave = partial(self._sessions.leave, session)
+        outlet.belong(session.new_stream, leave, version.primes_streams)
+        conversation = session.receiver
+        calls = conversation.receive(message, outlet)
+        if not session.id:
+            self._begin(session, outlet)
+        status = legacy_status
+        if calls:
+            calls = post.checked(conversation, calls, modern=False)
+            if not calls:
+                status = modern_status  # of a modern call, with the headers of a session
+        if self._keeps_records and not outlet.refused and _may_change(message):
+            outlet.before_answer = partial(self._sessions.save, session)
+        return outlet.serve(conversation, calls, status)
+
+    def _begin(self, session: HttpSession, outlet: PostOutlet) -> None:
+        """Let a session be found from now on, unless `initialize` was refused."""
+        if outlet.refused:
+            session.end()
+        else:
+            self._sessions.add(session)
+            outlet.headers = ((b"mcp-session-id", session.id.encode()),)
 
     async def _post_alone(self, post: "Post") -> None:
         """Serve a message without keeping a session."""

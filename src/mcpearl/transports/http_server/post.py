@@ -7,7 +7,7 @@ stream.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
@@ -30,8 +30,8 @@ _LOOK_FOR_ERROR = 256  # bytes of an answer in which its `error` member begins
 class Running(Protocol):
     """Runs the calls of a request."""
 
-    async def run(self, calls: list[Call]) -> None:
-        """Run calls to their end."""
+    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
+        """Run calls to their end, a single one in the current task."""
         ...
 
     def give_up(self, calls: Sequence[Call]) -> None:
@@ -68,7 +68,7 @@ class Terms(NamedTuple):
 
 
 class PostOutlet:
-    """A POST under way. It is the `Outlet` of its answer."""
+    """A POST under way. It is the `Outlet` of its answer, and closed when its request is over."""
 
     # State. Most requests are answered at once; for those, these defaults hold.
     answer: bytes | None = None
@@ -87,6 +87,7 @@ class PostOutlet:
     _conversation: Running | None = None  # runs the calls
     _calls: Sequence[Call] = ()
     _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
+    _leave: Callable[[], None] | None = None  # notifies the session of the end
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
@@ -96,25 +97,30 @@ class PostOutlet:
         self._terms = terms
         self._request = request
         self._principal = principal
-        if request.in_place:
-            request.waiter = self
-        else:
+        request.waiter = self
+        if not request.in_place:
             self.waits()
 
-    def __enter__(self) -> "PostOutlet":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    @property
+    def address(self) -> str | None:
+        """The client's address, where the socket has one."""
+        address = self._request.peer.address
+        return None if address is None else address[0]
 
     def waits(self) -> None:
         """Note that the request could not be answered in place: from now on its time is watched."""
         self.lingers = True
         self._terms.lingering.add(self)
 
-    def belong(self, new_stream: Callable[[], EventStream], primes: bool) -> None:
-        """Belong to a session: a call continues when its client leaves, and its stream can be resumed."""
+    def belong(
+        self, new_stream: Callable[[], EventStream], leave: Callable[[], None], primes: bool
+    ) -> None:
+        """Belong to a session: a call continues when its client leaves, and its stream can be resumed.
+
+        `leave` is called when the request is over.
+        """
         self._new_stream = new_stream
+        self._leave = leave
         self._primes = primes
 
     # The request
@@ -187,10 +193,10 @@ class PostOutlet:
         self._calls = ()  # a call knows its outlet: they must not keep each other
         is_error = self.refused or answer.find(b'"error":', 0, _LOOK_FOR_ERROR) > 0
         code = status(self) if is_error else 200
-        if len(answer) < MIN_SIZE:
-            await self._request.respond(code, answer, self.headers)
-        else:
+        if len(answer) >= MIN_SIZE:
             await self._respond_compressed(code, answer)
+        elif not self._request.respond_now(code, answer, self.headers):
+            await self._request.respond(code, answer, self.headers)
 
     async def _store_first(self, store: Callable[[], Awaitable[None]]) -> None:
         """Store what the answer acknowledges. A stream that has begun ends without it on failure."""
@@ -226,11 +232,15 @@ class PostOutlet:
 
     def close(self) -> None:
         """Release everything. Calls whose answers only this client waited for end."""
-        if self.lingers:
-            self._terms.lingering.discard(self)
+        if self._leave is not None:
+            self._leave()
+        if self.lingers or self.answer is None:
+            self._release()  # otherwise it holds nothing
+
+    def _release(self) -> None:
+        self._terms.lingering.discard(self)
         if self._holding is not None:
             self._holding.release()
-        self._request.waiter = None
         self._stop_timer()
         if self._gone is not None:
             self._gone.cancel()

@@ -24,6 +24,7 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget, NoRoom
+from mcpearl.runtime.keeper import Keeper
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -82,7 +83,7 @@ class Sessions(Generic[S]):
         self._by_caller: dict[Account, dict[str, S]] = {}  # in the order they began
         self._stop_releasing = self._budget.when_short(self._release_own)
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._keeper = Keeper("the sessions of an endpoint", self._sweep)
         self._swept = clock.monotonic()  # when records of sessions in use were last touched
         self._touching: asyncio.Task[None] | None = None
 
@@ -147,8 +148,7 @@ class Sessions(Generic[S]):
         session.id = id
         self._tables[session.stage][id] = session
         self._by_caller.setdefault(session.account, {})[id] = session
-        if self._sweeper is None:
-            self._schedule()
+        self._keeper.wake(self._opening_time / 4)
 
     def find(self, id: str, principal: Any) -> S | None:
         """Return a session of this process; None for another principal's, which does not exist."""
@@ -293,18 +293,12 @@ class Sessions(Generic[S]):
             table.move_to_end(id)
         return None
 
-    def _schedule(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._sweeper = loop.call_later(self._opening_time / 4, self._sweep)
-
-    def _sweep(self) -> None:
-        self._sweeper = None
+    def _sweep(self) -> float | None:
         now = clock.monotonic()
         self._sweep_tables(now)
         if self._store is not None and now - self._swept >= self._idle / 4:
             self._touch_used(now)
-        if len(self):
-            self._schedule()
+        return self._opening_time / 4 if len(self) else None
 
     def _sweep_tables(self, now: float) -> None:
         self._sweep_table(self._opening, now, self._opening_time)
@@ -350,9 +344,7 @@ class Sessions(Generic[S]):
     def close(self) -> None:
         """End all sessions in this process; what the store has of them stays."""
         self._stop_releasing()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
+        self._keeper.stop()
         if self._touching is not None:
             self._touching.cancel()
         for session in self.all():

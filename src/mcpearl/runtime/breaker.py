@@ -1,0 +1,138 @@
+"""Circuit breakers: what keeps failing is left alone for a while, then tried once."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Literal, TypeVar
+
+from mcpearl.runtime import clock
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
+
+T = TypeVar("T")
+
+
+class BreakerOpen(RuntimeError):
+    """The call was not made: what it calls keeps failing. `retry_after` are seconds to wait."""
+
+    def __init__(self, name: str, retry_after: float, error: BaseException | None) -> None:
+        super().__init__(
+            f"{name} keeps failing ({type(error).__name__}: {error}); "
+            f"it will be tried again in {retry_after:.1f} s"
+        )
+        self.retry_after = retry_after
+
+
+class Breaker:
+    """Counts failures in a row, and refuses calls while it is open.
+
+    `closed`: calls go through. After `failures` in a row it is `open`: calls are refused with
+    `BreakerOpen`. After a delay it is `half-open`: one call goes through, and closes it or opens it
+    again for longer.
+
+    >>> weather = Breaker("weather service")
+    >>> async with weather:
+    ...     await fetch()
+
+    Args:
+        name: What is called, for error messages.
+        failures: Failures in a row that open it.
+        delays: For how long it stays open, each time in a row.
+        counts: The exceptions that are failures; others pass through and say that it works.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_error",
+        "_failed",
+        "_failures",
+        "_retries",
+        "_trying",
+        "_until",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        failures: int = 5,
+        delays: Backoff = Backoff(delays=doubling(1.0, 60.0)),  # noqa: B008 (it cannot be changed)
+        counts: tuple[type[BaseException], ...] = (Exception,),
+    ) -> None:
+        if failures < 1:
+            raise ValueError("a breaker opens after at least 1 failure")
+        self.name = name
+        self._failures = failures
+        self._counts = counts
+        self._retries = Retries(delays)
+        self._failed = 0  # in a row
+        self._until: float | None = None  # when the next trial may be made; None while closed
+        self._trying = False  # whether a trial is under way
+        self._error: BaseException | None = None  # the last failure, while not closed
+
+    @property
+    def state(self) -> Literal["closed", "open", "half-open"]:
+        """Whether calls go through, are refused, or one of them is tried."""
+        if self._until is None:
+            return "closed"
+        return "half-open" if self._trying or clock.monotonic() >= self._until else "open"
+
+    def enter(self) -> None:
+        """Ask to make a call; it is reported with `worked` or `failed`, or given back with `undecided`.
+
+        Raises:
+            BreakerOpen: It keeps failing.
+        """
+        if self._until is None:
+            return
+        left = self._until - clock.monotonic()
+        if left > 0 or self._trying:
+            raise BreakerOpen(self.name, max(left, 0.0), self._error)
+        self._trying = True
+
+    def worked(self) -> None:
+        """Note that a call worked: the breaker is closed."""
+        self._failed = 0
+        self._trying = False
+        if self._until is not None:
+            self._until = self._error = None
+            self._retries.attempts = 0
+
+    def failed(self, error: BaseException) -> None:
+        """Note that a call failed; enough of them in a row, or a trial, open the breaker.
+
+        Args:
+            error: What it failed with.
+        """
+        self._failed += 1
+        if self._trying or (self._until is None and self._failed >= self._failures):
+            self._trying = False
+            self._error = error.with_traceback(None)
+            self._until = clock.monotonic() + self._retries.next_delay()
+
+    def undecided(self) -> None:
+        """Note that a call was cancelled, which says nothing: another may be tried."""
+        self._trying = False
+
+    async def call(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Await what a function returns, inside the breaker.
+
+        Args:
+            function: Makes the call.
+        """
+        async with self:
+            return await function()
+
+    async def __aenter__(self) -> "Breaker":
+        self.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.worked()
+        elif isinstance(error, self._counts):
+            self.failed(error)
+        elif isinstance(error, Exception):
+            self.worked()
+        else:
+            self.undecided()

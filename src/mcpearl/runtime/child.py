@@ -1,0 +1,216 @@
+"""What a supervisor supervises: the description of a child, and one run of it after the other.
+
+Deciding about restarts is the supervisor's. Here a child is started, ended and stopped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from mcpearl.runtime import clock
+from mcpearl.runtime.backoff import Backoff, Retries
+from mcpearl.runtime.tree import State
+
+logger = logging.getLogger("mcpearl.supervisor")
+
+UNWINDING = 1.0  # seconds a child has to end once its own time is up and it was cancelled
+Restart = Literal["permanent", "transient", "temporary"]
+Changed = Callable[["Kept"], None]
+Ended = Callable[["Kept", int], None]
+
+
+@runtime_checkable
+class Service(Protocol):
+    """A part that is started, ends, and is stopped. A restart is a `start` after a `stop`."""
+
+    async def start(self) -> None:
+        """Come up; a failure is raised, and leaves nothing behind."""
+        ...
+
+    async def ended(self) -> None:
+        """Wait until the part ends by itself; raises what went wrong."""
+        ...
+
+    async def stop(self) -> None:
+        """Go down and release everything. Called once after each `start` that returned."""
+        ...
+
+
+class Child(Struct, frozen=True):
+    """A part to be supervised.
+
+    >>> Child("poll", poll, restart="transient")
+    """
+
+    name: str
+    """Its name, unique among its siblings."""
+    run: Callable[[], Awaitable[Any]] | Service
+    """A coroutine function, which runs until it is cancelled; or an object with `start`, `ended` and
+    `stop`."""
+    restart: Restart = "permanent"
+    """`permanent`: it is restarted however it ends. `transient`: when it fails. `temporary`: never."""
+    shutdown: float = 5.0
+    """Seconds it has to stop; after that it is cancelled, and then given up."""
+    significant: bool = False
+    """Whether its supervisor stops when it ends and is not restarted."""
+    backoff: Backoff | None = None
+    """The delays before its restarts; by default those of its supervisor."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.run) and not isinstance(self.run, Service):
+            raise TypeError(
+                f"child {self.name!r}: `run` is a coroutine function, or has `start`, `ended` and `stop`"
+            )
+        if self.restart not in ("permanent", "transient", "temporary"):
+            raise ValueError(
+                f"child {self.name!r}: `restart` is permanent, transient or temporary, "
+                f"not {self.restart!r}"
+            )
+        if self.shutdown < 0:
+            raise ValueError(f"child {self.name!r}: `shutdown` is a number of seconds")
+
+
+class Cancelled(Exception):
+    """A child's task was cancelled, and not by its supervisor."""
+
+
+class Kept:
+    """A child in its supervisor's hands. Its run is a task, from its start to the end of its stop."""
+
+    __slots__ = (
+        "_since",
+        "added",
+        "announced",
+        "child",
+        "error",
+        "last_error",
+        "leaving",
+        "restarts",
+        "retries",
+        "started",
+        "state",
+        "stopped",
+        "task",
+        "timer",
+        "turn",
+    )
+
+    def __init__(self, child: Child, backoff: Backoff, *, added: bool) -> None:
+        self.child = child
+        self.added = added  # while the supervisor ran: it is forgotten when it has ended for good
+        self.announced: State | None = None  # the state followers last heard of
+        self.state: State = "ended"
+        self.restarts = 0
+        self.last_error: str | None = None
+        self.error: BaseException | None = None  # of the run that ended last
+        self.retries = Retries(child.backoff or backoff)
+        self.timer: asyncio.TimerHandle | None = None  # of the restart it waits for
+        self.task: asyncio.Task[None] | None = None
+        self.started: asyncio.Future[bool] | None = None  # whether it came up
+        self.stopped = False  # whether the supervisor asked this run to stop
+        self.leaving = False  # whether this run is cleaning up
+        self.turn = 0  # counts what was decided about it: an event of an earlier turn is void
+        self._since = 0.0
+
+    @property
+    def uptime(self) -> float:
+        """Seconds since it came up."""
+        return clock.monotonic() - self._since if self.state == "running" else 0.0
+
+    def begin(self, changed: Changed, ended: Ended) -> None:
+        """Start a run. `ended` is called once, after it has cleaned up, with the turn it belongs to."""
+        self.wait_no_more()
+        self.state = "starting"
+        self.stopped = self.leaving = False
+        turn = self.turn
+        loop = asyncio.get_running_loop()
+        self.started = started = loop.create_future()
+
+        def done(task: "asyncio.Task[None]") -> None:
+            if self.task is not task:
+                return  # it was left behind, and has ended after all
+            self.task = None
+            lived = self.uptime
+            self.error = Cancelled("it was cancelled") if task.cancelled() else task.exception()
+            if not self.stopped and self.error is not None:
+                self.last_error = _brief(self.error)
+            self.retries.worked_for(lived)
+            if not started.done():
+                started.set_result(False)
+            ended(self, turn)
+
+        self.task = loop.create_task(self._run(started, changed), name=self.child.name)
+        changed(self)
+        self.task.add_done_callback(done)
+
+    async def _run(self, started: "asyncio.Future[bool]", changed: Changed) -> None:
+        run = self.child.run
+        if not isinstance(run, Service):
+            self._came_up(started, changed)
+            await run()
+            return
+        await run.start()
+        self._came_up(started, changed)
+        try:
+            await run.ended()
+        finally:
+            self.leaving = True
+            try:
+                async with asyncio.timeout(self.child.shutdown):
+                    await run.stop()
+            except TimeoutError:
+                logger.warning("%s did not stop within %g s", self.child.name, self.child.shutdown)
+
+    def _came_up(self, started: "asyncio.Future[bool]", changed: Changed) -> None:
+        if self.stopped:
+            return  # it comes up too late
+        self.state = "running"
+        self._since = clock.monotonic()
+        if not started.done():
+            started.set_result(True)
+        changed(self)
+
+    def kill(self) -> bool:
+        """Cancel the run as if it had failed; return False when there is none, or it is ending."""
+        task = self.task
+        return task is not None and not self.stopped and not self.leaving and task.cancel()
+
+    async def stop(self, changed: Changed) -> None:
+        """End the run: ask, wait for the child's own time, cancel again, and give it up at last."""
+        self.wait_no_more()
+        self.turn += 1
+        task = self.task
+        if task is None:
+            return
+        if not self.stopped and not self.leaving:
+            task.cancel()
+        self.stopped = True
+        self.state = "stopping"
+        changed(self)
+        for patience in (self.child.shutdown, UNWINDING):
+            done, _ = await asyncio.wait([task], timeout=patience)
+            if done:
+                return
+            task.cancel()
+        logger.error(
+            "%s does not end although it was cancelled; it is left behind", self.child.name
+        )
+        self.task = None
+
+    def wait_no_more(self) -> None:
+        """Forget about the restart it waits for, if it does."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def _brief(error: BaseException) -> str:
+    text = str(error)
+    kind = type(error).__name__
+    if not text:
+        return kind
+    first = text if len(text) <= 300 else text[:300] + "…"
+    return first if isinstance(error, Cancelled) else f"{kind}: {first}"

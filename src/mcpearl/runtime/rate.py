@@ -1,0 +1,135 @@
+"""Rates: how many calls each key may make, with memory that does not grow with the keys.
+
+One figure is kept per key: the time at which it will have used nothing (the generic cell rate
+algorithm). It lies in a dictionary, or, once several processes share the limit, in a table of fixed
+size in memory that they all map.
+"""
+
+import mmap
+from collections.abc import Hashable
+from typing import Literal
+
+from msgspec import Struct
+
+from mcpearl.runtime import clock
+
+By = Literal["principal", "client", "address"]
+_WAYS = 8  # places in the shared table that one key can have
+_MANY = 100_000  # keys that are remembered in one process, and twice as many for a while
+
+
+class RateLimit(Struct, frozen=True):
+    """How often something may be called, by each principal, client or address.
+
+    >>> RateLimit(100, per=1, burst=200)
+    """
+
+    calls: float
+    """Calls allowed in `per` seconds, in the long run."""
+    per: float = 1.0
+    """Seconds."""
+    burst: int | None = None
+    """Calls that may come at once after a pause; by default `calls`."""
+    by: By = "principal"
+    """What is counted: each `principal`, each `client` program, or each `address`. Callers that are not
+    told apart (no authentication, no address) share one count."""
+
+    def __post_init__(self) -> None:
+        if self.calls <= 0 or self.per <= 0:
+            raise ValueError("`RateLimit` needs `calls` and `per` above 0")
+        if self.burst is not None and self.burst < 1:
+            raise ValueError("`RateLimit.burst` is at least 1")
+        if self.by not in ("principal", "client", "address"):
+            raise ValueError(f"`RateLimit.by` is principal, client or address, not {self.by!r}")
+
+    def __str__(self) -> str:
+        return f"{self.calls:g} calls in {self.per:g} s"
+
+
+class Meter:
+    """Counts the calls of every key against one limit.
+
+    Args:
+        limit: The limit.
+        most: How many keys are remembered; at twice as many, those seen longest ago are forgotten.
+    """
+
+    __slots__ = ("_earlier", "_interval", "_most", "_newer", "_shared", "_tolerance", "limit")
+
+    def __init__(self, limit: RateLimit, most: int = _MANY) -> None:
+        self.limit = limit
+        self._interval = limit.per / limit.calls
+        burst = max(1, int(limit.calls)) if limit.burst is None else limit.burst
+        self._tolerance = self._interval * burst
+        self._most = most
+        self._newer: dict[Hashable, float] = {}
+        self._earlier: dict[Hashable, float] = {}
+        self._shared: SharedTimes | None = None
+
+    def __len__(self) -> int:
+        return len(self._newer) + len(self._earlier)
+
+    def share(self) -> None:
+        """Count together with the processes that are forked from now on."""
+        if self._shared is None:
+            self._shared = SharedTimes(self._most)
+
+    def take(self, key: Hashable) -> float:
+        """Count a call; return 0 when it is allowed, else the seconds until one will be."""
+        now = clock.monotonic()
+        if self._shared is not None:
+            return self._shared.take(key, now, self._interval, self._tolerance)
+        free_at = self._newer.get(key)
+        if free_at is None:
+            free_at = self._earlier.pop(key, now)
+            if len(self._newer) >= self._most:
+                self._earlier, self._newer = self._newer, {}
+        if free_at < now:
+            free_at = now
+        free_at += self._interval
+        wait = free_at - self._tolerance - now
+        if wait > 1e-9:
+            self._newer[key] = free_at - self._interval
+            return wait
+        self._newer[key] = free_at
+        return 0.0
+
+
+class SharedTimes:
+    """Times by key in memory that forked processes share.
+
+    A key has eight possible places. When they are taken, the one that has been free longest is used.
+    Nothing is locked: when two processes count the same key in the same instant, one call may be
+    missed, which lets the key make one more.
+    """
+
+    __slots__ = ("_buckets", "_keys", "_times")
+
+    def __init__(self, most: int) -> None:
+        self._buckets = max(1, -(-2 * most // _WAYS))
+        size = self._buckets * _WAYS * 8
+        # Memory is allocated by the system as it is used.
+        self._keys = memoryview(mmap.mmap(-1, size)).cast("Q")
+        self._times = memoryview(mmap.mmap(-1, size)).cast("d")
+
+    def take(self, key: Hashable, now: float, interval: float, tolerance: float) -> float:
+        """Count a call; return 0 when it is allowed, else the seconds until one will be."""
+        mark = hash(key) & 0xFFFF_FFFF_FFFF_FFFF or 1  # the same in forked processes; 0 is free
+        place = self._place(mark)
+        times = self._times
+        free_at = times[place] if self._keys[place] == mark else now
+        free_at = max(free_at, now) + interval
+        wait = free_at - tolerance - now
+        if wait > 1e-9:
+            return wait
+        self._keys[place] = mark
+        times[place] = free_at
+        return 0.0
+
+    def _place(self, mark: int) -> int:
+        first = mark % self._buckets * _WAYS
+        keys = self._keys[first : first + _WAYS].tolist()
+        if mark in keys:
+            return first + keys.index(mark)
+        times = self._times[first : first + _WAYS].tolist()
+        return first + times.index(min(times))

@@ -1,0 +1,240 @@
+"""Extensions of a server: methods and notifications of their own, and what they do around tools.
+
+An extension is written outside of mcpearl and passed to `Server(extensions=[…])`. It is announced in
+`server/discover` and to legacy clients that name it in `initialize`. `ExtendedDispatcher` puts the
+extensions of a server in front of what answers its other calls.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from mcpearl.protocol.capabilities import require
+from mcpearl.protocol.events import Call, Caller, Notice
+from mcpearl.protocol.extensions import Extension, announced, declared
+from mcpearl.protocol.routes import Route
+from mcpearl.server.context import Context
+from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Next
+from mcpearl.transports.mirrored_headers import Path
+from mcpearl.types.base import NotificationParams, RequestParams, Result
+from mcpearl.types.capabilities import ServerCapabilities
+from mcpearl.types.methods import REQUESTS, Method
+from mcpearl.types.resources import ReadResourceResult
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK = "__mcpearl_extension__"
+# Methods of tasks are in the table of methods, since a version has them without an extension.
+_TABLED = frozenset(name for name in REQUESTS if name.startswith("tasks/"))
+
+
+class _Marked:
+    """What a decorator notes on a method of an extension."""
+
+    __slots__ = ("answered", "is_open", "name", "params")
+
+    def __init__(self, name: str, params: type[Any], *, answered: bool, is_open: bool) -> None:
+        self.name = name
+        self.params = params
+        self.answered = answered  # whether it is a request
+        self.is_open = is_open  # also to clients that did not declare the extension
+
+    def route(self) -> Route:
+        """Return the method as the server's end admits it."""
+        result = Result if self.answered else None
+        return Route(Method(name=self.name, params=self.params, result=result, sender="client"))
+
+
+def method(
+    name: str, params: type[RequestParams] = RequestParams, *, undeclared: bool = False
+) -> Callable[[F], F]:
+    """Answer a request of the extension with the decorated method: `async def (self, params, ctx)`.
+
+    Args:
+        name: The method, such as `audit/read`.
+        params: The type of its params.
+        undeclared: Answer clients that did not declare the extension, too. They get an error otherwise.
+    """
+
+    def mark(function: F) -> F:
+        setattr(function, _MARK, _Marked(name, params, answered=True, is_open=undeclared))
+        return function
+
+    return mark
+
+
+def notification(
+    name: str, params: type[NotificationParams] = NotificationParams
+) -> Callable[[F], F]:
+    """Take a notification of clients with the decorated method: `def (self, params, caller)`.
+
+    Args:
+        name: The notification, such as `notifications/audit/seen`.
+        params: The type of its params.
+    """
+
+    def mark(function: F) -> F:
+        setattr(function, _MARK, _Marked(name, params, answered=False, is_open=True))
+        return function
+
+    return mark
+
+
+class ServerExtension(Extension):
+    """One extension of a server. Subclasses set `identifier` and add what they need.
+
+    >>> class Audit(ServerExtension):
+    ...     identifier = "com.example/audit"
+    ...
+    ...     @method("audit/read")
+    ...     async def read(self, params: RequestParams, ctx: Context) -> Result:
+    ...         return Result(extra={"entries": self.entries})
+    """
+
+    def call_tool(self, ctx: Context, call_next: Next) -> Answering:
+        """Run around every `tools/call`. An extension that does not override it costs calls nothing.
+
+        Args:
+            ctx: The context of the call.
+            call_next: Runs the tool, and the extensions after this one.
+        """
+        return call_next()
+
+    def has(self, ctx: Context) -> bool:
+        """Return whether the caller declared this extension.
+
+        Args:
+            ctx: The context of the call.
+        """
+        return declared(ctx.client.capabilities.extensions, self.identifier)
+
+    def require(self, ctx: Context) -> None:
+        """Raise `MissingClientCapability` unless the caller declared this extension.
+
+        Args:
+            ctx: The context of the call.
+        """
+        require(ctx.client.capabilities, f"extensions.{self.identifier}")
+
+    def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:
+        """Return the capabilities of the server with what this extension adds beside its settings.
+
+        Args:
+            capabilities: The capabilities without it.
+        """
+        return capabilities
+
+
+class ExtendedDispatcher:
+    """A dispatcher with extensions in front of it."""
+
+    def __init__(self, inner: Dispatcher, extensions: Sequence[ServerExtension]) -> None:
+        announced(extensions)  # refuses what is not an extension
+        self._inner = inner
+        self._extensions = tuple(extensions)
+        self._answers: dict[str, Dispatch] = {}
+        self._listeners: dict[str, Callable[[Any, Caller | None], Any]] = {}
+        self._routes = dict(inner.routes())
+        self._notices = dict(inner.notices())
+        for extension in self._extensions:
+            self._add(extension)
+        tools: Dispatch = inner.dispatch
+        for extension in reversed(self._extensions):
+            if type(extension).call_tool is not ServerExtension.call_tool:
+                tools = _around(extension, tools)
+                self._answers["tools/call"] = tools
+
+    def _add(self, extension: ServerExtension) -> None:
+        for name in dir(type(extension)):
+            marked: _Marked | None = getattr(getattr(type(extension), name), _MARK, None)
+            if marked is None:
+                continue
+            if marked.answered:
+                self._take(marked.name)
+                self._answers[marked.name] = _answering(extension, marked, getattr(extension, name))
+                if marked.name not in _TABLED:
+                    self._routes[marked.name] = marked.route()
+            else:
+                self._take(marked.name)
+                self._listeners[marked.name] = getattr(extension, name)
+                self._notices[marked.name] = marked.route()
+
+    def _take(self, name: str) -> None:
+        if name in self._answers or name in self._listeners:
+            raise ValueError(f"two extensions have the method `{name}`")
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return those of the dispatcher inside, with the extensions."""
+        capabilities = self._inner.capabilities()
+        own = announced(self._extensions)
+        capabilities = replace(capabilities, extensions={**(capabilities.extensions or {}), **own})
+        for extension in self._extensions:
+            capabilities = extension.announce(capabilities)
+        return capabilities
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return the methods of the extensions."""
+        return self._routes
+
+    def notices(self) -> Mapping[str, Route]:
+        """Return the notifications of the extensions."""
+        return self._notices
+
+    def dispatch(self, call: Call, ctx: Context) -> Answering:
+        """Answer a call of an extension; leave others to the dispatcher inside."""
+        answer = self._answers.get(call.method)
+        return self._inner.dispatch(call, ctx) if answer is None else answer(call, ctx)
+
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Hand a notification to its extension, or to the dispatcher inside."""
+        listener = self._listeners.get(notice.method)
+        if listener is None:
+            self._inner.notified(notice, caller)
+        else:
+            listener(notice.params, caller)
+
+    def follow(self, uri: str, ctx: Context) -> Any:
+        """Ask the dispatcher inside whether the caller may follow a resource."""
+        return self._inner.follow(uri, ctx)
+
+    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
+        """Read a resource of the dispatcher inside."""
+        return await self._inner.read_resource(uri, ctx)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether anything needs scopes."""
+        return self._inner.scoped
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Return the scopes it takes to use what a request names."""
+        return self._inner.scopes_of(method, name)
+
+    def all_scopes(self) -> frozenset[str]:
+        """Return every scope that something needs."""
+        return self._inner.all_scopes()
+
+    @property
+    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+        """The parameters that tools mirror into HTTP headers, by tool."""
+        return self._inner.mirrored
+
+
+def _around(extension: ServerExtension, inner: Dispatch) -> Dispatch:
+    def dispatch(call: Call, ctx: Context) -> Answering:
+        return extension.call_tool(ctx, lambda: inner(call, ctx))
+
+    return dispatch
+
+
+def _answering(
+    extension: ServerExtension,
+    marked: _Marked,
+    answer: Callable[[Any, Context], Awaitable[Result]],
+) -> Dispatch:
+    def dispatch(call: Call, ctx: Context) -> Answering:
+        if not marked.is_open:
+            extension.require(ctx)
+        return answer(call.params, ctx)
+
+    return dispatch

@@ -1,0 +1,77 @@
+"""The wires of a server as children of a supervisor: a wire that fails is opened again."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from mcpearl.runtime.child import Child
+from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.server.serving.wires import Listener, Stdio, Wire
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+DRAINING = 10.0  # seconds beside the server's grace that a wire has to close
+
+
+def supervise_wires(server: "Server", wires: list[Wire]) -> Supervisor:
+    """Return the supervisor of these wires. They are stopped together, and end with the first."""
+    seen: Counter[str] = Counter()
+    children = []
+    for wire in wires:
+        name = _name_of(wire)
+        seen[name] += 1
+        children.append(
+            Child(
+                name if seen[name] == 1 else f"{name} ({seen[name]})",
+                WirePart(server, wire),
+                # What a client wrote to a standard input that failed is lost: it cannot be reopened.
+                restart="temporary" if isinstance(wire, Stdio) else "transient",
+                shutdown=server.core.grace + DRAINING,
+                significant=True,
+            )
+        )
+    return Supervisor("wires", children, stop_together=True)
+
+
+def _name_of(wire: Wire) -> str:
+    kind = type(wire).__name__.lower().strip("_")
+    path, host, port = (getattr(wire, name, None) for name in ("path", "host", "port"))
+    if host is not None:
+        return f"{kind} {host}:{port}"
+    return kind if path is None else f"{kind} {path}"
+
+
+class WirePart:
+    """One wire. Each start makes a new listener."""
+
+    def __init__(self, server: "Server", wire: Wire) -> None:
+        self._server = server
+        self._wire = wire
+        self._next: Listener | None = wire.listener(server)  # made now: it checks the options
+        self._listener: Listener | None = None
+
+    async def start(self) -> None:
+        """Open the wire."""
+        listener = self._next or self._wire.listener(self._server)
+        self._next = None
+        await listener.start()
+        self._listener = listener
+
+    async def ended(self) -> None:
+        """Wait until the wire ends by itself."""
+        assert self._listener is not None
+        await self._listener.ended()
+
+    async def stop(self) -> None:
+        """Accept nothing more, and let calls finish."""
+        listener, self._listener = self._listener, None
+        assert listener is not None
+        listener.stop_accepting()
+        await listener.drain(self._server.core.grace)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what kept the first part from starting, below the supervisors that report it."""
+    while isinstance(error, StartFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error

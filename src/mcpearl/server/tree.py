@@ -1,0 +1,90 @@
+"""The supervision tree of a server: the bus, the functions in the background, the wires.
+
+It stands while the server runs, whatever it is served on. What is not in it, and what a failure of
+each part costs, is the table "who restarts, what is lost" in `docs/architecture.md`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcpearl.runtime.child import Child, Restart
+from mcpearl.runtime.supervisor import Supervisor
+from mcpearl.stores.bus import Bus
+
+_MARGIN = 5.0  # seconds beside their own time that parts have to stop within their supervisor's
+
+
+class ServerTree:
+    """The parts of one server that live as long as it runs."""
+
+    def __init__(self, name: str) -> None:
+        self.root = Supervisor(name)
+        self._background: list[Child] = []
+
+    def add_background(
+        self, run: Callable[[], Awaitable[Any]], name: str | None, restart: Restart, shutdown: float
+    ) -> None:
+        """Have a coroutine function run while the server does."""
+        if self.root.tree().state == "running":
+            raise RuntimeError("a function in the background is registered before the server runs")
+        name = name or str(getattr(run, "__name__", type(run).__name__))
+        if any(child.name == name for child in self._background):
+            raise ValueError(f"there is a function in the background named {name!r} already")
+        self._background.append(Child(name, run, restart=restart, shutdown=shutdown))
+
+    async def start(self, bus: Bus, missed: Callable[[], None]) -> None:
+        """Bring up what handlers rely on; `missed` is called when the bus may have lost messages."""
+        await self.root.start()
+        try:
+            await self.root.add(Child("bus", BusPart(bus, missed)))
+        except BaseException:
+            await self.root.stop()
+            raise
+
+    async def start_background(self) -> None:
+        """Start the functions in the background: the lifespan has been entered."""
+        if self._background:
+            shutdown = sum(child.shutdown for child in self._background) + _MARGIN
+            below = Supervisor("background", self._background)
+            child = Child(
+                "background", below, restart="temporary", shutdown=shutdown, significant=True
+            )
+            await self.root.add(child)
+
+    async def stop_background(self) -> None:
+        """Stop them: the lifespan is about to be left."""
+        await self.root.remove("background")
+
+    async def add_wires(self, wires: Supervisor, shutdown: float) -> str:
+        """Start wires, and return the name under which they are in the tree."""
+        name, number = "wires", 1
+        while name in self.root:
+            number += 1
+            name = f"wires {number}"
+        child = Child(name, wires, restart="temporary", shutdown=shutdown + _MARGIN)
+        await self.root.add(child)
+        return name
+
+
+class BusPart:
+    """The bus as a part of the tree."""
+
+    def __init__(self, bus: Bus, missed: Callable[[], None]) -> None:
+        self._bus = bus
+        self._missed = missed
+        self._was_up = False
+
+    async def start(self) -> None:
+        """Join the bus; when that is not the first time, what was published meanwhile is missing."""
+        await self._bus.start()
+        if self._was_up:
+            self._missed()
+        self._was_up = True
+
+    async def ended(self) -> None:
+        """Wait until the bus fails."""
+        await self._bus.ended()
+
+    async def stop(self) -> None:
+        """Leave the bus."""
+        await self._bus.close()

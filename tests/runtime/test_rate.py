@@ -1,0 +1,87 @@
+"""Rates: bursts, refilling, memory that is bounded, and counting together with other processes."""
+
+import os
+import tracemalloc
+
+import pytest
+
+from mcpearl.runtime.rate import Meter, RateLimit
+from tests.clock import MovableClock
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_burst_goes_through_and_then_the_rate(clock: MovableClock, shared: bool) -> None:
+    meter = Meter(RateLimit(10, per=1, burst=20))
+    if shared:
+        meter.share()
+    assert [meter.take("a") for _ in range(20)] == [0.0] * 20
+    wait = meter.take("a")
+    assert 0 < wait <= 0.1
+    assert meter.take("b") == 0.0, "keys do not share"
+    clock.move(wait)
+    assert meter.take("a") == 0.0
+    assert meter.take("a") > 0
+    clock.move(100)
+    assert [meter.take("a") for _ in range(20)] == [0.0] * 20, "it does not save up more"
+    assert meter.take("a") > 0
+
+
+def test_refused_calls_do_not_count(clock: MovableClock) -> None:
+    meter = Meter(RateLimit(1, per=10))
+    assert meter.take("a") == 0.0
+    waits = [meter.take("a") for _ in range(100)]
+    assert all(0 < wait <= 10 for wait in waits)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_memory_does_not_grow_with_the_keys(shared: bool) -> None:
+    meter = Meter(RateLimit(10, per=1), most=1000)
+    if shared:
+        meter.share()
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            assert meter.take(number * 7919) == 0.0
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(meter) <= 2000
+    assert size < 1 << 20
+
+
+def test_keys_seen_longest_ago_are_forgotten_first(clock: MovableClock) -> None:
+    meter = Meter(RateLimit(1, per=1000), most=100)
+    for number in range(199):
+        meter.take(number)
+        assert meter.take(0) > 0, "a key in use is never forgotten"
+
+
+def test_forked_processes_count_together() -> None:
+    meter = Meter(RateLimit(100, per=1000))
+    meter.share()
+    read, write = os.pipe()
+    children = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            allowed = sum(meter.take("alice") == 0.0 for _ in range(1000))
+            os.write(write, b"%04d" % allowed)
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+    allowed = sum(int(os.read(read, 4)) for _ in children)
+    os.close(read)
+    os.close(write)
+    # Two that count in the same instant may both be let in.
+    assert 100 <= allowed <= 110
+    assert meter.take("alice") > 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"calls": 0}, {"calls": 1, "per": 0}, {"calls": 1, "burst": 0}, {"calls": 1, "by": "x"}],
+)
+def test_impossible_limits_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="`RateLimit"):
+        RateLimit(**wrong)  # type: ignore[arg-type]

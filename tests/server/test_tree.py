@@ -1,0 +1,193 @@
+"""The tree of a server, functions in the background, and wires that are opened again."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, Server, Tcp, Unix
+from mcpearl.runtime.supervisor import GaveUp
+from mcpearl.server.server import Server as ServerType
+from tests.clock import MovableClock
+from tests.ports import free_port
+from tests.waiting import eventually
+
+
+def server(**options: Any) -> Server:
+    app = Server("trees", **options)
+
+    @app.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    return app
+
+
+def state_of(app: Server, *path: str) -> str | None:
+    node = app.tree().find(*path)
+    return None if node is None else node.state
+
+
+async def test_the_tree_stands_while_the_server_runs() -> None:
+    app = server()
+    assert app.tree().state == "ended"
+    async with Client(app):
+        tree = app.tree()
+        assert (tree.name, tree.state) == ("trees", "running")
+        assert [(child.name, child.state) for child in tree.children] == [("bus", "running")]
+    assert app.tree().state == "ended"
+
+
+async def test_a_function_in_the_background_runs_inside_the_lifespan() -> None:
+    trace: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(app: ServerType) -> AsyncIterator[str]:
+        yield "database"
+        trace.append("lifespan left")
+
+    app = server(lifespan=lifespan)
+
+    @app.background
+    async def refresh() -> None:
+        trace.append(f"with {app.lifespan_value}")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            trace.append("cancelled")
+
+    for _ in range(2):
+        async with Client(app):
+            await eventually(lambda: trace)
+            assert state_of(app, "background", "refresh") == "running"
+        assert trace == ["with database", "cancelled", "lifespan left"]
+        trace.clear()
+
+
+async def test_a_function_in_the_background_is_restarted() -> None:
+    app = server()
+    runs = 0
+
+    @app.background(name="flaky", restart="transient")
+    async def refresh() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ValueError("no prices")
+
+    changes = app.tree_changes()
+    async with Client(app):
+        await eventually(lambda: state_of(app, "background", "flaky") == "ended")
+    changes.close()
+    told = [
+        (each.state, each.error)
+        async for each in changes
+        if each.path[-2:] == ("background", "flaky")
+    ]
+    assert told[:3] == [("starting", None), ("running", None), ("waiting", "ValueError: no prices")]
+    assert runs == 2
+
+
+async def test_a_function_that_keeps_failing_ends_the_server(
+    tmp_path: Path, clock: MovableClock
+) -> None:
+    app = server()
+
+    @app.background
+    async def broken() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no prices")
+
+    serve = asyncio.ensure_future(app.serve(Unix(path=tmp_path / "s")))
+    await eventually(lambda: state_of(app, "wires") == "running")
+    await clock.advance(60)
+    with pytest.raises(GaveUp, match=r"`background` gave up after 11 failures .*no prices"):
+        await serve
+    assert not (tmp_path / "s").exists()
+
+
+async def test_functions_are_registered_before_the_server_runs() -> None:
+    app = server()
+
+    async def refresh() -> None: ...
+
+    app.background(refresh)
+    with pytest.raises(ValueError, match="in the background named 'refresh' already"):
+        app.background(refresh)
+    async with Client(app):
+        with pytest.raises(RuntimeError, match="before the server runs"):
+            app.background(name="late")(refresh)
+
+
+@asynccontextmanager
+async def serving(app: Server, *wires: Any) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(app.serve(*wires))
+    await eventually(lambda: task.done() or state_of(app, "wires") == "running")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_a_wire_that_fails_is_opened_again(tmp_path: Path) -> None:
+    app = server()
+    port = free_port()
+    path = tmp_path / "s"
+    name = f"tcp 127.0.0.1:{port}"
+    async with serving(app, Tcp(port=port), Unix(path=path)):
+        async with Client(f"tcp://127.0.0.1:{port}") as tcp, Client(f"unix://{path}") as unix:
+            assert app.parts.root.kill("wires", name)
+            await eventually(lambda: app.tree().find("wires", name).restarts == 1)  # type: ignore[union-attr]
+            result = await tcp.call_tool("add", {"a": 1, "b": 2})
+            assert result.structured_content == {"result": 3}
+            result = await unix.call_tool("add", {"a": 1, "b": 2})
+            assert result.structured_content == {"result": 3}
+        node = app.tree().find("wires", f"unix {path}")
+        assert node is not None and (node.state, node.restarts) == ("running", 0)
+
+
+async def test_a_port_that_stays_taken_ends_the_server_with_the_story(
+    clock: MovableClock,
+) -> None:
+    app = server()
+    port = free_port()
+    name = f"tcp 127.0.0.1:{port}"
+    serve = asyncio.ensure_future(app.serve(Tcp(port=port)))
+    await eventually(lambda: state_of(app, "wires") == "running")
+    # Between the end of the wire and its restart, another process takes the port.
+    taken: list[socket.socket] = []
+
+    def take(change: Any) -> None:
+        if change.path[-1] == name and change.state == "waiting" and not taken:
+            taken.append(socket.create_server(("127.0.0.1", port)))
+
+    app.parts.root.follow(take)
+    assert app.parts.root.kill("wires", name)
+    await eventually(lambda: taken)
+    await clock.advance(60)
+    with pytest.raises(GaveUp, match=rf"`wires` gave up .*{port}"):
+        await serve
+    taken[0].close()
+
+
+async def test_the_error_of_a_wire_that_does_not_start_is_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        serve = server().serve(Tcp(port=port))
+        with pytest.raises(OSError, match=f"{port}"):
+            await serve
+
+
+async def test_a_bus_that_failed_is_joined_again_and_everything_is_announced() -> None:
+    app = server()
+    updated: list[str] = []
+    app.core.subscriptions.all_updated = lambda: updated.append("all")  # type: ignore[method-assign]
+    async with Client(app):
+        assert app.parts.root.kill("bus")
+        await eventually(lambda: updated == ["all"])
+        assert app.tree().children[0].restarts == 1

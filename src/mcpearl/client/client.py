@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -115,13 +115,15 @@ class Client:
         protocol: the one version to speak, or `auto` for any.
         timeout: seconds for a call without news of it; progress starts them again.
         max_timeout: seconds for a call in all, whatever progress it makes.
-        connect_timeout: seconds for opening a connection, and for each answer of the handshake.
+        connect_timeout: seconds for opening a connection, and for each answer of the handshake; a
+            server that is downloaded when it is first started needs them.
         callback_timeout: seconds for a callback to answer a question of the server.
         reconnect: whether and when to connect again after the connection was lost. By default the
             client reconnects to servers that it can start or dial again.
         keepalive: when a silent server of the legacy era is pinged; None for never.
         max_rounds: how often a server may ask for input before it answers a call.
-        log_level: the level from which on the server sends log messages.
+        log_level: the level from which on the server sends log messages; by default all, if there is
+            an `on_log` to call with them.
         validate_output: whether results of tools are checked against their output schemas.
         cache: where results are kept that the server allows to be kept; pass the same one to several
             clients to share it.
@@ -130,7 +132,8 @@ class Client:
         env: environment variables of a server process.
         inherit_env: whether a server process gets the whole environment of this one.
         cwd: the directory in which a server process starts.
-        on_stderr: called with each line a server process writes to stderr; otherwise it is logged.
+        on_stderr: called with each line a server process writes to stderr; otherwise they appear on
+            stderr of this process.
         headers: added to every HTTP request, and to the handshake of a WebSocket.
         tls: the certificates to trust and to show, or a context of one's own.
         framing: how messages are separated on a socket: `newline` or `content-length`.
@@ -155,7 +158,7 @@ class Client:
         protocol: str = "auto",
         timeout: float = 60.0,
         max_timeout: float = 600.0,
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 60.0,
         callback_timeout: float = 300.0,
         reconnect: bool | Reconnect | None = None,
         keepalive: Keepalive | None = Keepalive(),  # noqa: B008 (it cannot be changed)
@@ -192,7 +195,7 @@ class Client:
         era_known_as = found.identity if found.restartable else None
         self._link = Link(
             found,
-            Handshake(era_known_as, protocol, connect_timeout, log_level),
+            Handshake(era_known_as, protocol, connect_timeout, log_level, on_log is not None),
             self._limits,
             policy_for(found, reconnect),
             keepalive,
@@ -273,6 +276,12 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("a client is asynchronous: use `async with Client(…) as client:`")
+
+    def __exit__(self, *exception: object) -> None:
+        """Be there, so that `with` calls `__enter__`, which says what to use."""
 
     def __repr__(self) -> str:
         return f"<Client of {self._target.name}, {self.state}>"

@@ -28,6 +28,10 @@ def brief(text: str, limit: int = 256) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+def _last_lines(stderr: str) -> str:
+    return f"\nlast lines of its stderr:\n{stderr}" if stderr else ""
+
+
 class McpearlError(Exception):
     """Base of all errors that this package raises."""
 
@@ -180,13 +184,29 @@ class ToolError(McpearlError):
 
 
 class RequestTimeout(McpearlError, TimeoutError):
-    """No answer arrived in time. The peer has been told to cancel the request."""
+    """No answer arrived in time. The peer has been told to cancel the request.
 
-    def __init__(self, method: str, seconds: float, *, hard: bool = False) -> None:
+    Args:
+        method: What was asked.
+        seconds: How long the answer was waited for.
+        hard: Whether progress could not extend the time any further.
+        setting: The option that allows more time.
+        stderr: The last lines that a server process wrote to stderr.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        seconds: float,
+        *,
+        hard: bool = False,
+        setting: str = "timeout",
+        stderr: str = "",
+    ) -> None:
         limit = "the maximum time allowed" if hard else "the timeout"
         super().__init__(
             f"`{method}` was not answered within {seconds:g} s, {limit}; "
-            "pass a larger `timeout` if the work takes that long"
+            f"pass a larger `{setting}` if the work takes that long{_last_lines(stderr)}"
         )
         self.method = method
         self.seconds = seconds
@@ -229,8 +249,7 @@ class ConnectionLost(McpearlError, ConnectionError):
         exit_code: int | None = None,
         stderr: str = "",
     ) -> None:
-        tail = f"\nlast lines of its stderr:\n{stderr}" if stderr else ""
-        super().__init__(f"{reason}{tail}")
+        super().__init__(f"{reason}{_last_lines(stderr)}")
         self.reason = reason
         self.maybe_executed = maybe_executed
         self.exit_code = exit_code

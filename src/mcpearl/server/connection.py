@@ -82,6 +82,7 @@ class ServerConnection:
         transport: Carries the client's messages.
         principal: The client, as far as the transport could verify it.
         account: What is held for the client is counted there; by default it has one of its own.
+        renewable: Whether the client may initialize a second time on this transport.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class ServerConnection:
         transport: Transport,
         principal: Any = None,
         account: Account | None = None,
+        *,
+        renewable: bool = True,
     ) -> None:
         self.loop = loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
@@ -99,7 +102,9 @@ class ServerConnection:
         self.closed = False
         self._until_closed: asyncio.Event | None = None  # made for the one wire that waits for it
         self.heard_at = 0.0  # when something was last read
-        self.end = end = ServerEnd(core.offer, core.stamp, core.limits, principal)
+        self.end = end = ServerEnd(
+            core.offer, core.stamp, core.limits, principal, renewable=renewable
+        )
         self._core = core
         self._outlet: Outlet = _Whole(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
@@ -251,12 +256,12 @@ class ServerConnection:
                 logger.debug("ignored: %s", reason)
 
     def _ready(self) -> None:
-        self._subscriber = subscriber = Subscriber(self._outlet, self._account)
+        subscriber = self._own_subscriber()
         for kind in ("tools", "prompts", "resources"):
             if self.end.offer.has(f"{kind}.list_changed"):
                 self._core.subscriptions.follow(subscriber, kind)
         times = self._core.keepalive
-        if times is not None and not self.transport.keeps_alive:
+        if times is not None and self._watch is None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
 
     def _notice(self, notice: Notice) -> None:
@@ -421,7 +426,7 @@ class ServerConnection:
             return
         self._drained = self._drained or asyncio.Event()
         self._calls.close()
-        if self.end.lifecycle.phase is Phase.READY:
+        if self.end.caller is not None and self.end.lifecycle.can(Step.CLOSE):
             self.end.lifecycle.take(Step.CLOSE)
         self._listening.end_all()
         if self._intake.busy():

@@ -8,6 +8,7 @@ from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
@@ -37,6 +38,7 @@ from mcpearl.server.registry.registration import (
 from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
@@ -98,7 +100,7 @@ class Server:
         mask_errors: Keep the text of unexpected exceptions from clients.
         state_keys: Keys of 32 bytes that seal the state of calls that ask the client. The
             first one seals, all of them open. Give the same to every process that serves the same
-            clients; without any, one is made up.
+            clients, here or as `MCPEARL_STATE_KEYS`; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
@@ -154,6 +156,7 @@ class Server:
         )
         check_lifespan(lifespan)
         check_versions(versions)
+        refuse_text("state_keys", state_keys)
         self.auth = auth
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
@@ -187,7 +190,7 @@ class Server:
             ask_timeout=ask_timeout,
             grace=grace,
             mask_errors=mask_errors,
-            state_keys=state_keys,
+            state_keys=environment.state_keys() if state_keys is None else state_keys,
             state_ttl=state_ttl,
             max_held=max_held,
             observer=observer,
@@ -667,11 +670,28 @@ class Server:
         Args:
             *wires: Where to serve: `"stdio"` (the default), `"http"`, `"tcp"`, `"unix"` or `"ws"`, or
                 records with their options: `Stdio`, `Http`, `Tcp`, `Unix`, `WebSocket`.
-            **options: Options of the one wire that is given by name, as its record has them.
+            **options: Options of the one wire that is given by name, as its record has them; the
+                environment may set them too. `transport=` is another way to write the name.
         """
         from mcpearl.server.serving.run import run
 
         run(self, *wires, **options)
+
+    def serving(
+        self, wire: "str | Wire" = "http", **options: Unpack[WireOptions]
+    ) -> AbstractAsyncContextManager[str]:
+        """Serve on one wire while a context lasts, and yield the address to connect to.
+
+        >>> async with app.serving("http", port=0) as url, Client(url) as client:
+        ...     await client.call_tool("forecast", {"city": "Oslo"})
+
+        Args:
+            wire: Where to serve, as for `run`; every wire but stdio has an address.
+            **options: Options of the wire, if it is given by name. `port=0` takes a free port.
+        """
+        from mcpearl.server.serving.run import serving
+
+        return serving(self, wire, options)
 
     async def serve(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end, from async code.

@@ -62,7 +62,8 @@ class TimedProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """Close when everything is sent, if the client reads it."""
-        self.transport.close()
+        if not self.transport.is_closing():  # asyncio's TLS does not bear being closed twice
+            self.transport.close()
         if self.transport.get_write_buffer_size():
             self._count_unread()
 

@@ -30,8 +30,9 @@ class HttpHost:
         self, transport: Transport, principal: Principal | None, account: Account | None = None
     ) -> ServerConnection:
         """Make the server's side of one client, with its account."""
-        core = self._server.core
-        return ServerConnection(core, transport, principal or self.anonymous, account)
+        return ServerConnection(
+            self._server.core, transport, principal or self.anonymous, account, renewable=False
+        )
 
     def converse_alone(self) -> SoloConnection:
         """Make the server's side of clients that have no session."""

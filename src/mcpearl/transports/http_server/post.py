@@ -91,6 +91,7 @@ class PostOutlet:
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
+    _has_begun = False  # some of the stream has been sent
     lingers = False  # the request could not be answered in place
 
     def __init__(self, terms: Terms, request: Request, principal: Any) -> None:
@@ -229,6 +230,8 @@ class PostOutlet:
         await asyncio.wait((self._writer,))
         if not self._dropped:
             self._writer.result()
+        elif not self._has_begun:
+            raise busy(self.account.refusal, 1)
 
     def close(self) -> None:
         """Release everything. Calls whose answers only this client waited for end."""
@@ -333,6 +336,7 @@ class PostOutlet:
         return True
 
     async def _write(self, reader: StreamReader) -> None:
+        self._has_begun = True
         gone = self._follow_client()
         await respond_stream(self._request, reader, gone, self._terms.pace, self.headers)
 

@@ -139,7 +139,9 @@ class Call(Struct, eq=False):
     work: Any = None
     """The task that runs it, attached by the connection that started it."""
     rounds: Any = None
-    """The `InputRounds` of a modern call that asks its client, attached by its context."""
+    """What keeps the answers of a call that asks its client, attached by its context."""
+    run: Any = None
+    """The `TaskRun` of a tool that is a task or may become one."""
 
 
 class Notice(Struct, gc=False):

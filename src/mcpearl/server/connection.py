@@ -332,6 +332,12 @@ class ServerConnection:
             self.loop.call_soon(self._call_ended)  # the answer has to be read
         return await self._questions.ask(call, method, params, kind)
 
+    def tell(self, message: bytes) -> bool:
+        """Send a message that belongs to no call."""
+        if not self.closed:
+            self.transport.send(message)
+        return not self.closed
+
     def stop(self, call: Call) -> None:
         """End the handler of a call whose round is over."""
         if call.work is not None:
@@ -510,6 +516,10 @@ class SoloConnection:
     async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
         """Refuse: a client without a session is asked by `input_required`."""
         raise ConnectionLost(f"`{method}` cannot be sent: this client has no session")
+
+    def tell(self, message: bytes) -> bool:
+        """Send nothing: without a session there is no way to a client but the answers to its calls."""
+        return False
 
     def stop(self, call: Call) -> None:
         """End the handler of a call whose round is over."""

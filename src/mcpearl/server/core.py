@@ -20,6 +20,7 @@ from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.server.tasks.feed import TaskFeed
 
 
 class ServerCore:
@@ -59,7 +60,8 @@ class ServerCore:
         observer: Observer | None,
     ) -> None:
         self.dispatcher = dispatcher
-        self.dispatch: Dispatch = dispatcher.dispatch  # with the middleware around it
+        self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
+        self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -71,6 +73,7 @@ class ServerCore:
         self.observer = None if observer is None else Guarded(observer)
         self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
+        self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
         self._state_keys = state_keys
         self._state_ttl = state_ttl
@@ -81,7 +84,7 @@ class ServerCore:
     def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
         """Have every call from now on answered by this dispatcher, with this middleware around it."""
         self.dispatcher = dispatcher
-        self.dispatch = compile_chain(middleware, dispatcher.dispatch)
+        self.dispatch = self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()
 

@@ -63,6 +63,9 @@ class ListenStreams:
         """Acknowledge a subscription, then let it hear, until its token expires."""
         try:
             await self._acknowledge(call)
+        except McpError as error:
+            self._answer(call, error)
+            return
         except LimitReached as error:
             self._core.bounded("Limits.max_subscriptions", str(error))
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
@@ -81,6 +84,10 @@ class ListenStreams:
         if honoured.resource_subscriptions is not None:
             uris = await self._agreed(honoured.resource_subscriptions, call)
             honoured.resource_subscriptions = uris
+        wanted = call.params.notifications.task_ids
+        if wanted and core.tasks is not None:
+            self.reserve(len(wanted))
+            honoured.task_ids = await core.tasks.agree(wanted, call)
         subscriber = Subscriber(call.outlet, self._account_of(call), call)
         try:
             for uri in honoured.resource_subscriptions or ():
@@ -99,6 +106,13 @@ class ListenStreams:
                 "notifications/subscriptions/acknowledged", encode(acknowledged)
             )
         )
+        if core.tasks is not None and honoured.task_ids and call.key in self._open:
+            core.tasks.follow(subscriber, honoured.task_ids, call)
+
+    def _drop(self, listener: Subscriber) -> None:
+        self._core.subscriptions.leave(listener)
+        if self._core.tasks is not None:
+            self._core.tasks.leave(listener)
 
     async def _agreed(self, uris: list[str], call: Call) -> list[str]:
         """Return the resources the dispatcher lets this caller follow."""
@@ -139,7 +153,7 @@ class ListenStreams:
         """Forget the stream of a call, if the call has one."""
         listener = self._open.pop(call.key, None)
         if listener is not None:
-            self._core.subscriptions.leave(listener)
+            self._drop(listener)
         end = self._ends.pop(call.key, None)
         if end is not None:
             end.cancel()
@@ -154,7 +168,7 @@ class ListenStreams:
     def clear(self) -> None:
         """Forget all streams without answering: the client is gone."""
         for listener in self._open.values():
-            self._core.subscriptions.leave(listener)
+            self._drop(listener)
         self._open.clear()
         for end in self._ends.values():
             end.cancel()

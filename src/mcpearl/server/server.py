@@ -53,11 +53,14 @@ if TYPE_CHECKING:
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
+    from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
     Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
+    TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -111,6 +114,7 @@ class Server:
         observer: Notified of calls, connections and bounds; see `Observer`.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        store: Where tasks are kept; in memory by default.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class Server:
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        store: "TaskStore | None" = None,
     ) -> None:
         check_texts(
             name=name,
@@ -158,6 +163,7 @@ class Server:
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
+        self.task_store = store
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
@@ -196,6 +202,10 @@ class Server:
             observer=observer,
         )
         self._throttle = self._make_throttle(rate, shedding)
+        for extension in self._extensions:
+            extension.attach(self)
+        if isinstance(self.handler, Handler) and self.handler.tasked:
+            self._have_tasks()
         self._compose()
         self._lifespan = lifespan
         self.parts = ServerTree(name)  # what is supervised while the server runs
@@ -261,6 +271,7 @@ class Server:
             rate: How often each caller may call it; see `RateLimit`.
             concurrency: How many calls of it run at once; more wait.
             queue: How many may wait; one more is refused.
+            task: Whether it can run as a task: True, "required", or `Tasks` with more about how.
         """
         check_options("@app.tool", options, ToolOptions.__annotations__)
         if isinstance(function, str):
@@ -286,7 +297,11 @@ class Server:
             from mcpearl.server.registry.limited import LimitedTool
 
             kind = LimitedTool
-        self._own_registry("add_tool").add_tool(kind(function, self._pool, **options))
+        registry = self._own_registry("add_tool")
+        entry = kind(function, self._pool, **options)
+        if entry.tasks is not None:
+            self._have_tasks()
+        registry.add_tool(entry)
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.
@@ -465,6 +480,16 @@ class Server:
         self._compose()
         return function
 
+    def _have_tasks(self) -> None:
+        """Have the extension for tasks, if there is none yet."""
+        from mcpearl.server.tasks.extension import TasksExtension
+
+        if not any(isinstance(each, TasksExtension) for each in self._extensions):
+            extension = TasksExtension()
+            self._extensions.append(extension)
+            extension.attach(self)
+            self._compose()
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -607,9 +632,16 @@ class Server:
             if self._throttle is not None:
                 self._throttle.start()
                 stack.callback(self._throttle.stop)
+            stack.push_async_callback(self._close_extensions)
+            for extension in self._extensions:
+                await extension.start(self)
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    async def _close_extensions(self) -> None:
+        for extension in reversed(self._extensions):
+            await extension.close()
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
+    from mcpearl.types.base import Icon
 
 _HOMES = {
     "AssistantMessage": "server.registry.returns",
@@ -83,6 +84,7 @@ _HOMES = {
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
@@ -140,6 +142,7 @@ __all__ = [
     "File",
     "Handler",
     "Http",
+    "Icon",
     "Image",
     "InvalidResult",
     "Keepalive",

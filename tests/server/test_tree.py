@@ -191,3 +191,15 @@ async def test_a_bus_that_failed_is_joined_again_and_everything_is_announced() -
         assert app.parts.root.kill("bus")
         await eventually(lambda: updated == ["all"])
         assert app.tree().children[0].restarts == 1
+
+
+async def test_a_name_goes_with_the_connection_that_holds_it() -> None:
+    app = server()
+    async with Client(app):
+        (connection,) = app.connections
+        app.names.hold("alice", connection)
+        app.names.mark(connection, "editor")
+        assert app.names.lookup("alice") is connection
+        assert list(app.names.where("editor")) == [connection]
+    assert app.names.lookup("alice") is None
+    assert app.names.count("editor") == 0

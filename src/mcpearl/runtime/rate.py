@@ -15,6 +15,7 @@ from mcpearl.runtime import clock
 
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
+_EXACT = 1e-9  # seconds that rounding may make up
 _MANY = 100_000  # keys that are remembered in one process, and twice as many for a while
 
 
@@ -79,19 +80,20 @@ class Meter:
         now = clock.monotonic()
         if self._shared is not None:
             return self._shared.take(key, now, self._interval, self._tolerance)
-        free_at = self._newer.get(key)
-        if free_at is None:
+        newer = self._newer
+        if key in newer:
+            free_at = newer[key]
+        else:
             free_at = self._earlier.pop(key, now)
-            if len(self._newer) >= self._most:
-                self._earlier, self._newer = self._newer, {}
-        if free_at < now:
-            free_at = now
-        free_at += self._interval
-        wait = free_at - self._tolerance - now
-        if wait > 1e-9:
-            self._newer[key] = free_at - self._interval
+            if len(newer) >= self._most:
+                self._earlier = newer
+                self._newer = newer = {}
+            newer[key] = free_at
+        free_at = (free_at if free_at > now else now) + self._interval
+        wait = free_at - now - self._tolerance
+        if wait > _EXACT:
             return wait
-        self._newer[key] = free_at
+        newer[key] = free_at
         return 0.0
 
 
@@ -120,7 +122,7 @@ class SharedTimes:
         free_at = times[place] if self._keys[place] == mark else now
         free_at = max(free_at, now) + interval
         wait = free_at - tolerance - now
-        if wait > 1e-9:
+        if wait > _EXACT:
             return wait
         self._keys[place] = mark
         times[place] = free_at

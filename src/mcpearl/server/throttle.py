@@ -81,17 +81,25 @@ class Throttle:
         return dispatch
 
     def _metered(self, dispatch: Dispatch, meter: Meter, key: KeyOf) -> Dispatch:
-        take = meter.take
-
         def metered(call: Call, ctx: Context) -> Answering:
-            wait = take(key(call))
+            wait = meter.take(key(call))
             if wait:
-                error = RateLimited(str(meter.limit), wait)
-                self._bounded("Server.rate", error.message)
-                raise error
+                raise self._over(wait)
             return dispatch(call, ctx)
 
-        return metered
+        def metered_by_principal(call: Call, ctx: Context) -> Answering:
+            wait = meter.take(call.caller.principal)
+            if wait:
+                raise self._over(wait)
+            return dispatch(call, ctx)
+
+        return metered_by_principal if meter.limit.by == "principal" else metered
+
+    def _over(self, wait: float) -> RateLimited:
+        assert self.meter is not None
+        error = RateLimited(str(self.meter.limit), wait)
+        self._bounded("Server.rate", error.message)
+        return error
 
     def _shed_before(self, dispatch: Dispatch, lag: LagWatch, retry_after: float) -> Dispatch:
         def shed(call: Call, ctx: Context) -> Answering:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
 
@@ -107,6 +108,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
@@ -165,6 +167,7 @@ __all__ = [
     "Supervisor",
     "TaskCancelled",
     "TaskTimeout",
+    "Tasks",
     "Tcp",
     "Tls",
     "ToolError",

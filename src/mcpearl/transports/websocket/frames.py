@@ -51,8 +51,14 @@ class MessageFramer:
             self.core = core
         self._is_client = core is None
         self._begun: list[bytes] = []  # of a message in several frames
+        self._begun_size = 0
         self._is_text = False  # whether that message is text
         self.was_control = False  # whether what was read last were pings, pongs and the like
+
+    @property
+    def held(self) -> int:
+        """Bytes of the message that has not arrived whole."""
+        return len(self.core.reader.buffer) + self._begun_size
 
     def feed(self, data: bytes) -> list[Message]:
         """Take bytes as they were read; give the messages they complete."""
@@ -77,11 +83,14 @@ class MessageFramer:
     def _continue(self, frame: Frame, found: list[Message]) -> None:
         if frame.opcode is not Opcode.CONT:
             self._begun = []
+            self._begun_size = 0
             self._is_text = frame.opcode is Opcode.TEXT
         if frame.data:
             self._begun.append(bytes(frame.data))
+            self._begun_size += len(frame.data)
         if frame.fin:
             whole, self._begun = b"".join(self._begun), []
+            self._begun_size = 0
             wrong = FrameError("a binary frame is not a message; send each one as a text frame")
             found.append(whole if self._is_text else wrong)
 
@@ -119,6 +128,8 @@ class WebSocketStream(SocketTransport):
         messages = self.framer.feed(data)
         if not self.framer.was_control:
             self.spoke_at = self.heard_at
+        if not messages or self._unfinished is not None:
+            self.count_unfinished()
         self.take(messages)
         return len(messages)
 

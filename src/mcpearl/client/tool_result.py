@@ -16,6 +16,14 @@ Reader = Callable[[Any], Any]
 class TypedToolResult(CallToolResult, Generic[T], kw_only=True, dict=True):
     """The result of a tool as a client returns it, with `data`.
 
+    Args:
+        content: the content blocks.
+        structured_content: the same as JSON, if the tool has an output schema; otherwise None.
+        is_error: whether the tool failed; the content then says why.
+        meta: the `_meta` of the result.
+        result_type: `complete` in the modern era.
+        extra: further members that the server sent.
+
     >>> result = await client.call_tool("forecast", {"city": "Oslo"}, returns=Forecast)
     >>> result.data.temperature
     """
@@ -37,7 +45,11 @@ class TypedToolResult(CallToolResult, Generic[T], kw_only=True, dict=True):
         return data
 
     def read_with(self, reader: Reader | None) -> None:
-        """Have `data` made by this function, when it is asked for."""
+        """Have `data` made by a function, when it is asked for.
+
+        Args:
+            reader: called with the structured content; None to leave it as it is.
+        """
         self.__dict__["reader"] = reader
 
     def read_as(self, kind: Any, name: str, *, wrapped: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.schema.adapt import adapt, decode_hook
+from mcpearl.schema.adapt import Adapter, decode_hook
 from mcpearl.schema.defaults import completing
 from mcpearl.schema.errors import SchemaMismatch
 from mcpearl.schema.inside import uses_pydantic
@@ -25,7 +25,7 @@ def compile_reader(annotation: Any) -> Callable[[Any], Any]:
     """
     if uses_pydantic(annotation):
         return _with_pydantic(annotation)
-    kind = adapt(annotation)
+    kind = Adapter().adapt(annotation)
 
     def read(value: Any) -> Any:
         try:

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
+from mcpearl.runtime.arguments import refuse_text
 from mcpearl.schema.errors import SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.signature import Signature, compile_signature
@@ -158,8 +159,7 @@ def _is_text(parts: list[Any]) -> bool:
 
 def scopes_of(given: Iterable[str]) -> frozenset[str]:
     """Return the scopes that a tool, resource or prompt needs, as a set."""
-    if isinstance(given, str):
-        raise TypeError(f"`scopes` must be a list, as in `scopes=[{given!r}]`")
+    refuse_text("scopes", given)
     scopes = frozenset(given)
     for scope in scopes:
         if not scope or any(

@@ -11,19 +11,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from mcpearl.protocol.versions import VERSIONS
+from mcpearl.runtime.arguments import did_you_mean, refuse_text
 from mcpearl.types.base import Icon, Wire
 
 W = TypeVar("W", bound=Wire)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f<>\"]+")
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` if one of the known words is close, otherwise nothing."""
-    from difflib import get_close_matches  # only mistakes need it
-
-    close = get_close_matches(word, list(known), 1)
-    return f"; did you mean `{close[0]}`?" if close else ""
 
 
 def check_options(what: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -46,8 +39,7 @@ def check_texts(**texts: Any) -> None:
 
 def check_versions(versions: Any) -> None:
     """Refuse protocol versions that this package does not speak."""
-    if isinstance(versions, str):
-        raise TypeError(f"`versions` must be a list, as in `versions=[{versions!r}]`")
+    refuse_text("versions", versions)
     for version in versions:
         if version not in VERSIONS:
             raise ValueError(f"`{version}` is not a protocol version; there is {_listed(VERSIONS)}")

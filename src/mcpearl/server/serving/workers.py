@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mcpearl.net.ports import bind_port
+from mcpearl.net.ports import TcpPort, bind_port
+from mcpearl.net.tls import server_context
 from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
-from mcpearl.server.serving.http import WorkerHttp
+from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
@@ -64,8 +66,9 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         from mcpearl.auth.server.protection import for_workers
 
         http = replace(http, auth=for_workers(auth))
+    tls = server_context(http.certificate, http.key, http.client_ca)  # raises for unusable files
     count, http = http.workers, replace(http, workers=1)
-    with socket_folder() as folder, bind_port(http.host, http.port) as listening:
+    with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
@@ -74,7 +77,15 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
-        Crew(count, work, server.core.grace + _MARGIN).run()
+        port = TcpPort(http.host, listening.getsockname()[1], tls)
+        Crew(count, work, server.core.grace + _MARGIN, _greeting(server, http, port, count)).run()
+
+
+def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
+    info = server.core.offer.info
+    tls = "s" * port.speaks_tls
+    line = described(http, lambda scheme, path: f"{scheme}{tls}://{port.place}{path}")
+    return f"{info.name} {info.version}, in {count} workers, {line}"
 
 
 @contextmanager
@@ -118,8 +129,13 @@ class _Lifeline(Struct):
     ready: int
     lifeline: int
 
+    address = None
+
     def listener(self, server: "Server") -> "_Lifeline":
         return self
+
+    def describe(self) -> None:
+        return None
 
     async def start(self) -> None:
         os.write(self.ready, b"1")
@@ -155,17 +171,25 @@ class _Worker(Struct):
 class Crew:
     """The parent's side: keeps a number of workers running."""
 
-    def __init__(self, count: int, work: Callable[[int, int, int], None], patience: float) -> None:
+    def __init__(
+        self,
+        count: int,
+        work: Callable[[int, int, int], None],
+        patience: float,
+        greeting: str = "workers are started",
+    ) -> None:
         """Prepare the crew; `run` starts it.
 
         Args:
             count: How many workers.
             work: Run in each worker, with its number, the descriptor to report on, and the lifeline.
             patience: Seconds the workers have to stop before they are killed.
+            greeting: Logged when they are started.
         """
         self._workers = [_Worker(number) for number in range(count)]
         self._work = work
         self._patience = patience
+        self._greeting = greeting
         self._lifeline = os.pipe()
         self._mask: set[signal.Signals] = set()
 
@@ -173,13 +197,14 @@ class Crew:
         """Start the workers and watch them until a signal comes.
 
         Raises:
-            RuntimeError: A worker died before it was up for the first time.
+            Unusable: A worker died before it was up for the first time.
         """
         # Blocked, so that no signal is missed between looking and waiting.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # type: ignore[assignment]
         try:
             for worker in self._workers:
                 self._start(worker)
+            logger.info(self._greeting)
             self._watch()
         finally:
             self._end()
@@ -208,6 +233,8 @@ class Crew:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0
+        except SystemExit as end:
+            print(end.code, file=sys.stderr)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -236,7 +263,7 @@ class Crew:
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         came_up = self._came_up(worker)
         if not came_up and not worker.retries.attempts:
-            raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
+            raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
         worker.retries.worked_for(lived)
         pause = worker.retries.next_delay() if lived <= _YOUNG else 0.0

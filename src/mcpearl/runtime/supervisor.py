@@ -42,19 +42,18 @@ class Failure(Struct, frozen=True):
 
 
 class GaveUp(RuntimeError):
-    """A supervisor restarted its children too often and stopped.
+    """A supervisor restarted its children too often, or lost a significant one, and stopped.
 
     `failures` are those within its period, the last one at the end; the cause is the error of that one.
     """
 
     def __init__(self, name: str, period: float, failures: tuple[Failure, ...]) -> None:
         last = failures[-1].at
+        count = f"{len(failures)} failures" if len(failures) > 1 else "1 failure"
         story = "; ".join(
             f"{each.at - last:+.1f} s `{each.child}`: {each.error}" for each in failures
         )
-        super().__init__(
-            f"supervisor `{name}` gave up after {len(failures)} failures within {period:g} s: {story}"
-        )
+        super().__init__(f"supervisor `{name}` gave up after {count} within {period:g} s: {story}")
         self.failures = failures
 
 
@@ -149,8 +148,7 @@ class Supervisor:
         """Wait until the supervisor ends by itself.
 
         Raises:
-            GaveUp: Its children were restarted too often.
-            Exception: What ended a significant child that is not restarted.
+            GaveUp: Its children were restarted too often, or a significant one failed for good.
         """
         if self._end is None:
             raise RuntimeError(f"supervisor `{self.name}` is not running")
@@ -169,6 +167,8 @@ class Supervisor:
             watching.cancel()
             await asyncio.wait([watching])
         await self._stop_children()
+        for kept in self._children.values():
+            kept.go()
         if end is not None and not end.done():
             end.set_result(None)
 
@@ -221,9 +221,26 @@ class Supervisor:
             waiting = [each for each in self._with_it(kept)[1:] if each.state == "waiting"]
             await self._stop([kept])
             self._children.pop(name, None)
+            kept.go()
             if awaited:
                 await self._start_all(waiting)
             return True
+
+    async def until_gone(self, name: str) -> None:
+        """Wait until a child has ended for good or was removed.
+
+        Args:
+            name: The child's name.
+
+        Raises:
+            Exception: What the child ended with, or what this supervisor gave up for.
+        """
+        kept = self._children.get(name)
+        if kept is None:
+            return
+        if kept.gone is None:
+            kept.gone = asyncio.get_running_loop().create_future()
+        await asyncio.shield(kept.gone)
 
     def kill(self, *path: str) -> bool:
         """Cancel a child as if it had failed; return False when it does not run.
@@ -328,6 +345,10 @@ class Supervisor:
     async def _ended(self, kept: Kept) -> None:
         """Decide about a child that ended by itself."""
         child, error = kept.child, kept.error
+        if child.escalates and isinstance(error, GaveUp):
+            kept.state = "failed"
+            self._changed(kept)
+            await self._over(error)
         if child.restart == "temporary" or (child.restart == "transient" and error is None):
             await self._leave(kept)
             return
@@ -338,9 +359,7 @@ class Supervisor:
         if len(recent) > self._restarts:
             kept.state = "failed"
             self._changed(kept)
-            gave_up = GaveUp(self.name, self._period, tuple(recent))
-            gave_up.__cause__ = error
-            await self._over(gave_up)
+            await self._over(self._gave_up(recent, error))
         delay = kept.retries.next_delay()
         logger.warning("%s/%s: %s; restart in %.2g s", self.name, child.name, reason, delay)
         self._wait(kept)
@@ -362,13 +381,22 @@ class Supervisor:
         if kept.error is not None:
             logger.warning("%s/%s: %s", self.name, kept.child.name, kept.last_error)
         if kept.child.significant:
-            await self._over(kept.error)
+            failure = Failure(clock.monotonic(), kept.child.name, kept.last_error or "")
+            await self._over(None if kept.error is None else self._gave_up([failure], kept.error))
         if kept.added or kept.child.restart == "temporary":
             self._children.pop(kept.child.name, None)
+        kept.go(kept.error)
+
+    def _gave_up(self, failures: list[Failure], cause: BaseException | None) -> GaveUp:
+        gave_up = GaveUp(self.name, self._period, tuple(failures))
+        gave_up.__cause__ = cause
+        return gave_up
 
     async def _over(self, error: BaseException | None) -> None:
         """End the supervisor: nothing is left running."""
         await self._stop_children()
+        for kept in self._children.values():
+            kept.go(error)
         raise _Over(error)
 
     def _with_it(self, kept: Kept) -> list[Kept]:
@@ -386,6 +414,7 @@ class Supervisor:
         for each in others:
             if each.child.restart == "temporary":
                 self._children.pop(each.child.name, None)
+                each.go()
             else:
                 self._wait(each)  # for the one that ended, not for a timer of its own
 

@@ -179,7 +179,7 @@ class ToolEntry:
             result = whole_result(result, name)
         if not isinstance(result, CallToolResult) or result.is_error:
             return result
-        if self.definition.output_schema is not None and result.structured_content is UNSET:
+        if self.definition.output_schema is not None and result.structured_content is None:
             raise OutputError(
                 f"tool `{name}` has an output schema but returned no structured content"
             )

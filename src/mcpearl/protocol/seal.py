@@ -22,6 +22,11 @@ from mcpearl.types.jsonrpc import INVALID_PARAMS
 _KEY_BYTES = 32
 _KEY_ID_BYTES = 4
 _NONCE_BYTES = 12
+_UNKNOWN_KEY = "was not made by this server, or its key was rotated out"
+_FOREIGN = (
+    "was not made by this process; if several processes serve this address, give all of them the same "
+    "`Server(state_keys=…)` or MCPEARL_STATE_KEYS"
+)
 _sorted = msgspec.json.Encoder(order="sorted")
 
 
@@ -76,7 +81,7 @@ class Sealer:
     >>> sealer = Sealer([secret], ttl=600)
     """
 
-    __slots__ = ("_ciphers", "_first", "_random_bytes", "max_size", "ttl")
+    __slots__ = ("_ciphers", "_first", "_made_up", "_random_bytes", "max_size", "ttl")
 
     def __init__(
         self,
@@ -91,6 +96,7 @@ class Sealer:
         self.ttl = ttl
         self.max_size = max_size
         self._random_bytes = random_bytes
+        self._made_up = not keys
         self._ciphers: dict[bytes, AESGCM] = {}
         for key in keys or [random_bytes(_KEY_BYTES)]:
             if len(key) != _KEY_BYTES:
@@ -138,7 +144,7 @@ class Sealer:
         key_id, rest = raw[:_KEY_ID_BYTES], raw[_KEY_ID_BYTES:]
         cipher = self._ciphers.get(key_id)
         if cipher is None or len(rest) <= _NONCE_BYTES:
-            raise StateRefused("was not made by this server, or its key was rotated out")
+            raise StateRefused(_FOREIGN if self._made_up else _UNKNOWN_KEY)
         try:
             plain = cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], key_id)
         except InvalidTag:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from mcpearl.protocol.capabilities import STATELESS
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.events import (
@@ -40,7 +41,9 @@ from mcpearl.server.intake import Intake
 from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
+from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriber
+from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Result
 
@@ -101,7 +104,8 @@ class ServerConnection:
             core.offer, core.stamp, core.limits, principal, renewable=renewable
         )
         self._core = core
-        self._outlet: Outlet = _Whole(transport)
+        self.session: Session | None = None  # once a legacy client is ready
+        self.outlet: Outlet = _Whole(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout)
         self._listening = ListenStreams(core, self, self._followed, self._calls.answer)
@@ -131,7 +135,7 @@ class ServerConnection:
             for taken, frame in enumerate(frames, 1):
                 event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
                 if isinstance(event, Call):
-                    event.outlet = self._outlet
+                    event.outlet = self.outlet
                     if event.method == LISTEN:
                         self._start_listening(event)
                     else:
@@ -174,7 +178,7 @@ class ServerConnection:
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
-        self.end.restore(Snapshot(version))
+        self.end.restore(Snapshot(version, capabilities=STATELESS))
 
     @property
     def is_ready(self) -> bool:
@@ -206,7 +210,7 @@ class ServerConnection:
     def _handle(self, event: Event) -> None:
         match event:
             case Call():
-                event.outlet = self._outlet
+                event.outlet = self.outlet
                 if event.method == LISTEN:
                     self._start_listening(event)
                 else:
@@ -237,6 +241,20 @@ class ServerConnection:
         times = self._core.keepalive
         if times is not None and self._watch is None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
+        self._begin_session()
+
+    def _begin_session(self) -> None:
+        """Make the application's handle on the client. One that initializes again is a new client."""
+        self._end_session()
+        if not isinstance(self.transport, NullTransport):
+            assert self.end.caller is not None
+            self.session = self.end.caller.session = Session(self, self._core)
+            self._core.session_began(self.session)
+
+    def _end_session(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            self._core.session_ended(session)
 
     def _notice(self, notice: Notice) -> None:
         if notice.method == "notifications/progress":
@@ -317,7 +335,7 @@ class ServerConnection:
 
     def _own_subscriber(self) -> Subscriber:
         if self._subscriber is None:
-            self._subscriber = Subscriber(self._outlet)
+            self._subscriber = Subscriber(self.outlet)
         return self._subscriber
 
     def reserve(self, uri: str) -> None:
@@ -383,6 +401,7 @@ class ServerConnection:
         self._calls.stop_all()
         self._intake.close()
         self._call_ended()
+        self._end_session()
         self._core.roster.leave(self, reason)
 
     async def wait_closed(self) -> None:

@@ -123,7 +123,7 @@ class LegacyRequests:
         """Return a session this process does not have yet, or refuse the request."""
         session = await self._sessions.restore(id, principal)
         if session is None:
-            raise Refused(404, "There is no such session; begin a new one with `initialize`")
+            raise self._sessions.gone(id)
         return session
 
     async def _session(self, request: Request, principal: Any) -> HttpSession:

@@ -13,6 +13,7 @@ from mcpearl._version import __version__
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.extensions import ClientExtension
+    from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.net.tls import Tls
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.server.session import Session
+    from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
 
@@ -93,6 +95,7 @@ _HOMES = {
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
+    "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
     "Receiver": "transports.transport",
@@ -105,6 +108,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
@@ -148,6 +152,7 @@ __all__ = [
     "Observer",
     "Overloaded",
     "Phase",
+    "Pool",
     "RateLimit",
     "RateLimited",
     "Receiver",
@@ -162,6 +167,7 @@ __all__ = [
     "Supervisor",
     "TaskCancelled",
     "TaskTimeout",
+    "Tasks",
     "Tcp",
     "Tls",
     "ToolError",

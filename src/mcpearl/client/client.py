@@ -46,6 +46,7 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import (
     Implementation,
@@ -255,6 +256,7 @@ class Client:
         if self._link.healing:
             self._cache.clear()
             self._known_tools.doubt()
+        self._tool_calls.tasks_offered = self._tasks.offered
         await self._era.restore(connection, self._timeout)
 
     async def close(self) -> None:
@@ -264,6 +266,10 @@ class Client:
             await self._link.close()
         finally:
             self._callbacks.close()
+
+    async def given_up(self) -> None:
+        """Wait until the connection is lost and will not come back, and raise why."""
+        await self._link.given_up()
 
     async def __aenter__(self) -> "Client":
         await self.connect()
@@ -290,6 +296,18 @@ class Client:
     def state(self) -> Phase:
         """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._link.phase
+
+    def tree(self) -> Node:
+        """Return the connection and what depends on it: states, restarts, the last error, uptime."""
+        return self._link.node(self._subscriptions.nodes())
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the changes of the connection from now on, for `async for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self._link.followers.iterate(limit)
 
     # The server, as it introduced itself in the last handshake; known also after closing
 

@@ -55,11 +55,14 @@ if TYPE_CHECKING:
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
+    from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
     Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
+    TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -106,9 +109,14 @@ class Server:
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
+        max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
+            not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
+            less each; more is refused. It is for each process. By default a quarter of the machine's
+            memory, 2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; see `Observer`.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        store: Where tasks are kept; in memory by default.
     """
 
     def __init__(
@@ -139,9 +147,11 @@ class Server:
         state_ttl: float = 600.0,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
+        max_held: int | None = None,
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        store: "TaskStore | None" = None,
     ) -> None:
         check_texts(
             name=name,
@@ -155,6 +165,7 @@ class Server:
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
+        self.task_store = store
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
@@ -189,9 +200,14 @@ class Server:
             mask_errors=mask_errors,
             state_keys=environment.state_keys() if state_keys is None else state_keys,
             state_ttl=state_ttl,
+            max_held=max_held,
             observer=observer,
         )
         self._throttle = self._make_throttle(rate, shedding)
+        for extension in self._extensions:
+            extension.attach(self)
+        if isinstance(self.handler, Handler) and self.handler.tasked:
+            self._have_tasks()
         self._compose()
         self._lifespan = lifespan
         self.parts = ServerTree(name)  # what is supervised while the server runs
@@ -266,6 +282,7 @@ class Server:
             rate: How often each caller may call it; see `RateLimit`.
             concurrency: How many calls of it run at once; more wait.
             queue: How many may wait; one more is refused.
+            task: Whether it can run as a task: True, "required", or `Tasks` with more about how.
         """
         check_options("@app.tool", options, ToolOptions.__annotations__)
         if isinstance(function, str):
@@ -291,7 +308,11 @@ class Server:
             from mcpearl.server.registry.limited import LimitedTool
 
             kind = LimitedTool
-        self._own_registry("add_tool").add_tool(kind(function, self._pool, **options))
+        registry = self._own_registry("add_tool")
+        entry = kind(function, self._pool, **options)
+        if entry.tasks is not None:
+            self._have_tasks()
+        registry.add_tool(entry)
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.
@@ -470,6 +491,16 @@ class Server:
         self._compose()
         return function
 
+    def _have_tasks(self) -> None:
+        """Have the extension for tasks, if there is none yet."""
+        from mcpearl.server.tasks.extension import TasksExtension
+
+        if not any(isinstance(each, TasksExtension) for each in self._extensions):
+            extension = TasksExtension()
+            self._extensions.append(extension)
+            extension.attach(self)
+            self._compose()
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -604,9 +635,16 @@ class Server:
             if self._throttle is not None:
                 self._throttle.start()
                 stack.callback(self._throttle.stop)
+            stack.push_async_callback(self._close_extensions)
+            for extension in self._extensions:
+                await extension.start(self)
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    async def _close_extensions(self) -> None:
+        for extension in reversed(self._extensions):
+            await extension.close()
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value

@@ -1,11 +1,16 @@
 """The options of what can be registered, as `Server.tool` and its siblings take them."""
 
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.types.base import Annotations, CacheScope, Icon
 from mcpearl.types.tools import ToolAnnotations
+
+if TYPE_CHECKING:
+    from mcpearl.server.tasks.options import TaskOption
+else:
+    TaskOption = Any
 
 
 class PromptOptions(TypedDict, total=False):
@@ -29,6 +34,7 @@ class ToolOptions(PromptOptions, total=False):
     rate: RateLimit | None
     concurrency: int | None
     queue: int
+    task: "TaskOption"
 
 
 class TemplateOptions(PromptOptions, total=False):

@@ -37,6 +37,7 @@ from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.server.tasks.options import Tasks
 
 logger = logging.getLogger("mcpearl.server")
 OnDuplicate = Literal["warn", "error", "replace", "ignore"]
@@ -71,6 +72,7 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
+        self.tasked = False  # whether any tool could be a task
         self.mirrored: dict[str, dict[Path, str]] = {}
         self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # to what clients notify
 
@@ -85,6 +87,7 @@ class Registry(Handler):
         self.mirrored.pop(name, None)
         if entry.mirrored:
             self.mirrored[name] = entry.mirrored
+        self.tasked = self.tasked or entry.tasks is not None
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
@@ -314,6 +317,11 @@ class Registry(Handler):
         """Return the definition of a tool; None when there is none of that name."""
         entry = self.tools.get(name)
         return None if entry is None else entry.definition
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool runs as a task."""
+        entry = self.tools.get(name)
+        return None if entry is None else entry.tasks
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
         """Hand a notification to the functions that listen."""

@@ -32,11 +32,12 @@ from mcpearl.server.registry.returns import ToolResult
 from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
-from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations
+from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations, ToolExecution
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
     from mcpearl.schema.given import Validator
+    from mcpearl.server.tasks.options import TaskOption, Tasks
 
 logger = logging.getLogger("mcpearl.server")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -54,6 +55,7 @@ class ToolEntry:
         "definition",
         "mirrored",
         "scopes",
+        "tasks",
         "timeout",
     )
 
@@ -72,6 +74,7 @@ class ToolEntry:
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
         scopes: Iterable[str] = (),
+        task: "TaskOption" = None,
     ) -> None:
         check_texts(name=name, title=title, description=description)
         signature = compile_handler(function, "tool", name)
@@ -106,6 +109,13 @@ class ToolEntry:
             annotations = record_of(ToolAnnotations, annotations, f"tool `{name}`: annotations")
         self.timeout = timeout
         self.scopes = scopes_of(scopes)
+        self.tasks: Tasks | None = None
+        execution: ToolExecution | None = None
+        if task is not None and task is not False:
+            from mcpearl.server.tasks.options import execution_of, tasks_of
+
+            self.tasks = tasks_of(task)
+            execution = execution_of(self.tasks)
         self.definition = Tool(
             name=name,
             title=title,
@@ -113,6 +123,7 @@ class ToolEntry:
             input_schema=input_schema or signature.input_schema,
             output_schema=output_schema,
             annotations=annotations,
+            execution=execution,
             icons=icons_of(icons, f"tool `{name}`"),
             meta=meta,
         )

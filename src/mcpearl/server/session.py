@@ -117,7 +117,7 @@ class Session:
         """
         if not self.closed:
             body = None if params is None else msgspec.json.encode(params)
-            self._connection.transport.send(codec.encode_notification(method, body or b"{}"))
+            self._connection.tell(codec.encode_notification(method, body or b"{}"))
             self._connection.transport.flush()
         await asyncio.sleep(0)
 
@@ -200,6 +200,10 @@ class SessionPeer:
         if self._session.closed:
             raise ConnectionLost(f"`{method}` cannot be sent: the client has left")
         return await self._connection.ask(call, method, params, kind)
+
+    def tell(self, message: bytes) -> bool:
+        """Send a message; return whether the client is still there."""
+        return not self._session.closed and self._connection.tell(message)
 
     def stop(self, call: Call) -> None:
         """Do nothing: there is no handler to end."""

@@ -137,9 +137,9 @@ class NotedRequest:
     def waiter(self, waiter: Any) -> None:
         self._request.waiter = waiter
 
-    async def read(self, limit: int) -> bytes:
-        """Wait for the whole body."""
-        body: bytes = await self._request.read(limit)
+    async def read(self, limit: int, holding: Any) -> bytes:
+        """Wait for the whole body, and count what has arrived."""
+        body: bytes = await self._request.read(limit, holding)
         return body
 
     async def until_gone(self) -> None:

@@ -24,6 +24,7 @@ PAGES = [
         "auth-client.md",
         "operations.md",
         "deployment.md",
+        "supervision.md",
     )
 ]
 

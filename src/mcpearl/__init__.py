@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
+    from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
@@ -92,6 +93,7 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Names": "runtime.names",
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
@@ -149,6 +151,7 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Names",
     "Observer",
     "Overloaded",
     "Phase",

@@ -11,6 +11,7 @@ from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.names import Names
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
@@ -244,6 +245,11 @@ class Server:
         """
         found = (getattr(connection, "session", None) for connection in self.core.roster)
         return tuple(session for session in found if session is not None)
+
+    @property
+    def names(self) -> Names:
+        """What is found by name in this process, until the task or connection that holds it ends."""
+        return self.core.roster.names
 
     @property
     def lifespan_value(self) -> Any:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
+    from mcpearl.server.registry.dependencies import Depends
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
+    from mcpearl.types.base import Icon
 
 _HOMES = {
     "AssistantMessage": "server.registry.returns",
@@ -79,10 +81,12 @@ _HOMES = {
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
+    "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
@@ -137,10 +141,12 @@ __all__ = [
     "ClientTask",
     "ConnectionLost",
     "Context",
+    "Depends",
     "Elicited",
     "File",
     "Handler",
     "Http",
+    "Icon",
     "Image",
     "InvalidResult",
     "Keepalive",

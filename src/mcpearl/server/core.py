@@ -20,6 +20,7 @@ from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_ch
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
+from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ServerCore:
         self._lives = LimitedLog(
             sessions, logging.INFO, "%d more sessions began or ended within a second"
         )
+        self._state_store: StateStore | None = None
         self._state_keys = state_keys
         self._state_ttl = state_ttl
         self._sealer: Sealer | None = None
@@ -102,6 +104,19 @@ class ServerCore:
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""
         self.offer.renew(self.dispatcher.capabilities())
+
+    @property
+    def state_store(self) -> StateStore:
+        """What keeps `Context.session`; in memory, unless another one was set."""
+        if self._state_store is None:
+            from mcpearl.stores.memory_state import MemoryStateStore
+
+            self._state_store = MemoryStateStore()
+        return self._state_store
+
+    @state_store.setter
+    def state_store(self, store: StateStore) -> None:
+        self._state_store = store
 
     def sealer(self) -> "Sealer":
         """Return the sealer of `requestState`, made when first needed."""

@@ -134,7 +134,8 @@ class Session:
             message: What the user is asked.
             schema: The form, as for `Context.elicit`.
         """
-        return await self._context().elicit(message, schema)
+        answer: Elicited[Any] = await self._context().elicit(message, schema)
+        return answer
 
     async def sample(
         self,

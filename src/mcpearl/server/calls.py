@@ -14,7 +14,7 @@ from mcpearl.protocol.errors import McpError, answer_too_large
 from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
-from mcpearl.runtime.eager import spawn
+from mcpearl.runtime.eager import current_task, spawn
 from mcpearl.runtime.observer import Guarded, Outcome
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
@@ -89,7 +89,7 @@ class Calls:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
         if self._closing:
             return self._refuse(call)
-        call.work = asyncio.current_task(self._loop)
+        call.work = current_task(self._loop)
         return self.run(call)
 
     async def _refuse(self, call: Call) -> None:

@@ -213,7 +213,8 @@ class Http1Request:
             whole = self._head(status, headers) + (b"" if self.head.method == "HEAD" else body)
         batch = connection.batch
         if batch.collecting:
-            batch.put((connection.transport, whole))
+            put = batch.put
+            put((connection.transport, whole))
         else:
             connection.transport.write(whole)
         self.complete = True

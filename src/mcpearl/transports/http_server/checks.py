@@ -7,7 +7,6 @@ from mcpearl.net.http_server.request import EVENTS, JSON, HeaderMap, HeaderPairs
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
 
-
 Serve = Callable[[Request, "HeadNotes", Any], Coroutine[Any, Any, None]]
 
 

@@ -244,7 +244,8 @@ class Endpoint:
                 principal = gate.known(request) or await gate.admit(request)
             owner = None if self._siblings is None else self._owner(request)
             if owner is None:
-                await notes.serve(request, notes, principal)
+                serve = notes.serve
+                await serve(request, notes, principal)
             else:
                 await self._pass_on(owner, request)
         except Refused as refused:

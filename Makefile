@@ -34,13 +34,14 @@ help:
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
+	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make clean  remove everything that was installed or built"
 
 run: $(VENV)/.run
 	@$(BIN)/python examples/weather_server.py --http
 
-test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check
+test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done .bench/fastmcp/.ready check
 	@$(MAKE) --no-print-directory -j2 --output-sync=target unit conformance
 
 # In an environment of its own.
@@ -62,6 +63,9 @@ unit: $(VENV)/.test
 
 unit-without-peers: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
+
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos.rampage $(or $(SECONDS),120)
 
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py
@@ -102,6 +106,11 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.test
 # Node 24 comes with the test requirements; npm is run by it.
 $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/package-lock.json $(VENV)/.test
 	cd $(NODE_TESTS) && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --loglevel=error || $(FAILED)
+	@touch $@
+
+# FastMCP, for tests and for the benchmark, apart from the rest because it pins other versions.
+.bench/fastmcp/.ready: requirements/bench-fastmcp.txt $(VENV)/.test
+	$(BIN)/python -m bench.environments fastmcp || $(FAILED)
 	@touch $@
 
 clean:

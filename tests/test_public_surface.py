@@ -42,10 +42,13 @@ def functions(value: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
     if not isinstance(value, type):
         yield value.__name__, value
         return
+    seen: set[str] = set()  # what a class overrides is not shown of its bases
     for kind in value.__mro__:
         if not kind.__module__.startswith("mcpearl"):
             continue
-        for name, member in vars(kind).items():
+        own = [(name, member) for name, member in vars(kind).items() if name not in seen]
+        seen |= vars(kind).keys()
+        for name, member in own:
             function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
             if not inspect.isfunction(function) or not function.__module__.startswith("mcpearl"):
                 continue  # such as the constructor that every `Protocol` has

@@ -12,7 +12,10 @@ from mcpearl._version import __version__
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
+    from mcpearl.client.extensions import ClientExtension
+    from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -23,73 +26,118 @@ if TYPE_CHECKING:
         McpearlError,
         McpError,
         MissingClientCapability,
+        Overloaded,
+        RateLimited,
         RequestTimeout,
         ResourceNotFound,
+        TaskCancelled,
+        TaskTimeout,
         ToolError,
         UrlElicitationRequired,
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.runtime.breaker import Breaker
+    from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.observer import Observer
+    from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
     from mcpearl.server.registry.forms import Elicited
-    from mcpearl.server.registry.results import Media
+    from mcpearl.server.registry.returns import (
+        AssistantMessage,
+        Audio,
+        File,
+        Image,
+        Media,
+        Message,
+        ToolResult,
+        UserMessage,
+    )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.tasks.options import Tasks
+    from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
 
 _HOMES = {
+    "AssistantMessage": "server.registry.returns",
+    "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
+    "Breaker": "runtime.breaker",
+    "Bulkhead": "runtime.bulkhead",
     "CapabilityMissing": "protocol.errors",
     "Child": "runtime.child",
     "Client": "client.client",
+    "ClientExtension": "client.extensions",
+    "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
     "Elicited": "server.registry.forms",
+    "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
     "McpError": "protocol.errors",
     "McpearlError": "protocol.errors",
-    "Media": "server.registry.results",
+    "Media": "server.registry.returns",
+    "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
     "Observer": "runtime.observer",
+    "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
+    "Pool": "client.pool",
+    "RateLimit": "runtime.rate",
+    "RateLimited": "protocol.errors",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Tasks": "server.tasks.options",
+    "TaskCancelled": "protocol.errors",
+    "TaskTimeout": "protocol.errors",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
+    "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
+    "UserMessage": "server.registry.returns",
     "WebSocket": "server.serving.wires",
 }
 
 __all__ = [
+    "AssistantMessage",
+    "Audio",
     "AuthorizationFailed",
+    "Breaker",
+    "Bulkhead",
     "CapabilityMissing",
     "Child",
     "Client",
+    "ClientExtension",
+    "ClientTask",
     "ConnectionLost",
     "Context",
     "Elicited",
+    "File",
     "Handler",
     "Http",
+    "Image",
     "InvalidResult",
     "Keepalive",
     "LimitReached",
@@ -97,23 +145,34 @@ __all__ = [
     "McpError",
     "McpearlError",
     "Media",
+    "Message",
     "MissingClientCapability",
     "Observer",
+    "Overloaded",
     "Phase",
+    "Pool",
+    "RateLimit",
+    "RateLimited",
     "Receiver",
     "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Shedding",
     "Stdio",
     "Supervisor",
+    "TaskCancelled",
+    "TaskTimeout",
+    "Tasks",
     "Tcp",
     "Tls",
     "ToolError",
+    "ToolResult",
     "Transport",
     "Unix",
     "UrlElicitationRequired",
+    "UserMessage",
     "WebSocket",
     "__version__",
 ]

@@ -242,8 +242,8 @@ async def test_async_roots_and_announcing_that_they_changed() -> None:
 async def test_only_what_was_given_is_declared() -> None:
     for given, declared in (
         ({}, set()),
-        ({"sampling": async_sampling}, {"sampling"}),
-        ({"elicitation": lambda _: None}, {"elicitation"}),
+        ({"sampling": async_sampling}, {"sampling", "tasks"}),
+        ({"elicitation": lambda _: None}, {"elicitation", "tasks"}),
         ({"roots": []}, {"roots"}),
     ):
         peer = legacy_peer()

@@ -7,8 +7,19 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, ConnectionLost, InvalidResult, McpearlError, McpError, Server
+from mcpearl import (
+    Client,
+    ConnectionLost,
+    Context,
+    InvalidResult,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+    Server,
+)
+from mcpearl.client import handshake
 from mcpearl.protocol.versions import SUPPORTED
+from tests.waiting import eventually
 
 from .peers import (
     DISCOVERED,
@@ -200,12 +211,81 @@ async def test_initialize_cancelled_by_the_caller_sends_no_cancellation() -> Non
     assert peer.lost
 
 
-async def test_a_modern_server_too_slow_for_the_probe_is_probed_again() -> None:
-    peer = modern_peer(initialize=lambda _: Error(-32601, "speak 2026-07-28"))
-    peer["server/discover"] = lambda _: DISCOVERED if peer.asked("initialize") else None
-    async with await client_of(peer, connect_timeout=1) as client:
+def slow_to_start(initialize: Any) -> Peer:
+    """A modern server that begins to read, and to answer in order, when `initialize` is there."""
+    peer = Peer(server_discover=lambda _: DISCOVERED if peer.asked("initialize") else None)
+
+    def started(message: dict[str, Any]) -> Any:
+        peer.send(id=peer.asked("server/discover")[0]["id"], result=DISCOVERED)
+        return initialize
+
+    peer["initialize"] = started
+    return peer
+
+
+@pytest.mark.parametrize("initialize", [INITIALIZED, Error(-32601, "speak 2026-07-28"), None])
+async def test_a_modern_server_that_is_slow_to_start_is_modern(initialize: Any) -> None:
+    peer = slow_to_start(initialize)
+    async with await client_of(peer, connect_timeout=0.5) as client:
         assert client.era == "modern"
         await client.ping()
+    assert not peer.asked("notifications/initialized")
+
+
+async def test_a_modern_server_may_answer_the_probe_last() -> None:
+    def refuse(message: dict[str, Any]) -> Any:
+        peer.send(id=message["id"], error={"code": -32601, "message": "speak 2026-07-28"})
+        peer.send(id=peer.asked("server/discover")[0]["id"], result=DISCOVERED)
+
+    peer = Peer(server_discover=lambda _: None, initialize=refuse)
+    async with await client_of(peer, connect_timeout=0.5) as client:
+        assert client.era == "modern"
+
+
+async def test_a_server_that_starts_slowly_is_not_remembered_as_legacy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.001)  # no process starts that fast
+    server = Script(tmp_path, "welcome()\nfor message in messages():\n    pass")
+    for _ in range(2):
+        async with Client(server.path) as client:
+            assert client.era == "modern"
+    assert server.methods()[:2] == ["server/discover", "initialize"]
+
+
+async def test_a_handshake_without_an_answer_names_its_setting_and_shows_stderr(
+    tmp_path: Path,
+) -> None:
+    server = Script(
+        tmp_path, "print('Downloading…', file=sys.stderr, flush=True)\nsys.stdin.read()"
+    )
+    with pytest.raises(RequestTimeout) as caught:
+        await Client(server.path, connect_timeout=0.5).connect()
+    assert "a larger `connect_timeout`" in str(caught.value)
+    assert "Downloading…" in str(caught.value)
+
+
+async def test_a_script_that_serves_nothing_is_told_what_is_missing(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text("from mcpearl import Server\napp = Server('idle')\n")
+    with pytest.raises(ConnectionLost, match=r"exited with code 0 .* `app\.run\(\)`"):
+        await Client(script).connect()
+
+
+async def test_a_listener_asks_a_modern_server_for_log_messages() -> None:
+    heard: list[str] = []
+    app = Server("talkative")
+
+    @app.tool
+    async def speak(ctx: Context) -> None:
+        await ctx.log("debug", "quietly")
+
+    async with Client(app, on_log=lambda message: heard.append(message.data)) as client:
+        await client.call_tool("speak")
+        await eventually(lambda: heard == ["quietly"])
+    async with Client(app, on_log=heard.append, log_level="error") as client:
+        await client.call_tool("speak")
+    assert heard == ["quietly"]
 
 
 async def test_a_server_that_refuses_both_ways_is_not_probed_twice() -> None:
@@ -253,6 +333,24 @@ async def test_the_era_is_remembered_by_target(tmp_path: Path) -> None:
             assert client.era == "legacy"
     session = ["initialize", "notifications/initialized"]
     assert server.methods() == ["server/discover", *session, *session]
+
+
+async def test_silence_is_remembered_where_initialize_was_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.001)
+    server = Script(
+        tmp_path,
+        """
+        for message in messages():
+            if message["method"] == "initialize":
+                answer(message, INITIALIZED)
+        """,
+    )
+    for _ in range(2):
+        async with Client(server.path) as client:
+            assert client.era == "legacy"
+    assert server.methods().count("server/discover") == 1
 
 
 async def test_another_environment_is_another_target(tmp_path: Path) -> None:

@@ -95,6 +95,11 @@ async def test_a_transport_is_used_as_it_is(script: Path) -> None:
             assert client.server_info.name == "by hand"
 
 
+def test_a_client_in_a_plain_with_is_told_what_to_use() -> None:
+    with pytest.raises(TypeError, match="`async with Client"), Client(Server("s")):
+        pass
+
+
 @pytest.mark.parametrize(
     ("target", "error", "said"),
     [
@@ -122,6 +127,8 @@ async def test_a_transport_is_used_as_it_is(script: Path) -> None:
         ("server", ValueError, r"\.py"),
         ("uvx some-server", ValueError, "command as a list"),
         ("/nowhere/server.py", FileNotFoundError, "no such file"),
+        ("python server.py", ValueError, r"command as a list: \['python', 'server.py'\]"),
+        ("npx -y 'a server'", ValueError, r"\['npx', '-y', 'a server'\]"),
         (Path("/nowhere/server.py"), FileNotFoundError, "no such file"),
     ],
 )

@@ -66,7 +66,7 @@ def test_schema_and_call():
         """
         return stop, days, tone, copy, ctx
 
-    compiled = compile_(plan, skip=lambda name, annotation: name == "ctx")
+    compiled = compile_(plan, skip=lambda parameter: parameter.name == "ctx")
     assert compiled.input_schema == {
         "type": "object",
         "properties": {

@@ -15,14 +15,15 @@ import pytest
 from msgspec import Meta
 
 from mcpearl.schema import Arguments, ArgumentsError, SignatureError, compile_signature
+from mcpearl.schema.parameters import Parameter
 
 
 class Context:
     """What a server would inject."""
 
 
-def is_context(name: str, annotation: Any) -> bool:
-    return annotation is Context
+def is_context(parameter: Parameter) -> bool:
+    return parameter.annotation is Context
 
 
 def call(function, raw=b"{}", injected=None, **options):

@@ -19,6 +19,11 @@ SCRIPT = Path(__file__).with_name("trap_server.py")
 HANGS = 30.0  # seconds after which a test that waits gives up
 
 
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return kept | {"MCPEARL_LOG_LEVEL": "WARNING"}  # stderr is for what goes wrong
+
+
 class StdioServer:
     """`trap_server.py` as a child process.
 
@@ -33,7 +38,7 @@ class StdioServer:
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            env=_environment(),
         )
         self.lines: queue.Queue[dict[str, Any] | None] = queue.Queue()  # None at the end of output
         self.stderr = b""

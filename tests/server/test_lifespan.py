@@ -211,7 +211,9 @@ def test_a_process_leaves_its_lifespan_at_the_end(tmp_path: Path) -> None:
         "Server('fine', lifespan=lifespan).run()\n"
     )
     done = subprocess.run([sys.executable, str(script)], input=b"", capture_output=True, check=True)
-    assert done.stderr.split() == [b"up", b"down"]
+    up, serves, down = done.stderr.splitlines()
+    assert (up, down) == (b"up", b"down")
+    assert serves.endswith(b"serves on stdio")
 
 
 async def test_unknown_wires_are_named() -> None:

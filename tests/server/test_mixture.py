@@ -12,7 +12,12 @@ from tests.server.wire import ERAS, MODERN, Wire, wire
 
 
 def server() -> Server:
-    app = Server("mixed", limits=Limits(max_in_flight=3, max_in_flight_hard=6), threads=2)
+    app = Server(
+        "mixed",
+        on_duplicate="replace",
+        limits=Limits(max_in_flight=3, max_in_flight_hard=6),
+        threads=2,
+    )
 
     @app.tool
     async def stepwise(seconds: float, ctx: Context) -> str:

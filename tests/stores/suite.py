@@ -16,6 +16,7 @@ from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.memory_tasks import MemoryTaskStore
 from mcpearl.stores.sessions import SessionStore
+from mcpearl.stores.sqlite_tasks import SqliteTaskStore
 from mcpearl.stores.tasks import TaskStore
 from mcpearl.stores.unix_bus import UnixBus
 
@@ -56,6 +57,15 @@ async def memory_tasks() -> AsyncIterator[TaskStore]:
 
 
 @asynccontextmanager
+async def sqlite_tasks() -> AsyncIterator[TaskStore]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = SqliteTaskStore(Path(folder) / "tasks.db", max_tasks=20, max_per_owner=10)
+        await store.start()
+        yield store
+        await store.close()
+
+
+@asynccontextmanager
 async def memory_bus(count: int) -> AsyncIterator[list[Bus]]:
     first = MemoryBus()
     yield [first, *(first.join() for _ in range(count - 1))]
@@ -75,7 +85,8 @@ EVENT_STORES: dict[str, Callable[[], AbstractAsyncContextManager[EventStore]]] =
     "memory": memory_events
 }
 TASK_STORES: dict[str, Callable[[], AbstractAsyncContextManager[TaskStore]]] = {
-    "memory": memory_tasks
+    "memory": memory_tasks,
+    "sqlite": sqlite_tasks,
 }
 BUSES: dict[str, Callable[[int], AbstractAsyncContextManager[list[Bus]]]] = {
     "memory": memory_bus,

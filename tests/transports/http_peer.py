@@ -289,7 +289,7 @@ class Listener(ClientReceiver):
         (only,) = found()
         return only
 
-    async def failure(self, id: int) -> ConnectionLost:
+    async def failure(self, id: int) -> Any:
         """Wait for the failure of a request."""
         await self.until(lambda: id in self.failures)
         return self.failures[id]

@@ -155,13 +155,12 @@ async def test_standard_error_without_a_newline_takes_no_memory(tmp_path: Path) 
     assert [len(line) for line in lines] == [4096, 4]
 
 
-async def test_standard_error_goes_to_the_log_by_default(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_standard_error_is_seen_by_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    caplog.set_level("INFO", "mcpearl.client.stderr")
     script = Script(tmp_path, "print('careful', file=sys.stderr, flush=True)\nwelcome()")
     async with client_of(script):
-        await eventually(lambda: "careful" in caplog.text)
+        await eventually(lambda: "careful\n" in capsys.readouterr().err)
 
 
 async def test_a_stderr_callback_that_raises_harms_nobody(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import refuse_text
 
 Identity = tuple[str | None, str, str | None]
 
@@ -39,6 +40,7 @@ class Principal:
         self.subject = subject
         self.client_id = client_id
         self.issuer = issuer
+        refuse_text("scopes", scopes)
         self.scopes = frozenset(scopes)
         self.claims: Mapping[str, Any] = MappingProxyType(dict(claims or {}))
         self.expires = expires

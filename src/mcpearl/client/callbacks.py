@@ -19,8 +19,12 @@ from mcpearl.types.base import Result
 from mcpearl.types.capabilities import (
     ClientCapabilities,
     ElicitationCapability,
+    ElicitationTasksCapability,
     RootsCapability,
     SamplingCapability,
+    SamplingTasksCapability,
+    TaskRequestsCapability,
+    TasksCapability,
 )
 from mcpearl.types.content import TextContent
 from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult, schema_defaults
@@ -52,13 +56,25 @@ class Callbacks:
         self._timeout = timeout
         self._pool = ThreadPool(8, name="mcpearl-callback", refusal=LimitReached)
 
-    def capabilities(self) -> ClientCapabilities:
-        """Return the capabilities that these callbacks make up."""
+    def capabilities(self, extensions: dict[str, dict[str, Any]]) -> ClientCapabilities:
+        """Return the capabilities that these callbacks make up, with the settings of extensions."""
         return ClientCapabilities(
             sampling=SamplingCapability(tools={}, context={}) if self._sampling else None,
             elicitation=ElicitationCapability(form={}, url={}) if self._elicitation else None,
             roots=RootsCapability(list_changed=True) if self._roots is not None else None,
+            tasks=self._tasks_capability(),
+            extensions=extensions or None,
         )
+
+    def _tasks_capability(self) -> TasksCapability | None:
+        """Return which questions of a server of 2025-11-25 may run as tasks."""
+        if self._sampling is None and self._elicitation is None:
+            return None
+        requests = TaskRequestsCapability(
+            sampling=SamplingTasksCapability(create_message={}) if self._sampling else None,
+            elicitation=ElicitationTasksCapability(create={}) if self._elicitation else None,
+        )
+        return TasksCapability(requests=requests, cancel={}, list={})
 
     async def answer(self, method: str, params: Any) -> Result:
         """Answer one question of a server; a callback that raises is answered with an error."""

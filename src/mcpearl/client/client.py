@@ -5,11 +5,12 @@
 subscribed to, and an `EraRules` does what differs between the two eras of the protocol.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -25,6 +26,7 @@ from mcpearl.client.callbacks import (
 )
 from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
+from mcpearl.client.extensions import Asked, ClientExtension, ClientExtensions
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
@@ -34,6 +36,8 @@ from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription
 from mcpearl.client.subscriptions import ClientSubscriptions
 from mcpearl.client.targets import Reachable, ReachOptions, find_target
+from mcpearl.client.tasks.client_tasks import ClientTasks
+from mcpearl.client.tasks.handle import ClientTask
 from mcpearl.client.tool_calls import ToolCalls
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.client_end import ClientEnd
@@ -42,8 +46,17 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Implementation, PaginatedResult
+from mcpearl.types.base import (
+    Implementation,
+    Open,
+    PaginatedRequestParams,
+    PaginatedResult,
+    RequestParams,
+    Result,
+    convert,
+)
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.completion import (
     CompleteRequestParams,
@@ -71,9 +84,17 @@ from mcpearl.types.resources import (
     ResourceTemplate,
 )
 from mcpearl.types.subscriptions import SubscriptionFilter
+from mcpearl.types.tasks import ListTasksResult, Task
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
 P = TypeVar("P", bound=PaginatedResult)
+R = TypeVar("R", bound=Result)
+
+
+class OpenParams(Open, kw_only=True):
+    """Params of a request that the specification does not have."""
+
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class Client:
@@ -95,13 +116,15 @@ class Client:
         protocol: the one version to speak, or `auto` for any.
         timeout: seconds for a call without news of it; progress starts them again.
         max_timeout: seconds for a call in all, whatever progress it makes.
-        connect_timeout: seconds for opening a connection, and for each answer of the handshake.
+        connect_timeout: seconds for opening a connection, and for each answer of the handshake; a
+            server that is downloaded when it is first started needs them.
         callback_timeout: seconds for a callback to answer a question of the server.
         reconnect: whether and when to connect again after the connection was lost. By default the
             client reconnects to servers that it can start or dial again.
         keepalive: when a silent server of the legacy era is pinged; None for never.
         max_rounds: how often a server may ask for input before it answers a call.
-        log_level: the level from which on the server sends log messages.
+        log_level: the level from which on the server sends log messages; by default all, if there is
+            an `on_log` to call with them.
         validate_output: whether results of tools are checked against their output schemas.
         cache: where results are kept that the server allows to be kept; pass the same one to several
             clients to share it.
@@ -110,7 +133,8 @@ class Client:
         env: environment variables of a server process.
         inherit_env: whether a server process gets the whole environment of this one.
         cwd: the directory in which a server process starts.
-        on_stderr: called with each line a server process writes to stderr; otherwise it is logged.
+        on_stderr: called with each line a server process writes to stderr; otherwise they appear on
+            stderr of this process.
         headers: added to every HTTP request, and to the handshake of a WebSocket.
         tls: the certificates to trust and to show, or a context of one's own.
         framing: how messages are separated on a socket: `newline` or `content-length`.
@@ -118,6 +142,7 @@ class Client:
         http2: whether HTTP/2 is spoken: never, always, or (None) where the server chooses it.
         auth: how to get into a server at a URL: `"oauth"` to log in with the browser, one of the
             ways in `mcpearl.auth`, or a function that returns a token.
+        extensions: extensions of the protocol that the client supports, beside tasks.
     """
 
     def __init__(
@@ -134,7 +159,7 @@ class Client:
         protocol: str = "auto",
         timeout: float = 60.0,
         max_timeout: float = 600.0,
-        connect_timeout: float = 10.0,
+        connect_timeout: float = 60.0,
         callback_timeout: float = 300.0,
         reconnect: bool | Reconnect | None = None,
         keepalive: Keepalive | None = Keepalive(),  # noqa: B008 (it cannot be changed)
@@ -154,6 +179,7 @@ class Client:
         proxy: str | None = None,
         http2: bool | None = None,
         auth: Any = None,
+        extensions: Iterable[ClientExtension] = (),
     ) -> None:
         options = ReachOptions(
             env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive, auth
@@ -170,7 +196,7 @@ class Client:
         era_known_as = found.identity if found.restartable else None
         self._link = Link(
             found,
-            Handshake(era_known_as, protocol, connect_timeout, log_level),
+            Handshake(era_known_as, protocol, connect_timeout, log_level, on_log is not None),
             self._limits,
             policy_for(found, reconnect),
             keepalive,
@@ -185,11 +211,21 @@ class Client:
             self._callbacks,
             self._known_tools,
             lambda name, deadline: self._tool_calls.learn(name, deadline),
+            self._claimed,
             timeout=timeout,
             max_timeout=max_timeout,
             max_rounds=max_rounds,
             on_progress=on_progress,
         )
+        self._tasks = ClientTasks(
+            self._link,
+            self._requests,
+            self._callbacks,
+            self._known_tools,
+            self._subscriptions,
+            lambda name, deadline: self._tool_calls.learn(name, deadline),
+        )
+        self._extensions = ClientExtensions([self._tasks, *extensions])
         self._tool_calls = ToolCalls(
             self._link,
             self._requests,
@@ -197,6 +233,7 @@ class Client:
             self._cache,
             self.list_tools,
             validate=validate_output,
+            tasks=self._tasks,
         )
         parts = self._link, self._requests, self._subscriptions
         self._eras: dict[str, EraRules] = {"legacy": LegacyEra(*parts), "modern": ModernEra(*parts)}
@@ -209,7 +246,9 @@ class Client:
         await self._link.connect()
 
     def _begin(self, transport: Transport) -> ClientConnection:
-        end = ClientEnd(self._info, self._callbacks.capabilities(), self._limits)
+        added = self._extensions
+        capabilities = self._callbacks.capabilities(added.settings)
+        end = ClientEnd(self._info, capabilities, self._limits, added.routes, added.claims)
         return ClientConnection(transport, end, self._callbacks, self._noticed, self._link.lost)
 
     async def _restore(self, connection: ClientConnection) -> None:
@@ -217,6 +256,7 @@ class Client:
         if self._link.healing:
             self._cache.clear()
             self._known_tools.doubt()
+        self._tool_calls.tasks_offered = self._tasks.offered
         await self._era.restore(connection, self._timeout)
 
     async def close(self) -> None:
@@ -226,6 +266,10 @@ class Client:
             await self._link.close()
         finally:
             self._callbacks.close()
+
+    async def given_up(self) -> None:
+        """Wait until the connection is lost and will not come back, and raise why."""
+        await self._link.given_up()
 
     async def __aenter__(self) -> "Client":
         await self.connect()
@@ -239,6 +283,12 @@ class Client:
     ) -> None:
         await self.close()
 
+    def __enter__(self) -> NoReturn:
+        raise TypeError("a client is asynchronous: use `async with Client(…) as client:`")
+
+    def __exit__(self, *exception: object) -> None:
+        """Be there, so that `with` calls `__enter__`, which says what to use."""
+
     def __repr__(self) -> str:
         return f"<Client of {self._target.name}, {self.state}>"
 
@@ -246,6 +296,18 @@ class Client:
     def state(self) -> Phase:
         """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._link.phase
+
+    def tree(self) -> Node:
+        """Return the connection and what depends on it: states, restarts, the last error, uptime."""
+        return self._link.node(self._subscriptions.nodes())
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the changes of the connection from now on, for `async for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self._link.followers.iterate(limit)
 
     # The server, as it introduced itself in the last handshake; known also after closing
 
@@ -332,6 +394,76 @@ class Client:
         if result.is_error and raise_on_error:
             raise ToolError(_text_of(result) or f"tool `{name}` failed")
         return result
+
+    async def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | msgspec.Struct | None = None,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+    ) -> ClientTask:
+        """Call a tool that runs as a task, and return the task without waiting for its end.
+
+        A modern server decides by itself which calls become tasks; the handle of one that it answered
+        at once has its result already.
+
+        Args:
+            name: the tool's name.
+            arguments: what the tool is called with.
+            ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern one
+                decides that by itself.
+            timeout: seconds for the server to accept the call; by default the client's.
+            on_progress: called with each progress notification; a modern task has none, its progress
+                is in its status message.
+            meta: members of `_meta` in the request.
+        """
+        encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
+        params = CallToolRequestParams(name=name, arguments=encoded)
+        call = self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta)
+        return await self._tasks.start(call, ttl)
+
+    def task(self, id: str) -> ClientTask:
+        """Return the handle of a task that was started before, perhaps by another client.
+
+        Args:
+            id: the task's `id`.
+        """
+        return self._tasks.handle(id)
+
+    def tasks(self) -> AsyncIterator[Task]:
+        """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
+        return walk(self._list_tasks, lambda page: page.tasks)
+
+    async def _list_tasks(self, cursor: str | None) -> ListTasksResult:
+        params = PaginatedRequestParams(cursor=cursor)
+        return await self._requests.ask("tasks/list", params, ListTasksResult)
+
+    # Extensions
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | RequestParams | None = None,
+        kind: type[R] = Result,  # type: ignore[assignment]
+        *,
+        timeout: float | None = None,
+    ) -> R:
+        """Send a request that has no method of its own here, as extensions define them.
+
+        Args:
+            method: the method.
+            params: its params.
+            kind: the type of its result; members it does not have are kept in `extra`.
+            timeout: seconds for the call; by default the client's.
+        """
+        given = params if isinstance(params, RequestParams) else convert(OpenParams, params or {})
+        return await self._requests.ask(method, given, kind, timeout)
+
+    async def _claimed(self, asked: Asked, result: Result) -> Result:
+        return await self._extensions.claimant(result).resolve(self, asked, result)
 
     # Resources
 
@@ -525,6 +657,11 @@ class Client:
         self._cache.changed(notice.method, getattr(params, "uri", None))
         if notice.method == "notifications/tools/list_changed":
             self._known_tools.forget()
+        elif notice.method == "notifications/tasks/status":
+            self._tasks.heard(notice)
+        extension = self._extensions.of_notice(notice.method)
+        if extension is not None:
+            return partial(extension.noticed, self), notice
         if notice.method == "notifications/message" and self._on_log is not None:
             return self._on_log, params
         if self._on_notification is not None:

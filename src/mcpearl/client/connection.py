@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mcpearl.client.callbacks import Callbacks
+from mcpearl.client.tasks.held import HeldTasks
 from mcpearl.protocol import codec
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.codec import Envelope
@@ -44,6 +45,7 @@ R = TypeVar("R", bound=Result)
 ProgressCallback = Callable[[ProgressNotificationParams], Any]
 Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and its argument
 MAX_WAITING_NOTICES = 10_000
+MAX_TASKS_WITH_PROGRESS = 1_000
 _CANCELLED = "notifications/cancelled"
 
 
@@ -66,13 +68,14 @@ class ClientConnection(ClientReceiver):
         self._now = self.loop.time
         self._opening: asyncio.Timeout | None = None  # how long the transport may take to connect
         self._opening_left = 0.0  # seconds left of it, while it is held
-        self._callbacks = callbacks
         self._on_notice = on_notice
         self._on_lost = on_lost
         self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
         self._progress: dict[int, OrderedCalls] = {}  # by request, where a callback was given
         self._progress_callbacks: dict[int, ProgressCallback] = {}
+        self._task_progress: dict[RequestId, ProgressCallback] = {}  # of requests that became tasks
+        self._held = HeldTasks(callbacks, self.notify)
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
@@ -106,7 +109,7 @@ class ClientConnection(ClientReceiver):
         meta: dict[str, Any] | None = None,
         on_sent: Callable[[Entry], None] | None = None,
     ) -> R | InputRequiredResult:
-        """Send a request and wait for its one outcome.
+        """Send a request and wait for its one outcome: `kind`, or what extensions claim.
 
         Args:
             method: The method.
@@ -177,6 +180,16 @@ class ClientConnection(ClientReceiver):
                 feed = self._progress.pop(entry.id, None)
                 if feed is not None:
                     feed.close()
+
+    def keep_progress(self, token: int, callback: ProgressCallback) -> None:
+        """Go on calling `callback` with the progress of a request that became a task."""
+        while len(self._task_progress) >= MAX_TASKS_WITH_PROGRESS:
+            self._task_progress.pop(next(iter(self._task_progress)))
+        self._task_progress[token] = callback
+
+    def drop_progress(self, token: int) -> None:
+        """Stop that: the task has ended."""
+        self._task_progress.pop(token, None)
 
     async def _finish_progress(self, entry: Entry) -> None:
         """Let the progress callbacks of a request finish in what is left of its time."""
@@ -284,9 +297,14 @@ class ClientConnection(ClientReceiver):
             self._notices.put(*told)
 
     def _progressed(self, params: ProgressNotificationParams) -> None:
-        entry = self.end.pending.progress(params.progress_token, self.loop.time())
-        callback = None if entry is None else self._progress_callbacks.get(entry.id)
+        token = params.progress_token
+        callback = self._progress_callbacks.get(token) if type(token) is int else None
+        # Progress that was not asked for must not give a request more time.
+        entry = None if callback is None else self.end.pending.progress(token, self.loop.time())
         if entry is None or callback is None:
+            lasting = self._task_progress.get(token)
+            if lasting is not None:
+                self._notices.put(lasting, params)
             return
         feed = self._progress.get(entry.id)
         if feed is None:
@@ -305,7 +323,7 @@ class ClientConnection(ClientReceiver):
         """Answer a request of a legacy server."""
         message: bytes | None
         try:
-            result = await self._callbacks.answer(call.method, call.params)
+            result = await self._held.answer(call.method, call.params)
             message = self.end.result(call, result)
         except McpError as error:
             message = self.end.fail(call, error)
@@ -411,6 +429,7 @@ class ClientConnection(ClientReceiver):
         if self.end.lifecycle.can(step):
             self.end.lifecycle.take(step)
         self._timer.cancel()
+        self._held.close()
         if self._watch is not None:
             self._watch.stop()
         for entry in self.end.pending.clear():

@@ -1,11 +1,14 @@
 """The handshake: find out which versions a server speaks, and agree on one.
 
 A server whose era is unknown is probed with `server/discover`. A result, or an error that only a
-modern server sends, means that it is modern. Any other error, silence, or a server process that ends
-over the probe mean that it is legacy, and `initialize` follows. What was found is remembered by
+modern server sends, means that it is modern. Any other error, or a server process that ends over the
+probe, mean that it is legacy, and `initialize` follows. Silence means nothing yet: the server may be
+starting. `initialize` is sent too, and the first answer decides. What was found is remembered by
 target (`EraMemory`), and found out again when it turns out wrong.
 """
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
@@ -29,6 +32,7 @@ from mcpearl.protocol.versions import (
     Version,
     common,
 )
+from mcpearl.transports.transport import Talkative
 from mcpearl.types.base import SERVER_INFO_KEY, Implementation, RequestParams, Result, decode
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.discover import DiscoverResult
@@ -45,7 +49,9 @@ _MODERN_ERRORS = (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     HEADER_MISMATCH,
 )
-_PROBE_SHARE = 0.5  # of the time an answer may take; a legacy server may never answer
+_PROBE_SHARE = 0.5  # of the time an answer may take, until `initialize` is tried beside the probe
+_PROBE_PATIENCE = 5.0  # seconds of that at most; a legacy server may never answer the probe
+_ALL_LOGS: LoggingLevel = "debug"
 
 
 class EraMemory:
@@ -100,10 +106,17 @@ class Handshake:
         protocol: `auto`, or the one version to speak.
         timeout: seconds for each answer of the server.
         log_level: the level that a modern server gets with every request.
+        listening: whether there is a listener for log messages, which a modern server sends only when
+            it is asked for a level.
     """
 
     def __init__(
-        self, target: str | None, protocol: str, timeout: float, log_level: LoggingLevel | None
+        self,
+        target: str | None,
+        protocol: str,
+        timeout: float,
+        log_level: LoggingLevel | None,
+        listening: bool = False,
     ) -> None:
         if protocol != "auto" and protocol not in VERSIONS:
             known = ", ".join(VERSIONS)
@@ -114,8 +127,19 @@ class Handshake:
         self._only = None if protocol == "auto" else VERSIONS[protocol]
         self.timeout = timeout
         self.log_level = log_level
+        self._listening = listening
         self.ended_by_probe = False
         """Whether the server went away over the probe; the next attempt is made without one."""
+
+    @property
+    def _modern_log_level(self) -> LoggingLevel | None:
+        return self.log_level or (_ALL_LOGS if self._listening else None)
+
+    def listen_to_logs(self, connection: ClientConnection | None) -> None:
+        """Ask a modern server for log messages, unless a level was chosen already."""
+        self._listening = True
+        if connection is not None and self.log_level is None:
+            connection.set_log_level(_ALL_LOGS)
 
     def set_log_level(self, level: LoggingLevel, connection: ClientConnection | None) -> None:
         """Use another log level on this connection, if there is one, and on those to come."""
@@ -125,9 +149,21 @@ class Handshake:
 
     async def perform(self, connection: ClientConnection) -> Introduction:
         """Agree on a version with the server at the other end."""
-        if self._only is not None:
-            return await self._insist(connection, self._only)
-        introduction = await self._detect(connection)
+        try:
+            if self._only is not None:
+                return await self._insist(connection, self._only)
+            introduction = await self._detect(connection)
+        except RequestTimeout as error:
+            raise RequestTimeout(
+                error.method,
+                error.seconds,
+                setting="connect_timeout",
+                stderr=_last_words(connection),
+            ) from None
+        except ConnectionLost as lost:
+            if lost.exit_code != 0:
+                raise
+            raise _without_server(lost) from None
         if self._target is not None:
             if introduction.version.modern:
                 legacy_servers.discard(self._target)
@@ -146,51 +182,76 @@ class Handshake:
     async def _insist(self, connection: ClientConnection, version: Version) -> Introduction:
         """Speak this version or none."""
         if version.modern:
-            return await self._discover(connection, version, self.timeout)
+            return self._agreed(connection, await self._ask(connection, version))
         return await self._initialize(connection, version)
 
     async def _detect(self, connection: ClientConnection) -> Introduction:
         was_probed = False
         if self._target not in legacy_servers and not self.ended_by_probe:
-            introduction, was_probed = await self._first_probe(connection)
+            introduction = await self._first_probe(connection)
             if introduction is not None:
                 return introduction
+            was_probed = True
         self.ended_by_probe = False
         try:
             return await self._initialize(connection, NEWEST_LEGACY)
         except McpError:
             if was_probed:
                 raise
-            # A modern server that was slow to start, or is no longer the one remembered.
+            # A server that is no longer the one remembered.
             if self._target is not None:
                 legacy_servers.discard(self._target)
-            introduction = await self._probe_again(connection)
+            connection.end.restart()
+            introduction = await self._concluded(connection, self._ask(connection, NEWEST))
             if introduction is None:
                 raise
             return introduction
 
-    async def _first_probe(self, connection: ClientConnection) -> tuple[Introduction | None, bool]:
-        """Return what the probe found, and whether the server answered it."""
+    async def _first_probe(self, connection: ClientConnection) -> Introduction | None:
+        """Probe the server; None when it answered that it does not know the probe."""
+        probe = asyncio.ensure_future(self._ask(connection, NEWEST))
+        patience = min(self.timeout * _PROBE_SHARE, _PROBE_PATIENCE)
         try:
-            return await self._probe(connection), True
-        except RequestTimeout:
-            connection.end.speak_legacy()
-            return None, False
+            done, _ = await asyncio.wait((probe,), timeout=patience)
+            if done:
+                return await self._concluded(connection, probe)
+            return await self._ask_both(connection, probe)
         except ConnectionLost:
             self.ended_by_probe = True
             raise
+        finally:
+            probe.cancel()
 
-    async def _probe_again(self, connection: ClientConnection) -> Introduction | None:
-        connection.end.restart()
-        try:
-            return await self._probe(connection)
-        except RequestTimeout:
-            return None
+    async def _ask_both(
+        self, connection: ClientConnection, probe: "asyncio.Future[DiscoverResult]"
+    ) -> Introduction:
+        """Send `initialize` beside an unanswered probe; the first answer tells the era.
 
-    async def _probe(self, connection: ClientConnection) -> Introduction | None:
-        """Send the probe; None when the server does not know it."""
+        A server that is still starting answers both, in order. A legacy server that ignores the probe
+        answers `initialize` only.
+        """
+        connection.end.speak_legacy()
+        session = asyncio.ensure_future(connection.initialize(self.timeout, NEWEST_LEGACY))
         try:
-            return await self._discover(connection, NEWEST, self.timeout * _PROBE_SHARE)
+            await asyncio.wait((probe, session), return_when=asyncio.FIRST_COMPLETED)
+            if not _is_good(probe):
+                await asyncio.wait((session,))
+            if not _is_good(probe) and not _is_good(session):
+                await asyncio.wait((probe,))  # a modern server refuses `initialize`
+            if not _is_good(probe):
+                return self._accepted(connection, session.result())
+            connection.end.restart()
+            return self._agreed(connection, probe.result())
+        finally:
+            session.cancel()
+            await asyncio.wait((session,))
+
+    async def _concluded(
+        self, connection: ClientConnection, probe: Awaitable[DiscoverResult]
+    ) -> Introduction | None:
+        """Draw the conclusion from the answer to a probe; None for a legacy server."""
+        try:
+            return self._agreed(connection, await probe)
         except McpError as error:
             if error.code not in _MODERN_ERRORS:
                 connection.end.speak_legacy()
@@ -201,32 +262,38 @@ class Handshake:
             if not version.modern:
                 connection.end.speak_legacy()
                 return None
-            return await self._discover(connection, version, self.timeout * _PROBE_SHARE)
+            return self._agreed(connection, await self._ask(connection, version))
         except InvalidResult:
             connection.end.speak_legacy()
             return None
 
-    async def _discover(
-        self, connection: ClientConnection, version: Version, timeout: float
-    ) -> Introduction:
-        connection.end.speak_modern(version, self.log_level)
+    async def _ask(self, connection: ClientConnection, version: Version) -> DiscoverResult:
+        """Ask a modern server what it speaks."""
+        connection.end.speak_modern(version, self._modern_log_level)
         result = await connection.request(
-            "server/discover", RequestParams(), DiscoverResult, timeout=timeout
+            "server/discover", RequestParams(), DiscoverResult, timeout=self.timeout
         )
         if not isinstance(result, DiscoverResult):
             raise InvalidResult("`server/discover` was answered `input_required`")
+        return result
+
+    def _agreed(self, connection: ClientConnection, result: DiscoverResult) -> Introduction:
+        """Choose the version to speak with a modern server."""
         spoken = result.supported_versions
         if self._only is not None and self._only.name not in spoken:
             raise _other_version(brief(", ".join(spoken)) or "none", self._only)
         agreed = self._only or common(spoken, tuple(reversed(MODERN_VERSIONS)))
         if agreed is None:
             raise _no_modern_version(spoken)
-        connection.end.speak_modern(agreed, self.log_level)
+        connection.end.speak_modern(agreed, self._modern_log_level)
         connection.end.connected()
         return Introduction(agreed, result.capabilities, _identity(result), result.instructions)
 
     async def _initialize(self, connection: ClientConnection, version: Version) -> Introduction:
-        raw = await connection.initialize(self.timeout, version)
+        return self._accepted(connection, await connection.initialize(self.timeout, version))
+
+    def _accepted(self, connection: ClientConnection, raw: msgspec.Raw) -> Introduction:
+        """Take the answer to `initialize`."""
         try:
             result = decode(InitializeResult, raw)
         except UNREADABLE as error:
@@ -237,6 +304,25 @@ class Handshake:
         return Introduction(
             connection.end.version, result.capabilities, result.server_info, result.instructions
         )
+
+
+def _is_good(answer: "asyncio.Future[Any]") -> bool:
+    return answer.done() and not answer.cancelled() and answer.exception() is None
+
+
+def _last_words(connection: ClientConnection) -> str:
+    transport = connection.transport
+    return transport.last_words if isinstance(transport, Talkative) else ""
+
+
+def _without_server(lost: ConnectionLost) -> ConnectionLost:
+    """Explain a program that ended well without having been a server."""
+    return ConnectionLost(
+        f"{lost.reason} without answering; a server runs until its input is closed: does it end "
+        "with `app.run()`?",
+        exit_code=lost.exit_code,
+        stderr=lost.stderr,
+    )
 
 
 def _other_version(spoken: str, only: Version) -> McpearlError:

@@ -25,6 +25,7 @@ class _Known(Struct, eq=False):
     repeatable: bool
     schema: bytes | None  # of its output, as JSON
     seen_in: int  # the generation of lists that had it last
+    task_support: str = "forbidden"  # whether it may, must or cannot run as a task (2025-11-25)
     validator: "Validator | None" = None  # compiled when first needed
 
 
@@ -42,15 +43,20 @@ class KnownTools:
             hints = tool.annotations
             repeatable = hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
             schema = None if tool.output_schema is None else msgspec.json.encode(tool.output_schema)
+            execution = tool.execution
+            support = (None if execution is None else execution.task_support) or "forbidden"
             known = self._tools.get(tool.name)
             if known is not None and known.schema == schema:
                 known.repeatable = repeatable
                 known.seen_in = self.generation
+                known.task_support = support
             else:
-                self._put(tool.name, repeatable, schema)
+                self._put(tool.name, repeatable, schema, support)
 
-    def _put(self, name: str, repeatable: bool, schema: bytes | None) -> None:
-        known = _Known(repeatable, schema, self.generation)
+    def _put(
+        self, name: str, repeatable: bool, schema: bytes | None, support: str = "forbidden"
+    ) -> None:
+        known = _Known(repeatable, schema, self.generation, support)
         self._tools.put(name, known, 0 if schema is None else len(schema))
 
     def knows(self, name: str) -> bool:
@@ -67,6 +73,11 @@ class KnownTools:
         """Whether running a tool twice does what running it once does; None when it is not known."""
         known = self._tools.get(name)
         return None if known is None else known.repeatable
+
+    def task_support(self, name: str) -> str | None:
+        """Whether a tool may, must or cannot run as a task; None when it is not known."""
+        known = self._tools.get(name)
+        return None if known is None else known.task_support
 
     def forget(self) -> None:
         """Forget everything: the list changed."""

@@ -1,14 +1,22 @@
 """Lists that come in pages: one page, kept or asked for, and walking over all of them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from mcpearl.client.cache import CacheView
 from mcpearl.client.requests import Requests
 from mcpearl.protocol.errors import InvalidResult, McpError
 from mcpearl.types.base import PaginatedRequestParams, PaginatedResult
 
+
+class Page(Protocol):
+    """A part of a list."""
+
+    next_cursor: str | None
+
+
 P = TypeVar("P", bound=PaginatedResult)
+Q = TypeVar("Q", bound=Page)
 T = TypeVar("T")
 MAX_PAGES = 10_000
 
@@ -34,8 +42,8 @@ async def get_page(
 
 
 async def pages(
-    list_page: Callable[[str | None], Awaitable[P]], max_pages: int | None = None
-) -> AsyncIterator[P]:
+    list_page: Callable[[str | None], Awaitable[Q]], max_pages: int | None = None
+) -> AsyncIterator[Q]:
     """Yield the pages of a list, one after the other."""
     max_pages = MAX_PAGES if max_pages is None else max_pages
     cursor: str | None = None
@@ -53,7 +61,7 @@ async def pages(
 
 
 async def walk(
-    list_page: Callable[[str | None], Awaitable[P]], items: Callable[[P], list[T]]
+    list_page: Callable[[str | None], Awaitable[Q]], items: Callable[[Q], list[T]]
 ) -> AsyncIterator[T]:
     """Yield the items of all pages, one after the other."""
     async for page in pages(list_page):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.client.connection import ClientConnection, ProgressCallback
+from mcpearl.client.extensions import Asked
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.protocol.capabilities import SERVER_NEEDS
@@ -46,6 +47,11 @@ REPEATABLE = frozenset(
         "resources/templates/list",
         "resources/unsubscribe",
         "server/discover",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
         "tools/list",
     }
 )
@@ -57,7 +63,7 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
     """One call of the application: what is asked, and the time for everything that is done for it.
 
     The time runs from the first request on. Progress moves its end, up to the maximum. It stands
-    still while a request waits for authorization, and starts anew after a person was asked.
+    still while a request waits for authorization, and while the application answers a question.
     """
 
     method: str
@@ -79,6 +85,8 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
     """Whether the server may have worked on this round before its connection was lost."""
     repeats: int = 0
     """How often this round was sent again on a connection that stands."""
+    resolves: bool = True
+    """Whether a result of an extension's type is resolved; otherwise the call returns it as it is."""
 
     def deadlines(self, now: float) -> tuple[float, float]:
         """Return when the call expires, and when at the latest; the time starts if it does not run."""
@@ -98,10 +106,10 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
         deadline, latest = self.deadlines(now)
         return deadline - now, latest - now
 
-    def restart(self) -> None:
-        """Let the time start anew with the next request."""
+    def resume(self, now: float, left: tuple[float, float]) -> None:
+        """Let the time run on, with what was left of it when the application was asked."""
         self.sent.clear()
-        self.expires = None
+        self.expires = now + left[0], now + left[1]
 
 
 class Requests:
@@ -113,6 +121,7 @@ class Requests:
         callbacks: Callbacks,
         tools: KnownTools,
         learn: Callable[[str, float], Awaitable[None]],
+        claimed: Callable[[Asked, Result], Awaitable[Result]],
         *,
         timeout: float,
         max_timeout: float,
@@ -123,6 +132,7 @@ class Requests:
         self._callbacks = callbacks
         self._tools = tools
         self._learn = learn  # lists the tools until a deadline, so that one of them is known
+        self._claimed = claimed  # makes the result of one that an extension claims
         self._timeout = timeout
         self._max_timeout = max_timeout
         self._max_rounds = max_rounds
@@ -179,10 +189,26 @@ class Requests:
                 if error.seconds < call.timeout:  # what was left for the last attempt
                     raise RequestTimeout(call.method, call.timeout) from None
                 raise
-            if not isinstance(result, InputRequiredResult):
+            if type(result) is call.kind:
                 return result
+            if not isinstance(result, InputRequiredResult):
+                return await self._resolve(call, result)
             await self._prepare_round(call, result)
             connection = self._link.connection or await self._ready(call)
+
+    async def _resolve(self, call: ClientCall[R], result: R) -> R:
+        """Have an extension make the result of what its own type of result stands for."""
+        if not call.resolves:
+            return result
+        deadline = call.deadlines(asyncio.get_running_loop().time())[1]
+        asked = Asked(method=call.method, params=call.params, deadline=deadline)
+        resolved = await self._claimed(asked, result)
+        if not isinstance(resolved, call.kind):
+            raise InvalidResult(
+                f"an extension resolved the result of `{call.method}` to a "
+                f"{type(resolved).__name__} in place of a {call.kind.__name__}"
+            )
+        return resolved
 
     async def _prepare_round(self, call: ClientCall[R], asked: InputRequiredResult) -> None:
         """Answer the server's questions, or wait a while if it has none."""
@@ -196,8 +222,10 @@ class Requests:
             )
         answers: dict[str, dict[str, Any]] | None
         if asked.input_requests:
+            time = asyncio.get_running_loop().time
+            left = call.time_left(time())
             answers = await self._answers(asked)
-            call.restart()
+            call.resume(time(), left)
         else:
             answers = None if asked.input_requests is None else {}
             await self._pause_between_rounds(call)

@@ -1,5 +1,6 @@
 """From what names a server to a way of reaching it: an object, a file, a command or an address."""
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -250,18 +251,33 @@ def _named(target: str, options: ReachOptions) -> Target:
             raise ValueError(f"cannot connect to {target!r}: addresses begin with {known}")
         return _SCHEMES[scheme](target, options)
     runner = _RUNNERS.get(Path(target).suffix)
+    if not _is_file(target) and len(words := _words(target)) > 1:
+        raise ValueError(f"cannot connect to {target!r}: pass a command as a list: {words!r}")
     if runner is None:
         raise ValueError(
             f"cannot connect to {target!r}: a file must end in .py, .js or .mjs; "
             "pass a command as a list, such as ['uvx', 'server']"
         )
-    try:
-        is_there = Path(target).is_file()
-    except OSError:  # a name that no file can have
-        is_there = False
-    if not is_there:
-        raise FileNotFoundError(f"cannot connect to {target!r}: there is no such file")
+    if not _is_file(target):
+        raise FileNotFoundError(
+            f"cannot connect to {target!r}: there is no such file in {Path.cwd()}"
+        )
     return _command([runner, str(Path(target).absolute())], options)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _words(command: str) -> list[str]:
+    """Split what may be a command line as a shell would."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return [command]
 
 
 def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:

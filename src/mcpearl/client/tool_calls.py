@@ -16,6 +16,7 @@ from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.client.pages import pages
 from mcpearl.client.requests import ClientCall, Requests
+from mcpearl.client.tasks.client_tasks import ClientTasks
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
 from mcpearl.runtime.backoff import Backoff, Retries
 from mcpearl.types.base import encode
@@ -45,6 +46,7 @@ class ToolCalls:
         list_page: Callable[[str | None], Awaitable[ListToolsResult]],
         *,
         validate: bool,
+        tasks: ClientTasks,
     ) -> None:
         self._link = link
         self._requests = requests
@@ -52,6 +54,9 @@ class ToolCalls:
         self._cache = cache
         self._list_page = list_page  # gets a page of the tools, and notes what it says
         self._validate = validate
+        self._tasks = tasks
+        self.tasks_offered = False
+        """Whether the server is a legacy one that runs tool calls as tasks."""
         self._pace = _Pace()
         self._listing = asyncio.Lock()  # held by the one call that lists the tools
         self._listed = 0  # how often they were listed
@@ -65,7 +70,10 @@ class ToolCalls:
     async def run(self, name: str, call: ClientCall[CallToolResult]) -> CallToolResult:
         """Call the tool `name` and check its result. The call is made by `Requests.call`."""
         try:
-            result = await self._requests.run(call)
+            if self.tasks_offered and await self._only_as_task(name, call):
+                result = await self._tasks.run(call)
+            else:
+                result = await self._requests.run(call)
         except McpError as error:
             if error.code != HEADER_MISMATCH:
                 raise
@@ -77,6 +85,12 @@ class ToolCalls:
             await self.learn(name, _deadline(call))
             self._known.check(name, result)
         return result
+
+    async def _only_as_task(self, name: str, call: ClientCall[CallToolResult]) -> bool:
+        """Whether a tool of a legacy server has to be called as a task, which its list tells."""
+        if not self._known.knows(name):
+            await self.learn(name, _deadline(call))
+        return self._known.task_support(name) == "required"
 
     async def learn(self, name: str, deadline: float) -> None:
         """List the tools until `deadline`, to know what one of them promises."""

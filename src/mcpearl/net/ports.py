@@ -6,6 +6,7 @@ that of a running one is not.
 
 import asyncio
 import errno
+import ipaddress
 import os
 import socket
 import ssl
@@ -15,12 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
+from mcpearl.runtime.arguments import Unusable
 
 _BACKLOG = 4096  # connections that may wait to be accepted
 _AT_ONCE = 32  # accepted before the loop looks for other work
 _LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
 
 MakeProtocol = Callable[[], asyncio.Protocol]
+
+
+class CannotListen(OSError):
+    """A server cannot listen at an address. The message names it and says what to do."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class TcpPort:
@@ -54,12 +63,26 @@ class TcpPort:
     def __str__(self) -> str:
         return str(self._address)
 
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether TLS is spoken on the port."""
+        return self._address.tls is not None
+
+    @property
+    def place(self) -> str:
+        """Host and port as an address to connect to names them; the port is known once it is open."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(
+            self._address.host, self._address.host
+        )
+        return f"{f'[{host}]' if ':' in host else host}:{self._address.port}"
+
     async def open(self, make: MakeProtocol) -> None:
         """Begin to accept connections."""
         place = self._address
         listening = self._listening
         if listening is None:
             listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
+        self._address = TcpAddress(place.host, listening.getsockname()[1], place.tls)
         self._front = await asyncio.get_running_loop().create_server(
             make,
             sock=listening,
@@ -108,7 +131,7 @@ class UnixPort:
     def _bind(self) -> socket.socket:
         length = len(os.fsencode(self._path))
         if length > _LONGEST_PATH:
-            raise ValueError(
+            raise Unusable(
                 f"cannot listen on {self}: the path has {length} bytes, and a Unix socket's may "
                 f"have {_LONGEST_PATH}; choose a shorter one"
             )
@@ -123,7 +146,9 @@ class UnixPort:
             self._path.chmod(0o600)
         except OSError as error:
             listening.close()
-            raise OSError(error.errno, f"cannot listen on {self}: {error.strerror}") from None
+            raise CannotListen(
+                error.errno, f"cannot listen on {self}: {error.strerror}; choose another path"
+            ) from None
         return listening
 
     def _clear(self) -> None:
@@ -133,8 +158,9 @@ class UnixPort:
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(found.st_mode):
-            raise FileExistsError(
-                errno.EEXIST, f"cannot listen on {self}: there is a file that is not a socket"
+            raise CannotListen(
+                errno.EEXIST,
+                f"cannot listen on {self}: there is a file that is not a socket; choose another path",
             )
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
@@ -145,11 +171,34 @@ class UnixPort:
                 return
             except OSError:
                 pass  # full, or another user's: a server is running
-        raise OSError(
+        raise CannotListen(
             errno.EADDRINUSE,
             f"cannot listen on {self}: a running server listens there; "
             "stop it or choose another path",
         )
+
+
+def host_of(transport: asyncio.BaseTransport) -> str | None:
+    """Return the host of a peer, by which its connections are counted together.
+
+    Of an IPv6 address it is the network of 64 bits, which usually belongs to one peer; None where the
+    socket has no address.
+    """
+    address = transport.get_extra_info("peername")
+    return host_key(address[0]) if isinstance(address, tuple) else None
+
+
+def host_key(host: str) -> str:
+    """Return what stands for all addresses of one peer."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64)) + "/64"
 
 
 def _widen(listening: socket.socket) -> None:
@@ -173,7 +222,18 @@ def bind_port(host: str, port: int, *, reuse_port: bool = False) -> socket.socke
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise OSError(
-            error.errno, f"cannot listen on {host} port {port}: {error.strerror}; choose another"
+        raise CannotListen(
+            error.errno,
+            f"cannot listen on {host} port {port}: {error.strerror}; {_advice(error, port)}",
         ) from None
     return listening
+
+
+def _advice(error: OSError, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "stop the program that uses it, or choose another port (0 for any that is free)"
+        case errno.EACCES:
+            return f"this user may not open port {port}; choose one from 1024 on"
+        case _:
+            return "choose an address of this machine, such as 127.0.0.1 or 0.0.0.0 for all of them"

@@ -5,6 +5,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from mcpearl.runtime.arguments import Unusable
+
 PathLike = str | os.PathLike[str]
 
 
@@ -73,16 +75,51 @@ def server_context(
     """
     if certificate is None:
         if key is not None or client_ca is not None:
-            raise ValueError(
-                "`key` and `client_ca` need a `certificate`: without it there is no TLS"
-            )
+            raise Unusable("`key` and `client_ca` need a `certificate`: without it there is no TLS")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    _load_certificate(context, certificate, key)
     if client_ca is not None:
-        context.load_verify_locations(client_ca)
+        _check_readable("client_ca", client_ca)
+        try:
+            context.load_verify_locations(client_ca)
+        except ssl.SSLError:
+            raise Unusable(f"`client_ca`: {str(client_ca)!r} has no certificate in PEM") from None
         context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: PathLike, key: PathLike | None) -> None:
+    _check_readable("certificate", certificate)
+    if key is not None:
+        _check_readable("key", key)
+
+    def refuse_password() -> str:
+        # Otherwise the system would ask for it at the terminal, and a service would wait forever.
+        raise Unusable(
+            f"`key`: {str(key or certificate)!r} is protected by a password; give a key without one"
+        )
+
+    try:
+        context.load_cert_chain(certificate, key, refuse_password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            reason = f"the key in {str(key)!r} is not that of the certificate in"
+            raise Unusable(f"`key`: {reason} {str(certificate)!r}") from None
+        if key is None:
+            reason = f"{str(certificate)!r} must have a certificate and its key in PEM"
+            raise Unusable(f"`certificate`: {reason}; give the key's own file as `key`") from None
+        reason = f"{str(certificate)!r} must have a certificate in PEM, and {str(key)!r} its key"
+        raise Unusable(f"`certificate`: {reason}") from None
+
+
+def _check_readable(option: str, path: PathLike) -> None:
+    """Raise `Unusable` with the name of a file that cannot be read."""
+    try:
+        with open(path, "rb"):  # noqa: PTH123 (it may be text)
+            pass
+    except OSError as error:
+        raise Unusable(f"`{option}`: cannot read {str(path)!r}: {error.strerror}") from None
 
 
 def subject_of(transport: Any) -> str | None:

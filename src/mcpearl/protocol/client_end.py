@@ -4,6 +4,7 @@ Requests of a legacy server come out as `Call`s, beside answers, notices and the
 subscriptions. A modern server sends no requests: its questions are part of results.
 """
 
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
@@ -20,9 +21,9 @@ from mcpearl.protocol.events import Answer, Batch, Call, Caller, Event, Ignored,
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.modern import INPUT_REQUIRED, LISTEN, RESULT_TYPES, Presentation
+from mcpearl.protocol.modern import COMPLETE, INPUT_REQUIRED, LISTEN, Presentation
 from mcpearl.protocol.pending import Entry
-from mcpearl.protocol.routes import NOTICES_TO_CLIENT, TO_CLIENT, unknown_method
+from mcpearl.protocol.routes import NOTICES_TO_CLIENT, TO_CLIENT, Route, unknown_method
 from mcpearl.protocol.versions import NEWEST, NEWEST_LEGACY, Version
 from mcpearl.types.base import Implementation, Result, decode, encode
 from mcpearl.types.capabilities import ClientCapabilities
@@ -30,14 +31,24 @@ from mcpearl.types.initialize import InitializeResult
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND
 
+Claims = Mapping[tuple[str, str], type[Result]]
+"""The types of results that extensions claim, by method and `resultType`."""
+NO_CLAIMS: Claims = {}
+
 
 class ClientEnd(End):
     """One server, as the client sees it."""
 
     def __init__(
-        self, info: Implementation, capabilities: ClientCapabilities, limits: Limits
+        self,
+        info: Implementation,
+        capabilities: ClientCapabilities,
+        limits: Limits,
+        notices: Mapping[str, Route] = NOTICES_TO_CLIENT,
+        claims: Claims = NO_CLAIMS,
     ) -> None:
-        super().__init__("client", limits, NOTICES_TO_CLIENT)
+        super().__init__("client", limits, notices)
+        self._claims = claims  # results that extensions may send in place of a method's own
         self.info = info
         self.capabilities = capabilities
         self.version: Version = NEWEST_LEGACY
@@ -213,32 +224,38 @@ class ClientEnd(End):
         body = b"" if params is None else encode(narrow(params, self.version.name))
         return codec.encode_notification(method, body)
 
-    def decode_result(
-        self, method: str, kind: type[Result], raw: Raw
-    ) -> Result | InputRequiredResult:
-        """Decode a result as `kind`, or as the questions a modern server asks first."""
+    def decode_result(self, method: str, kind: type[Result], raw: Raw) -> Result:
+        """Decode a result as `kind`, or as what a modern server may send in its place.
+
+        That is an `InputRequiredResult` with questions, or a type that an extension claims.
+        """
         try:
             result = decode(kind, raw)
         except msgspec.ValidationError as error:
             return self._other_result(method, raw, error)
         except UNREADABLE as error:
             raise InvalidResult(f"the result of `{method}` is not JSON: {error}") from None
-        if result.result_type is not None and self.presentation is not None:
-            if result.result_type == INPUT_REQUIRED:
-                return self._other_result(method, raw, None)
-            if result.result_type not in RESULT_TYPES:
-                raise _unknown_result_type(method, result.result_type)
-        return result
+        result_type = result.result_type
+        if result_type is None or result_type == COMPLETE or self.presentation is None:
+            return result
+        return self._other_result(method, raw, None)
 
-    def _other_result(self, method: str, raw: Raw, error: Exception | None) -> InputRequiredResult:
+    def _other_result(self, method: str, raw: Raw, error: Exception | None) -> Result:
+        """Decode a result of another type than the method's own."""
         try:
+            result_type = decode(Result, raw).result_type
+            if self.presentation is None or result_type in (None, COMPLETE):
+                raise InvalidResult(f"the result of `{method}` is not valid: {error}") from None
+            if result_type != INPUT_REQUIRED:
+                kind = self._claims.get((method, result_type))
+                if kind is None:
+                    raise _unknown_result_type(method, result_type)
+                return decode(kind, raw)
             result = decode(InputRequiredResult, raw)
-        except UNREADABLE:
-            raise InvalidResult(f"the result of `{method}` is not valid: {error}") from None
-        if self.presentation is None or result.result_type in (None, "complete"):
-            raise InvalidResult(f"the result of `{method}` is not valid: {error}") from None
-        if result.result_type != INPUT_REQUIRED:
-            raise _unknown_result_type(method, result.result_type)
+        except UNREADABLE as unreadable:
+            raise InvalidResult(
+                f"the result of `{method}` is not valid: {error or unreadable}"
+            ) from None
         if result.input_requests is None and result.request_state is None:
             raise InvalidResult(
                 f"`{method}` was answered `input_required` with neither `inputRequests` "

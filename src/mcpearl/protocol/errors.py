@@ -4,6 +4,7 @@
 one. The others are never sent; they say what happened to a request on this side.
 """
 
+from math import ceil
 from typing import Any
 
 from msgspec import UNSET
@@ -12,6 +13,8 @@ from mcpearl.types.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
+    OVERLOADED,
+    RATE_LIMITED,
     RESOURCE_NOT_FOUND,
     URL_ELICITATION_REQUIRED,
     ErrorObject,
@@ -23,6 +26,10 @@ USER_REJECTED = -1
 def brief(text: str, limit: int = 256) -> str:
     """Shorten text of a peer for use in a message of this side."""
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _last_lines(stderr: str) -> str:
+    return f"\nlast lines of its stderr:\n{stderr}" if stderr else ""
 
 
 class McpearlError(Exception):
@@ -69,15 +76,65 @@ def answer_too_large(size: int, limit: int) -> McpError:
     )
 
 
+def no_room_for_answer(size: int) -> McpError:
+    """Make the error that takes the place of a batch's answer the server has no room to hold."""
+    return McpError(
+        INTERNAL_ERROR,
+        f"The server has no room to hold this answer of {size} bytes until the rest of its batch is "
+        "done; send the request by itself, or later",
+    )
+
+
+class TryLater(McpError):
+    """The call was refused before anything of it was run, and may be made again after a while.
+
+    Args:
+        code: The JSON-RPC error code.
+        message: One sentence that says which limit was reached.
+        retry_after: Seconds to wait.
+    """
+
+    def __init__(self, code: int, message: str, retry_after: float) -> None:
+        seconds = ceil(retry_after * 1000) / 1000
+        super().__init__(code, f"{message}; try again in {seconds:g} s", {"retryAfter": seconds})
+        self.retry_after = seconds
+
+
+class RateLimited(TryLater):
+    """The caller makes more calls than it may.
+
+    Args:
+        limit: The limit, in words.
+        retry_after: Seconds until the next call is allowed.
+    """
+
+    def __init__(self, limit: str, retry_after: float) -> None:
+        super().__init__(RATE_LIMITED, f"Over the limit of {limit}", retry_after)
+
+
+class Overloaded(TryLater):
+    """The server, or one of its tools, has more to do than it can.
+
+    Args:
+        reason: What is overloaded.
+        retry_after: Seconds to wait.
+    """
+
+    def __init__(self, reason: str, retry_after: float = 1.0) -> None:
+        super().__init__(OVERLOADED, reason, retry_after)
+
+
 class ResourceNotFound(McpError):
     """There is no resource with this URI. The error code depends on the protocol version.
 
     Args:
         uri: The URI that was asked for.
+        reason: Why it names no resource, where that is known.
     """
 
-    def __init__(self, uri: str) -> None:
-        super().__init__(RESOURCE_NOT_FOUND, f"Resource not found: {uri}", {"uri": uri})
+    def __init__(self, uri: str, reason: str | None = None) -> None:
+        said = f"Resource not found: {uri}" + (f" ({reason})" if reason else "")
+        super().__init__(RESOURCE_NOT_FOUND, said, {"uri": uri})
         self.uri = uri
 
 
@@ -127,16 +184,55 @@ class ToolError(McpearlError):
 
 
 class RequestTimeout(McpearlError, TimeoutError):
-    """No answer arrived in time. The peer has been told to cancel the request."""
+    """No answer arrived in time. The peer has been told to cancel the request.
 
-    def __init__(self, method: str, seconds: float, *, hard: bool = False) -> None:
+    Args:
+        method: What was asked.
+        seconds: How long the answer was waited for.
+        hard: Whether progress could not extend the time any further.
+        setting: The option that allows more time.
+        stderr: The last lines that a server process wrote to stderr.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        seconds: float,
+        *,
+        hard: bool = False,
+        setting: str = "timeout",
+        stderr: str = "",
+    ) -> None:
         limit = "the maximum time allowed" if hard else "the timeout"
         super().__init__(
             f"`{method}` was not answered within {seconds:g} s, {limit}; "
-            "pass a larger `timeout` if the work takes that long"
+            f"pass a larger `{setting}` if the work takes that long{_last_lines(stderr)}"
         )
         self.method = method
         self.seconds = seconds
+
+
+class TaskTimeout(RequestTimeout):
+    """A task did not end in time. It goes on at the server, under `task_id`."""
+
+    def __init__(self, task_id: str, seconds: float) -> None:
+        super().__init__("tools/call", seconds)
+        self.task_id = task_id
+
+    def __str__(self) -> str:
+        return (
+            f"task {brief(self.task_id, 64)} did not end within {self.seconds:g} s; it goes on at "
+            "the server, and `client.task(id)` takes it up again"
+        )
+
+
+class TaskCancelled(McpearlError):
+    """The task was cancelled before it had a result."""
+
+    def __init__(self, task_id: str, message: str | None = None) -> None:
+        why = f": {brief(message)}" if message else ""
+        super().__init__(f"task {brief(task_id, 64)} was cancelled{why}")
+        self.task_id = task_id
 
 
 class ConnectionLost(McpearlError, ConnectionError):
@@ -153,8 +249,7 @@ class ConnectionLost(McpearlError, ConnectionError):
         exit_code: int | None = None,
         stderr: str = "",
     ) -> None:
-        tail = f"\nlast lines of its stderr:\n{stderr}" if stderr else ""
-        super().__init__(f"{reason}{tail}")
+        super().__init__(f"{reason}{_last_lines(stderr)}")
         self.reason = reason
         self.maybe_executed = maybe_executed
         self.exit_code = exit_code

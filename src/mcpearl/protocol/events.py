@@ -4,12 +4,13 @@
 it is answered (`Outlet`) is attached by the connection that received it.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct
 
 from mcpearl.protocol import codec
-from mcpearl.protocol.errors import answer_too_large
+from mcpearl.protocol.errors import answer_too_large, no_room_for_answer
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.versions import Version
 from mcpearl.types.base import Implementation, RequestId
@@ -19,6 +20,11 @@ from mcpearl.types.jsonrpc import ErrorObject
 
 class Outlet(Protocol):
     """Where an answer, and what belongs to it, goes: a connection, or one response stream."""
+
+    @property
+    def address(self) -> str | None:
+        """The address of the peer, where the wire has one."""
+        ...
 
     def send(self, message: bytes) -> None:
         """Hand over one message; it leaves in order, as soon as the wire takes it."""
@@ -61,18 +67,24 @@ class Caller:
         return Caller(self.version, self.client, self.capabilities, self.log_level, principal)
 
 
+Hold = Callable[[int], bool]
+"""Counts how many bytes are held; returns False when there is no room for so many."""
+
+
 class Batch:
     """The answers of one batch, held until the last of them is there.
 
     Args:
         limit: Bytes its answers may have together. One that does not fit becomes an error.
+        hold: Counts these bytes.
     """
 
-    __slots__ = ("_limit", "_parts", "_size", "open")
+    __slots__ = ("_hold", "_limit", "_parts", "_size", "open")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, hold: Hold) -> None:
         self.open = 0
         self._limit = limit
+        self._hold = hold
         self._size = 0
         self._parts: list[bytes] = []  # the array so far, with its commas, without its end
 
@@ -87,8 +99,13 @@ class Batch:
         if answer is not None:
             if self._size + len(answer) > self._limit:
                 answer = codec.encode_error(id, answer_too_large(len(answer), self._limit))
+            elif not self._hold(self._size + len(answer)):
+                answer = codec.encode_error(id, no_room_for_answer(len(answer)))
             self.add(answer)
-        if self.open or not self._parts:
+        if self.open:
+            return None
+        self._hold(0)
+        if not self._parts:
             return None
         parts, self._parts = self._parts, []
         parts.append(b"]")
@@ -122,7 +139,9 @@ class Call(Struct, eq=False):
     work: Any = None
     """The task that runs it, attached by the connection that started it."""
     rounds: Any = None
-    """The `InputRounds` of a modern call that asks its client, attached by its context."""
+    """What keeps the answers of a call that asks its client, attached by its context."""
+    run: Any = None
+    """The `TaskRun` of a tool that is a task or may become one."""
 
 
 class Notice(Struct, gc=False):

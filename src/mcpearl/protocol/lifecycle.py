@@ -8,8 +8,10 @@ A session goes
 and from any live phase to `failed` when the connection is lost; `failed` leads back to `connecting`
 to reconnect, or to `closed`. The client's end is `connecting` while the transport opens and
 `initializing` from sending `initialize` until its answer. The server's end is `connecting` until it
-receives `initialize`, and `initializing` until `notifications/initialized`. Modern requests have no
-session, so the tables do not apply to them. A client passes through the same phases in both eras
+receives `initialize`, and `initializing` until `notifications/initialized`; requests that come in
+between are served, as other servers do. A server's end may be initialized anew: relays share one
+server process among clients that come one after the other. Modern requests have no session, so the
+tables do not apply to them. A client passes through the same phases in both eras
 while it connects and reconnects (`client/link.py`).
 """
 
@@ -39,6 +41,7 @@ class Step(Enum):
     CONNECT = "connect"
     INITIALIZE = "initialize"
     INITIALIZED = "initialized"
+    RENEW = "renew"
     CLOSE = "close"
     CLOSED = "closed"
     LOSE = "lose"
@@ -53,8 +56,12 @@ _LIVE: dict[Step, Phase] = {
 TRANSITIONS: dict[Phase, dict[Step, Phase]] = {
     Phase.DISCONNECTED: {Step.CONNECT: Phase.CONNECTING, Step.CLOSE: Phase.CLOSED},
     Phase.CONNECTING: {Step.INITIALIZE: Phase.INITIALIZING, **_LIVE},
-    Phase.INITIALIZING: {Step.INITIALIZED: Phase.READY, **_LIVE},
-    Phase.READY: {**_LIVE},
+    Phase.INITIALIZING: {
+        Step.INITIALIZED: Phase.READY,
+        Step.RENEW: Phase.INITIALIZING,
+        **_LIVE,
+    },
+    Phase.READY: {Step.RENEW: Phase.INITIALIZING, **_LIVE},
     Phase.CLOSING: {Step.CLOSED: Phase.CLOSED, Step.LOSE: Phase.CLOSED},
     Phase.FAILED: {Step.CONNECT: Phase.CONNECTING, Step.CLOSE: Phase.CLOSED},
     Phase.CLOSED: {},
@@ -70,7 +77,7 @@ RECEIVABLE: dict[EndRole, dict[Phase, frozenset[str] | None]] = {
     "server": {
         Phase.DISCONNECTED: _NOTHING,
         Phase.CONNECTING: _ALWAYS | {"initialize"},
-        Phase.INITIALIZING: _ALWAYS | _QUIET | {"notifications/initialized"},
+        Phase.INITIALIZING: None,
         Phase.READY: None,
         Phase.CLOSING: _ALWAYS | _QUIET,
         Phase.CLOSED: _NOTHING,
@@ -118,7 +125,9 @@ class Lifecycle:
         """Return why `method` may not be received now, or None if it may."""
         allowed = self._receivable[self.phase]
         if allowed is None:
-            return "The session is already initialized" if method == "initialize" else None
+            if method != "initialize":
+                return None
+            return "The session is already initialized; begin another one without its id"
         if method in allowed:
             return None
         if method == "initialize":

@@ -40,7 +40,6 @@ COMPLETE = "complete"
 INPUT_REQUIRED = "input_required"
 ROUND_METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose handlers may ask the client, and which then run again with its answers."""
-RESULT_TYPES = frozenset({COMPLETE, INPUT_REQUIRED})
 
 _Identity = tuple[Any, Any, Any, Any]
 

@@ -62,11 +62,62 @@ def _digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
+class Unsealable(ValueError):
+    """Bytes cannot be opened; the message says why."""
+
+
+class KeyRing:
+    """Encrypts with the first of its keys, decrypts with all of them.
+
+    To rotate a key, put a new one in front and remove the old one once nothing is sealed with it.
+
+    Args:
+        keys: Keys of 32 bytes each; by default one random key.
+        random_bytes: Where random bytes come from.
+    """
+
+    __slots__ = ("_ciphers", "_first", "_random_bytes")
+
+    def __init__(
+        self,
+        keys: list[bytes] | None = None,
+        random_bytes: Callable[[int], bytes] = urandom,
+    ) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 20 ms, only when used
+
+        self._random_bytes = random_bytes
+        self._ciphers: dict[bytes, AESGCM] = {}
+        for key in keys or [random_bytes(_KEY_BYTES)]:
+            if len(key) != _KEY_BYTES:
+                raise ValueError(f"a state key must have {_KEY_BYTES} bytes, not {len(key)}")
+            self._ciphers[blake2b(key, digest_size=_KEY_ID_BYTES).digest()] = AESGCM(key)
+        self._first = next(iter(self._ciphers))
+
+    def encrypt(self, plain: bytes, bound: bytes = b"") -> bytes:
+        """Return sealed bytes; they can be opened only together with the same `bound`."""
+        nonce = self._random_bytes(_NONCE_BYTES)
+        sealed = self._ciphers[self._first].encrypt(nonce, plain, self._first + bound)
+        return self._first + nonce + sealed
+
+    def decrypt(self, sealed: bytes, bound: bytes = b"") -> bytes:
+        """Return what was sealed. Raises `Unsealable` with the reason."""
+        from cryptography.exceptions import InvalidTag
+
+        key_id, rest = sealed[:_KEY_ID_BYTES], sealed[_KEY_ID_BYTES:]
+        cipher = self._ciphers.get(key_id)
+        if cipher is None or len(rest) <= _NONCE_BYTES:
+            raise Unsealable("was not made by this server, or its key was rotated out")
+        try:
+            return cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], key_id + bound)
+        except InvalidTag:
+            raise Unsealable("was tampered with") from None
+
+
 class Sealer:
     """Seals and opens states with a list of keys: the first one seals, all of them open.
 
-    Workers that share keys can continue each other's requests. To rotate a key, put a new one in
-    front and remove the old one once its states have expired.
+    Workers that share keys can continue each other's requests. A key may be rotated out once its
+    states have expired; see `KeyRing`.
 
     Args:
         keys: Keys of 32 bytes each; by default one random key.
@@ -76,7 +127,7 @@ class Sealer:
     >>> sealer = Sealer([secret], ttl=600)
     """
 
-    __slots__ = ("_ciphers", "_first", "_random_bytes", "max_size", "ttl")
+    __slots__ = ("_keys", "max_size", "ttl")
 
     def __init__(
         self,
@@ -86,24 +137,14 @@ class Sealer:
         max_size: int = 256 * 1024,
         random_bytes: Callable[[int], bytes] = urandom,
     ) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 20 ms, only when used
-
         self.ttl = ttl
         self.max_size = max_size
-        self._random_bytes = random_bytes
-        self._ciphers: dict[bytes, AESGCM] = {}
-        for key in keys or [random_bytes(_KEY_BYTES)]:
-            if len(key) != _KEY_BYTES:
-                raise ValueError(f"a state key must have {_KEY_BYTES} bytes, not {len(key)}")
-            self._ciphers[blake2b(key, digest_size=_KEY_ID_BYTES).digest()] = AESGCM(key)
-        self._first = next(iter(self._ciphers))
+        self._keys = KeyRing(keys, random_bytes)
 
     def seal(self, payload: bytes, bound: Binding, now: float) -> str:
         """Return the `requestState` that carries `payload` to the next round."""
-        nonce = self._random_bytes(_NONCE_BYTES)
         plain = msgspec.json.encode(_Sealed(now + self.ttl, bound, Raw(payload)))
-        sealed = self._ciphers[self._first].encrypt(nonce, plain, self._first)
-        token = urlsafe_b64encode(self._first + nonce + sealed)
+        token = urlsafe_b64encode(self._keys.encrypt(plain))
         if len(token) > self.max_size:
             raise LimitReached(
                 f"the answers collected so far make a requestState of {len(token)} bytes, over the "
@@ -125,8 +166,6 @@ class Sealer:
         return state.payload
 
     def _decrypt(self, token: str) -> _Sealed:
-        from cryptography.exceptions import InvalidTag
-
         try:
             spelled = token.encode("ascii")
             raw = urlsafe_b64decode(spelled)
@@ -135,12 +174,8 @@ class Sealer:
         if urlsafe_b64encode(raw) != spelled:
             # Base64 can spell the same bytes in several ways; only one of them is accepted.
             raise StateRefused("was not made by this server")
-        key_id, rest = raw[:_KEY_ID_BYTES], raw[_KEY_ID_BYTES:]
-        cipher = self._ciphers.get(key_id)
-        if cipher is None or len(rest) <= _NONCE_BYTES:
-            raise StateRefused("was not made by this server, or its key was rotated out")
         try:
-            plain = cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], key_id)
-        except InvalidTag:
-            raise StateRefused("was tampered with") from None
+            plain = self._keys.decrypt(raw)
+        except Unsealable as error:
+            raise StateRefused(str(error)) from None
         return _sealed_decoder.decode(plain)

@@ -51,15 +51,26 @@ _ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/se
 
 
 class ServerEnd(End):
-    """One client, as the server sees it. `principal` is who the transport says it is."""
+    """One client, as the server sees it. `principal` is who the transport says it is.
+
+    `renewable` says whether a second `initialize` begins a new session on the same stream, or is
+    refused, as it is where sessions have ids.
+    """
 
     def __init__(
-        self, offer: Offer, stamp: modern.Stamp, limits: Limits, principal: Any = None
+        self,
+        offer: Offer,
+        stamp: modern.Stamp,
+        limits: Limits,
+        principal: Any = None,
+        *,
+        renewable: bool = True,
     ) -> None:
         super().__init__("server", limits, offer.notices)
         self.offer = offer
         self.stamp = stamp
         self.principal = principal
+        self.renewable = renewable
         self.reception = modern.CallerReader(offer.versions, principal)
         self.lifecycle.take(Step.CONNECT)
 
@@ -109,7 +120,7 @@ class ServerEnd(End):
             raise
         caller = self._who(method, params.meta)
         if caller is None:
-            return self._open(id, method, params)
+            return self._open(id, method, params, batch)
         if batch is not None and not caller.version.batches:
             raise McpError(
                 INVALID_REQUEST, f"there are no JSON-RPC batches in {caller.version.name}"
@@ -138,20 +149,24 @@ class ServerEnd(End):
             return self.caller
         if not self.offer.legacy_versions and method not in ("initialize", "ping"):
             raise modern.missing_meta(method)  # there is no session that could say it instead
+        if method == "initialize" and self.renewable and self.lifecycle.can(Step.RENEW):
+            return None
         refusal = self.lifecycle.refuse(method)
         if refusal is not None:
             raise McpError(INVALID_REQUEST, refusal, {"method": method})
-        return None
+        return self.caller if self.lifecycle.phase is Phase.INITIALIZING else None
 
-    def _open(self, id: RequestId, method: str, params: Any) -> Event:
+    def _open(self, id: RequestId, method: str, params: Any, batch: Batch | None) -> Event:
         """Answer what may come before a session is ready: `ping`, and `initialize` itself."""
         if method == "ping":
             return Reply(codec.encode_result(id, b"{}"))
+        if batch is not None:
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         if not self.offer.legacy_versions:
             speaks = ", ".join(self.offer.versions)
             raise McpError(INVALID_REQUEST, f"There is no `initialize` here; it speaks {speaks}")
         self.caller, result = legacy.accept(params, self.offer, self.principal)
-        self.lifecycle.take(Step.INITIALIZE)
+        self.lifecycle.take(Step.RENEW if self.lifecycle.can(Step.RENEW) else Step.INITIALIZE)
         return Opened(codec.encode_result(id, encode(result)))
 
     def _answer(self, id: RequestId, method: str, params: Any, caller: Caller) -> Reply:

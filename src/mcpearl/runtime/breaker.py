@@ -97,7 +97,11 @@ class Breaker:
             self._retries.attempts = 0
 
     def failed(self, error: BaseException) -> None:
-        """Note that a call failed; enough of them in a row, or a trial, open the breaker."""
+        """Note that a call failed; enough of them in a row, or a trial, open the breaker.
+
+        Args:
+            error: What it failed with.
+        """
         self._failed += 1
         if self._trying or (self._until is None and self._failed >= self._failures):
             self._trying = False

@@ -53,6 +53,11 @@ class ThreadPool:
         self._parked: dict[Hashable, deque[_Job]] = {}  # jobs of keys that have their share
         self._parked_count = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for a thread."""
+        return self._jobs.qsize() + self._parked_count
+
     async def run(self, function: Callable[[], Any], key: Hashable = None) -> Any:
         """Call `function` in a thread and return what it returns or raises.
 
@@ -60,7 +65,7 @@ class ThreadPool:
             function: What to call.
             key: The peer on whose behalf; None for jobs that need not share.
         """
-        if self._jobs.qsize() + self._parked_count >= self.backlog:
+        if self.waiting >= self.backlog:
             raise self._refusal(
                 f"all {self.size} threads are busy and {self.backlog} calls wait already; "
                 "raise `threads`, or make the handlers `async`"

@@ -15,9 +15,11 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from mcpearl.schema.errors import SignatureError
 
-__all__ = ["MISSING", "Parameter", "Subject", "inspect_callable", "opened"]
+__all__ = ["MISSING", "Parameter", "Subject", "inspect_callable", "opened", "unpacked"]
 
 
 class _Missing:
@@ -80,6 +82,28 @@ def inspect_callable(function: Callable[..., Any], *, name: str | None, where: s
         returns = function
     resolved = _resolved(returns, inner, f"{subject}: return value")
     return Subject(function, name, where, parameters, resolved, _documentation(function, inner))
+
+
+def unpacked(parameter: Parameter) -> list[Parameter] | None:
+    """Return the parameters that `**kwargs: Unpack[Options]` stands for; None for others.
+
+    Those that may be absent have the default `UNSET`.
+    """
+    if typing.get_origin(parameter.annotation) is not typing.Unpack:
+        return None
+    (fields,) = typing.get_args(parameter.annotation)
+    if not typing.is_typeddict(fields):
+        return None
+    found = []
+    for name, hint in typing.get_type_hints(fields, include_extras=True).items():
+        needed = name in fields.__required_keys__
+        while typing.get_origin(hint) in (typing.Required, typing.NotRequired):
+            needed = typing.get_origin(hint) is typing.Required
+            (hint,) = typing.get_args(hint)
+        found.append(
+            Parameter(name, inspect.Parameter.KEYWORD_ONLY, hint, MISSING if needed else UNSET)
+        )
+    return found
 
 
 def opened(function: Any) -> Any:

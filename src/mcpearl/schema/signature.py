@@ -16,7 +16,7 @@ import msgspec
 from mcpearl.schema.docstring import parse_docstring
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.inside import uses_pydantic
-from mcpearl.schema.parameters import Parameter, Subject, inspect_callable
+from mcpearl.schema.parameters import Parameter, Subject, inspect_callable, unpacked
 from mcpearl.schema.whole_numbers import with_whole_numbers
 from mcpearl.schema.with_msgspec import Arguments, MsgspecArguments
 
@@ -50,6 +50,9 @@ class Signature:
         offered = [each for each in subject.parameters if each.name not in injected]
         named = [each for each in offered if each.kind is not inspect.Parameter.VAR_KEYWORD]
         extra = next((each for each in offered if each.kind is inspect.Parameter.VAR_KEYWORD), None)
+        options = None if extra is None else unpacked(extra)
+        if options is not None:
+            named, extra = [*named, *options], None
         self.name = subject.name
         self.injected = injected
         self.description: str | None = documented.summary or None
@@ -59,7 +62,7 @@ class Signature:
         self._decode = self._compiled.decode
         self._mismatch = self._compiled.mismatch
         self.input_schema = _input_schema(self._compiled, documented.parameters)
-        self.call = _caller(subject, injected, self._compiled.attributes)
+        self.call = _caller(subject, injected, self._compiled.attributes, options)
 
     def decode(self, arguments: bytes | msgspec.Raw | None) -> Any:
         """Decode raw JSON into arguments for `call`.
@@ -126,7 +129,7 @@ class Signature:
 def compile_signature(
     function: Callable[..., Any],
     *,
-    skip: Callable[[str, Any], bool] = lambda name, annotation: False,
+    skip: Callable[[Parameter], bool] = lambda parameter: False,
     name: str | None = None,
     where: str = "tool",
 ) -> Signature:
@@ -134,8 +137,8 @@ def compile_signature(
 
     Args:
         function: The function, or any other callable.
-        skip: `skip(parameter, annotation)` is true for parameters that are injected at the call and
-            not part of the schema.
+        skip: `skip(parameter)` is true for parameters that are injected at the call and not part
+            of the schema.
         name: How error messages name the function; by default its own name.
         where: What kind of thing the function is, for error messages.
 
@@ -146,13 +149,21 @@ def compile_signature(
     3
     """
     subject = inspect_callable(function, name=name, where=where)
+    kinds = {each.kind for each in subject.parameters}
+    if kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise SignatureError(
+            f"{subject}: the signature is `(*{subject.parameters[0].name}, "
+            f"**{subject.parameters[1].name})`, which says nothing about the arguments; if a "
+            "decorator hides the function's own signature, put `@functools.wraps(function)` above "
+            "the wrapper inside the decorator"
+        )
     for each in subject.parameters:
         if each.kind is inspect.Parameter.VAR_POSITIONAL:
             raise SignatureError(
                 f"{subject}: parameter `*{each.name}` has no JSON form, since arguments are passed "
                 f"by name; use `{each.name}: list[...]`"
             )
-    injected = tuple(each.name for each in subject.parameters if skip(each.name, each.annotation))
+    injected = tuple(each.name for each in subject.parameters if skip(each))
     return Signature(subject, injected)
 
 
@@ -184,11 +195,18 @@ def _input_schema(
 
 
 def _caller(
-    subject: Subject, injected: tuple[str, ...], attributes: dict[str, str]
+    subject: Subject,
+    injected: tuple[str, ...],
+    attributes: dict[str, str],
+    options: list[Parameter] | None,
 ) -> Callable[[Any, dict[str, Any] | None], Any]:
     """Compile the call from source, so that it costs no more than a call written by hand."""
     passed = []
     for each in subject.parameters:
+        if each.kind is inspect.Parameter.VAR_KEYWORD and options is not None:
+            pairs = ", ".join(f"{one.name!r}: a.{attributes[one.name]}" for one in options)
+            passed.append(f"**{{k: v for k, v in {{{pairs}}}.items() if v is not UNSET}}")
+            continue
         value = f"i[{each.name!r}]" if each.name in injected else f"a.{attributes[each.name]}"
         if each.kind is inspect.Parameter.VAR_KEYWORD:
             passed.append(f"**{value}")
@@ -198,7 +216,9 @@ def _caller(
             passed.append(value)
     # Safe to evaluate: the names come from `inspect`, which accepts identifiers only.
     source = f"lambda a, i: function({', '.join(passed)})"
-    call: Callable[[Any, dict[str, Any] | None], Any] = eval(source, {"function": subject.function})
+    call: Callable[[Any, dict[str, Any] | None], Any] = eval(
+        source, {"function": subject.function, "UNSET": msgspec.UNSET}
+    )
     return call
 
 

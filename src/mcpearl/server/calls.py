@@ -148,7 +148,8 @@ class Calls:
         return required
 
     def _failed(self, call: Call, error: BaseException) -> CallAnswer:
-        if self._closing and isinstance(error, asyncio.CancelledError):
+        # While its client waits, only the end of the server cancels a call.
+        if isinstance(error, asyncio.CancelledError) and (self._closing or _was_cancelled()):
             return _shutting_down()
         return answer_to(call, error, mask=self._core.mask_errors)
 
@@ -295,6 +296,12 @@ def _error(answer: Any) -> McpError:
     if isinstance(answer, McpError):
         return answer
     raise TypeError(f"the handler returned a {type(answer).__name__}, not a `Result`")
+
+
+def _was_cancelled() -> bool:
+    """Whether the current task was cancelled, and not something it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.server.core import ServerCore
     from mcpearl.server.input_rounds import InputRounds
+    from mcpearl.server.tasks.questions import TaskQuestions
 else:
     Principal = ServerCore = Any  # loaded where they are made, not where they are named
 
@@ -284,9 +285,8 @@ class Context:
             url=url,
             elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
         )
-        request = ElicitRequest(params=ElicitRequestParams(message=message, mode="url", url=url))
         result: ElicitResult = await self._ask(
-            "elicitation/create", params, request, ElicitResult, key
+            "elicitation/create", params, ElicitRequest(params=params), ElicitResult, key
         )
         return Elicited(result.action, None)
 
@@ -358,18 +358,19 @@ class Context:
         kind: type[Result],
         key: str | None,
     ) -> Any:
-        if self._call.caller.version.modern:
-            rounds = self._open_rounds()
-            return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
-        return await self._peer.ask(self._call, method, params, kind)
+        rounds = self._rounds()
+        if rounds is None:
+            return await self._peer.ask(self._call, method, params, kind)
+        return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
 
-    def _open_rounds(self) -> "InputRounds":
+    def _rounds(self) -> "InputRounds | TaskQuestions | None":
+        """Return what keeps the answers of this call; None for a call of a legacy client."""
         call = self._call
-        if call.rounds is None:
+        if call.rounds is None and call.caller.version.modern:
             from mcpearl.server.input_rounds import InputRounds
 
             call.rounds = InputRounds(call, self._core.sealer, clock.now(), self._peer.stop)
-        rounds: InputRounds = call.rounds
+        rounds: InputRounds | TaskQuestions | None = call.rounds
         return rounds
 
     async def once(self, key: str, function: Callable[[], Any]) -> Any:
@@ -380,18 +381,35 @@ class Context:
             function: Does it, and returns a value with a JSON form, since it travels in sealed state. It
                 may be async.
         """
-        if not self._call.caller.version.modern:
+        rounds = self._rounds()
+        if rounds is None:
             value = function()
             return await value if inspect.isawaitable(value) else value
-        rounds = self._open_rounds()
         before = rounds.done(key)
         if before is not None:
             return msgspec.json.decode(before)
         value = function()
         if inspect.isawaitable(value):
             value = await value
-        rounds.record(key, msgspec.json.encode(value))
+        await rounds.record(key, msgspec.json.encode(value))
         return value
+
+    # Tasks
+
+    @property
+    def task(self) -> str | None:
+        """The id of the task that the tool runs as; None while it runs as a plain call."""
+        run = self._call.run
+        return None if run is None or run.record is None else run.record.id
+
+    async def become_task(self) -> bool:
+        """Answer the client now, with a task, and go on; for a tool with `task=Tasks(after=…)`.
+
+        Returns:
+            Whether the tool runs as a task now; False for a client that cannot take one.
+        """
+        run = self._call.run
+        return False if run is None else await run.engine.adopt(run)
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources.
@@ -443,16 +461,25 @@ def peer_of(ctx: Context) -> Peer:
     return ctx._peer
 
 
+def call_of(ctx: Context) -> Call:
+    """Return the call a handler answers."""
+    return ctx._call
+
+
 def share_of(ctx: Context) -> Hashable:
     """Return the key under which this call's peer has its share of threads; None for no share."""
     principal = ctx.principal
     return ctx._peer.share if principal is None else principal.identity
 
 
+def continue_with(ctx: Context, call: Call, peer: Peer) -> None:
+    """Let a handler go on for another call and peer, which do not depend on a connection."""
+    ctx._call, ctx._peer = call, peer
+
+
 def take_up_round(ctx: Context) -> None:
     """Continue the rounds a request's state is of; raises `McpError` for a state of another call."""
-    if ctx._call.caller.version.modern:
-        ctx._open_rounds()
+    ctx._rounds()
 
 
 def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:

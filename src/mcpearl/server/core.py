@@ -10,6 +10,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
 from mcpearl.runtime import clock
+from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Guarded, Observer
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
@@ -19,6 +20,7 @@ from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.server.tasks.feed import TaskFeed
 
 
 class ServerCore:
@@ -36,6 +38,7 @@ class ServerCore:
         mask_errors: Whether the text of unexpected exceptions is kept from clients.
         state_keys: Keys that seal `requestState`; the first one seals, all of them open.
         state_ttl: Seconds a sealed state is good for.
+        max_held: Bytes held for all clients together; None for a part of the machine's memory.
         observer: Notified of calls, connections and bounds.
     """
 
@@ -53,10 +56,12 @@ class ServerCore:
         mask_errors: bool,
         state_keys: list[bytes] | None,
         state_ttl: float,
+        max_held: int | None,
         observer: Observer | None,
     ) -> None:
         self.dispatcher = dispatcher
-        self.dispatch: Dispatch = dispatcher.dispatch  # with the middleware around it
+        self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
+        self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -66,7 +71,9 @@ class ServerCore:
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
         self.observer = None if observer is None else Guarded(observer)
+        self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
+        self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
         self._state_keys = state_keys
         self._state_ttl = state_ttl
@@ -77,7 +84,7 @@ class ServerCore:
     def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
         """Have every call from now on answered by this dispatcher, with this middleware around it."""
         self.dispatcher = dispatcher
-        self.dispatch = compile_chain(middleware, dispatcher.dispatch)
+        self.dispatch = self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()
 
@@ -114,5 +121,7 @@ class ServerCore:
             "answers_late": sum(end.pending.late for end in ends),
             "answers_unknown": sum(end.pending.unknown for end in ends),
             "handlers_unwinding": self.roster.unwinding,
+            "bytes_held": self.budget.held,
+            **{f"bytes_held_{kind}": size for kind, size in self.budget.by_kind.items()},
             **{f"subscriptions_{kind}": n for kind, n in self.subscriptions.counts().items()},
         }

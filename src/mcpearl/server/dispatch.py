@@ -84,8 +84,15 @@ def compile_chain(middleware: Sequence[Middleware], dispatch: Dispatch) -> Dispa
 
 
 def _layered(middleware: Middleware, inner: Dispatch) -> Dispatch:
-    def dispatch(call: Call, ctx: Context) -> Answering:
-        return middleware(ctx, lambda: inner(call, ctx))
+    async def dispatch(call: Call, ctx: Context) -> Result | Encoded:
+        answer: Any = await middleware(ctx, lambda: inner(call, ctx))
+        if isinstance(answer, (Result, Encoded)):
+            return answer
+        name = getattr(middleware, "__name__", repr(middleware))
+        raise TypeError(
+            f"middleware `{name}` returned {type(answer).__name__}, not a `Result`; it must return "
+            "what `await call_next()` returned, or a result of its own"
+        )
 
     return dispatch
 

@@ -6,7 +6,7 @@ extensions of a server in front of what answers its other calls.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,6 +21,11 @@ from mcpearl.types.base import NotificationParams, RequestParams, Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.methods import REQUESTS, Method
 from mcpearl.types.resources import ReadResourceResult
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+else:
+    Server = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__mcpearl_extension__"
@@ -115,6 +120,23 @@ class ServerExtension(Extension):
             ctx: The context of the call.
         """
         require(ctx.client.capabilities, f"extensions.{self.identifier}")
+
+    def attach(self, server: "Server") -> None:
+        """Get ready for a server; called once, before it runs or while it does.
+
+        Args:
+            server: The server that has this extension.
+        """
+
+    async def start(self, server: "Server") -> None:
+        """Begin, when the server starts; its lifespan has been entered.
+
+        Args:
+            server: The server that has this extension.
+        """
+
+    async def close(self) -> None:
+        """End, when the server stops; its lifespan has not been left."""
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:
         """Return the capabilities of the server with what this extension adds beside its settings.

@@ -5,6 +5,7 @@ overridden. The registry behind the decorators of `Server` is such a handler too
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.errors import McpError, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
@@ -26,6 +27,11 @@ from mcpearl.types.resources import (
 )
 from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 
+if TYPE_CHECKING:
+    from mcpearl.server.tasks.options import Tasks
+else:
+    Tasks = Any  # loaded by servers that have tools with `task`
+
 
 class Handler:
     """Answers requests. Subclass it and override the methods that the server should have.
@@ -43,10 +49,14 @@ class Handler:
     """The parameters that tools mirror into HTTP headers, by tool; None to find them with `tool`."""
     scoped = False
     """Whether anything here needs scopes; `scopes_of` is asked only then. Overriding it sets this."""
+    tasked = False
+    """Whether any tool here can run as a task. Overriding `tasks_of` sets this."""
 
     def __init_subclass__(cls) -> None:
-        """Note whether the subclass says which scopes are needed."""
+        """Note whether the subclass says which scopes are needed, and which tools can be tasks."""
         super().__init_subclass__()
+        if "tasks_of" in cls.__dict__:
+            cls.tasked = True
         if "scopes_of" in cls.__dict__:
             cls.scoped = True
 
@@ -168,6 +178,14 @@ class Handler:
 
     def tool(self, name: str) -> Tool | None:
         """Return a tool's definition where it is at hand: HTTP headers are checked against it.
+
+        Args:
+            name: The tool's name.
+        """
+        return None
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool runs as a task; None for one that never does.
 
         Args:
             name: The tool's name.

@@ -119,9 +119,18 @@ class InputRounds:
         """Return the value of `once` under this key in an earlier round, or None."""
         return self._carried.done.get(key)
 
-    def record(self, key: str, value: bytes) -> None:
+    async def record(self, key: str, value: bytes) -> None:
         """Keep a value of `once`."""
         self._carried.done[key] = Raw(value)
+
+    @property
+    def asking(self) -> bool:
+        """Whether the handler asks the client at the moment, or did and was stopped."""
+        return self.suspended or bool(self._waiting)
+
+    def hand_over(self) -> tuple[dict[str, dict[str, Any]], dict[str, Raw], dict[str, int]]:
+        """Return the answers so far, the values of `once`, and how many questions of each kind."""
+        return self._carried.answers, self._carried.done, self._counts
 
     def required(self, now: float) -> InputRequiredResult:
         """Return the result that asks the open questions."""

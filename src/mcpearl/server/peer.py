@@ -45,6 +45,10 @@ class Peer(Protocol):
         """Send a request on behalf of a call, and return the answer as `kind`."""
         ...
 
+    def tell(self, message: bytes) -> bool:
+        """Send a message that belongs to no call; return False if the peer cannot be reached so."""
+        ...
+
     def stop(self, call: Call) -> None:
         """End the handler of a call that has nothing more to do in this round."""
         ...

@@ -8,10 +8,12 @@ from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
+from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
+from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.connection import ServerConnection, SoloConnection
@@ -26,9 +28,17 @@ from mcpearl.server.registry.options import (
     ToolOptions,
 )
 from mcpearl.server.registry.prompts import Completer, PromptEntry
-from mcpearl.server.registry.registry import NoticeListener, Registry
+from mcpearl.server.registry.registration import (
+    check_lifespan,
+    check_options,
+    check_texts,
+    check_versions,
+    icons_of,
+)
+from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
@@ -36,17 +46,21 @@ from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
-from mcpearl.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.serving.wires import Wire
+    from mcpearl.server.tasks.options import TaskOption
+    from mcpearl.server.throttle import Shedding, Throttle
+    from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
-    Auth = Endpoint = Principal = ServerExtension = Wire = Any
+    Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
+    TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -79,6 +93,8 @@ class Server:
         limits: Bounds of each connection; see `Limits`.
         page_size: Entries of one page of a list.
         list_ttl_ms: For how long clients may cache lists, in milliseconds; None says nothing.
+        on_duplicate: What happens when a second tool, resource, prompt or completion gets the name of
+            another: `warn` (log a warning and replace it), `error`, `replace`, or `ignore` the second.
         threads: Threads for handlers that are plain functions.
         tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for ever.
         ask_timeout: Seconds a client has to answer a request of a handler.
@@ -87,11 +103,18 @@ class Server:
         mask_errors: Keep the text of unexpected exceptions from clients.
         state_keys: Keys of 32 bytes that seal the state of calls that ask the client. The
             first one seals, all of them open. Give the same to every process that serves the same
-            clients; without any, one is made up.
+            clients, here or as `MCPEARL_STATE_KEYS`; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
+        max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
+            not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
+            less each; more is refused. It is for each process. By default a quarter of the machine's
+            memory, 2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; see `Observer`.
+        rate: How often each caller may call; over it a call is refused, with the time to wait.
+        shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        store: Where tasks are kept; in memory by default.
     """
 
     def __init__(
@@ -111,6 +134,7 @@ class Server:
         limits: Limits | None = None,
         page_size: int = 100,
         list_ttl_ms: int | None = None,
+        on_duplicate: OnDuplicate = "warn",
         threads: int = 32,
         tool_timeout: float | None = None,
         ask_timeout: float = 300.0,
@@ -121,15 +145,33 @@ class Server:
         state_ttl: float = 600.0,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
+        max_held: int | None = None,
         observer: Observer | None = None,
+        rate: RateLimit | None = None,
+        shedding: "Shedding | None" = None,
+        store: "TaskStore | None" = None,
     ) -> None:
+        check_texts(
+            name=name,
+            version=version,
+            title=title,
+            description=description,
+            website_url=website_url,
+            instructions=instructions,
+        )
+        check_lifespan(lifespan)
+        check_versions(versions)
+        refuse_text("state_keys", state_keys)
         self.auth = auth
+        self.task_store = store
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._middleware = list(middleware or ())
-        self._registry = Registry(name, self._pool, page_size, list_ttl_ms, self._changed)
+        self._registry = Registry(
+            name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
+        )
         self.handler = handler or self._registry
         info = Implementation(
             name=name,
@@ -137,7 +179,7 @@ class Server:
             title=title,
             description=description,
             website_url=website_url,
-            icons=icons,
+            icons=icons_of(icons, f"server `{name}`"),
         )
         own: Dispatcher = (
             HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
@@ -154,10 +196,16 @@ class Server:
             ask_timeout=ask_timeout,
             grace=grace,
             mask_errors=mask_errors,
-            state_keys=state_keys,
+            state_keys=environment.state_keys() if state_keys is None else state_keys,
             state_ttl=state_ttl,
+            max_held=max_held,
             observer=observer,
         )
+        self._throttle = self._make_throttle(rate, shedding)
+        for extension in self._extensions:
+            extension.attach(self)
+        if isinstance(self.handler, Handler) and self.handler.tasked:
+            self._have_tasks()
         self._compose()
         self._lifespan = lifespan
         self.parts = ServerTree(name)  # what is supervised while the server runs
@@ -166,6 +214,15 @@ class Server:
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
             for kind in LIST_CHANGED
         }
+
+    def _make_throttle(
+        self, rate: RateLimit | None, shedding: "Shedding | None"
+    ) -> "Throttle | None":
+        if rate is None and shedding is None:
+            return None
+        from mcpearl.server.throttle import Throttle
+
+        return Throttle(rate, shedding, self._pool, self.core.bounded)
 
     @property
     def name(self) -> str:
@@ -188,30 +245,18 @@ class Server:
     # Registering
 
     @overload
-    def tool(self, function: F, /) -> F: ...
+    def tool(self, function: F, /, **options: Unpack[ToolOptions]) -> F: ...
 
     @overload
     def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        annotations: ToolAnnotations | dict[str, Any] | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        input_schema: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = None,
-        timeout: float | None = None,
-        scopes: Iterable[str] = (),
+        self, name: str | None = None, /, **options: Unpack[ToolOptions]
     ) -> Callable[[F], F]: ...
 
     def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
         """Serve a function as a tool: its signature is the schema, its docstring the description.
 
         Args:
-            function: The function, when the decorator is used bare.
+            function: The function, when the decorator is used bare; or the tool's name.
             **options: What to announce, and how to run it:
             name: The tool's name; the function's by default.
             title: A name for people.
@@ -223,7 +268,14 @@ class Server:
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
             scopes: Scopes a caller's token needs.
+            rate: How often each caller may call it; see `RateLimit`.
+            concurrency: How many calls of it run at once; more wait.
+            queue: How many may wait; one more is refused.
+            task: Whether it can run as a task: True, "required", or `Tasks` with more about how.
         """
+        check_options("@app.tool", options, ToolOptions.__annotations__)
+        if isinstance(function, str):
+            options["name"], function = function, None
 
         def register(function: F) -> F:
             self.add_tool(function, **options)
@@ -238,8 +290,18 @@ class Server:
             function: The function to serve.
             **options: The options of `tool`.
         """
+        check_options("app.add_tool", options, ToolOptions.__annotations__)
         options.setdefault("timeout", self._tool_timeout)
-        self._own_registry("add_tool").add_tool(ToolEntry(function, self._pool, **options))
+        kind: Callable[..., ToolEntry] = ToolEntry
+        if options.keys() & {"rate", "concurrency", "queue"}:
+            from mcpearl.server.registry.limited import LimitedTool
+
+            kind = LimitedTool
+        registry = self._own_registry("add_tool")
+        entry = kind(function, self._pool, **options)
+        if entry.tasks is not None:
+            self._have_tasks()
+        registry.add_tool(entry)
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool; return False when there was none of that name.
@@ -257,7 +319,7 @@ class Server:
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        annotations: Annotations | None = None,
+        annotations: Annotations | dict[str, Any] | None = None,
         size: int | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
@@ -313,6 +375,7 @@ class Server:
             function: Reads it.
             **options: The options of `resource`.
         """
+        check_options("app.add_resource", options, ResourceOptions.__annotations__)
         registry = self._own_registry("add_resource")
         size = options.pop("size", None)
         rest = cast("TemplateOptions", options)
@@ -333,26 +396,18 @@ class Server:
         return self._own_registry("remove_resource").remove_resource(uri)
 
     @overload
-    def prompt(self, function: F, /) -> F: ...
+    def prompt(self, function: F, /, **options: Unpack[PromptOptions]) -> F: ...
 
     @overload
     def prompt(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[Icon] | None = None,
-        meta: dict[str, Any] | None = None,
-        scopes: Iterable[str] = (),
+        self, name: str | None = None, /, **options: Unpack[PromptOptions]
     ) -> Callable[[F], F]: ...
 
     def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
         """Serve a function as a prompt: its parameters are the arguments.
 
         Args:
-            function: The function, when the decorator is used bare.
+            function: The function, when the decorator is used bare; or the prompt's name.
             **options: What to announce:
             name: The prompt's name; the function's by default.
             title: A name for people.
@@ -361,6 +416,9 @@ class Server:
             meta: The `_meta` of its definition.
             scopes: Scopes a caller's token needs.
         """
+        check_options("@app.prompt", options, PromptOptions.__annotations__)
+        if isinstance(function, str):
+            options["name"], function = function, None
 
         def register(function: F) -> F:
             self.add_prompt(function, **options)
@@ -375,6 +433,7 @@ class Server:
             function: The function to serve.
             **options: The options of `prompt`.
         """
+        check_options("app.add_prompt", options, PromptOptions.__annotations__)
         self._own_registry("add_prompt").add_prompt(PromptEntry(function, self._pool, **options))
 
     def remove_prompt(self, name: str) -> bool:
@@ -421,6 +480,16 @@ class Server:
         self._compose()
         return function
 
+    def _have_tasks(self) -> None:
+        """Have the extension for tasks, if there is none yet."""
+        from mcpearl.server.tasks.extension import TasksExtension
+
+        if not any(isinstance(each, TasksExtension) for each in self._extensions):
+            extension = TasksExtension()
+            self._extensions.append(extension)
+            extension.attach(self)
+            self._compose()
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -429,6 +498,16 @@ class Server:
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
         self.core.use(dispatcher, self._middleware)
+        if self._throttle is not None:
+            self.core.dispatch = self._throttle.around(self.core.dispatch)
+
+    def share_limits(self) -> None:
+        """Count calls against rates together with the processes that are forked from now on."""
+        tools = self._registry.tools.values()
+        for limited in (self._throttle, *tools):
+            meter: Meter | None = getattr(limited, "meter", None)
+            if meter is not None:
+                meter.share()
 
     def on_notification(self, function: NoticeListener) -> NoticeListener:
         """Call a function with what clients notify, such as `notifications/roots/list_changed`.
@@ -550,9 +629,19 @@ class Server:
             stack.push_async_callback(self.parts.root.stop)
             if self._lifespan is not None:
                 self._entered(await stack.enter_async_context(self._lifespan(self)))
+            if self._throttle is not None:
+                self._throttle.start()
+                stack.callback(self._throttle.stop)
+            stack.push_async_callback(self._close_extensions)
+            for extension in self._extensions:
+                await extension.start(self)
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    async def _close_extensions(self) -> None:
+        for extension in reversed(self._extensions):
+            await extension.close()
 
     def _entered(self, value: Any) -> None:
         self.core.lifespan_value = value
@@ -613,11 +702,28 @@ class Server:
         Args:
             *wires: Where to serve: `"stdio"` (the default), `"http"`, `"tcp"`, `"unix"` or `"ws"`, or
                 records with their options: `Stdio`, `Http`, `Tcp`, `Unix`, `WebSocket`.
-            **options: Options of the one wire that is given by name, as its record has them.
+            **options: Options of the one wire that is given by name, as its record has them; the
+                environment may set them too. `transport=` is another way to write the name.
         """
         from mcpearl.server.serving.run import run
 
         run(self, *wires, **options)
+
+    def serving(
+        self, wire: "str | Wire" = "http", **options: Unpack[WireOptions]
+    ) -> AbstractAsyncContextManager[str]:
+        """Serve on one wire while a context lasts, and yield the address to connect to.
+
+        >>> async with app.serving("http", port=0) as url, Client(url) as client:
+        ...     await client.call_tool("forecast", {"city": "Oslo"})
+
+        Args:
+            wire: Where to serve, as for `run`; every wire but stdio has an address.
+            **options: Options of the wire, if it is given by name. `port=0` takes a free port.
+        """
+        from mcpearl.server.serving.run import serving
+
+        return serving(self, wire, options)
 
     async def serve(self, *wires: "str | Wire", **options: Unpack[WireOptions]) -> None:
         """Serve until the end, from async code.

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.transports.stream import StreamProtocol
 from mcpearl.transports.transport import Receiver
 
-logger = logging.getLogger("mcpearl.client.stderr")
+logger = logging.getLogger("mcpearl.client")
 
 # Options after which the next argument is what is run.
 _HARMLESS_OPTIONS = frozenset({"-m", "-u", "-y", "--yes", "run", "exec"})
@@ -89,7 +90,8 @@ class ProcessTransport:
         env: Variables for the process, beside the harmless ones of this process.
         inherit_env: Whether the process sees all variables of this process.
         cwd: The directory the process starts in.
-        on_stderr: Called with each line the process writes to stderr; without it they are logged.
+        on_stderr: Called with each line the process writes to stderr; by default they are written to
+            stderr of this process.
         grace: Seconds between the steps of closing: closed input, SIGTERM, SIGKILL.
     """
 
@@ -110,7 +112,7 @@ class ProcessTransport:
         self._limits = limits
         self._env = {**os.environ, **(env or {})} if inherit_env else safe_environment(env)
         self._cwd = cwd
-        self._on_stderr = on_stderr or (lambda line: logger.info("%s: %s", self.name, line))
+        self._on_stderr = on_stderr or _show
         self._grace = grace
         self._child: _Child | None = None
         unopened = StreamProtocol(limits)
@@ -131,6 +133,11 @@ class ProcessTransport:
     def pid(self) -> int | None:
         """The process id, once started."""
         return None if self._child is None else self._child.pid or None
+
+    @property
+    def last_words(self) -> str:
+        """The last lines that the process wrote to stderr."""
+        return "" if self._child is None else self._child.last_words
 
     async def open(self, receiver: Receiver) -> None:
         """Start the process."""
@@ -260,6 +267,10 @@ class _Child:
 
     # The pipes
 
+    @property
+    def last_words(self) -> str:
+        return "\n".join(self._lines)
+
     def _stderr(self, data: bytes) -> None:
         *lines, partial = (self._partial + data).split(b"\n")
         self._partial = partial[:_LONGEST_LINE]
@@ -330,7 +341,7 @@ class _Child:
                 f"the server process `{self._name}` {_how_it_ended(code)}",
                 maybe_executed=True,
                 exit_code=code,
-                stderr="\n".join(self._lines),
+                stderr=self.last_words,
             )
         )
 
@@ -397,6 +408,12 @@ class _Pipe(asyncio.BaseProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._child.pipe_lost(self._fd)
+
+
+def _show(line: str) -> None:
+    """Write a line of a process to stderr of this one, where people look for it."""
+    if sys.stderr is not None:  # it is None in a program without a console
+        print(line, file=sys.stderr, flush=True)
 
 
 def _unread(data: bytes) -> None:

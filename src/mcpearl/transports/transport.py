@@ -138,6 +138,16 @@ class Transport(Channel, Protocol):
 
 
 @runtime_checkable
+class Talkative(Protocol):
+    """A transport to a process that may explain itself outside the protocol."""
+
+    @property
+    def last_words(self) -> str:
+        """What the process last wrote to stderr."""
+        ...
+
+
+@runtime_checkable
 class ToolAware(Protocol):
     """A transport that repeats parameters of tool calls outside the message."""
 

@@ -40,6 +40,7 @@ class Open(Wire, kw_only=True, forbid_unknown_fields=True):
     """
 
     extra: dict[str, Any] = msgspec.field(default_factory=dict, name="*")
+    """Members that the specification does not name."""
 
 
 class Result(Open, kw_only=True):
@@ -47,6 +48,7 @@ class Result(Open, kw_only=True):
 
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
     result_type: str | None = None
+    """Whether the result is complete or asks for input; set by the server."""
 
 
 EmptyResult = Result

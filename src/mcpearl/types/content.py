@@ -1,14 +1,18 @@
 """Content blocks, of which tool results, prompt messages and sampling messages consist.
 
-Blocks are told apart by their `type` member, which is a tag of the struct and not an attribute.
+Blocks are told apart by their `type` member, which is the tag of the struct. It is a field too, so
+that a block can be asked for it and made with it, as in `TextContent(type="text", text="…")`; as a
+field it always has its default and is not sent again.
 """
 
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 
 from mcpearl.types.base import Annotations, Wire
 from mcpearl.types.resources import Resource, ResourceContents
+
+_TAG: Final = "*type"  # no member of this name is sent
 
 
 class TextContent(Wire, kw_only=True, tag_field="type", tag="text"):
@@ -17,6 +21,7 @@ class TextContent(Wire, kw_only=True, tag_field="type", tag="text"):
     text: str
     annotations: Annotations | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    type: Literal["text"] = msgspec.field(default="text", name=_TAG)
 
 
 class ImageContent(Wire, kw_only=True, tag_field="type", tag="image"):
@@ -26,6 +31,7 @@ class ImageContent(Wire, kw_only=True, tag_field="type", tag="image"):
     mime_type: str
     annotations: Annotations | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    type: Literal["image"] = msgspec.field(default="image", name=_TAG)
 
 
 class AudioContent(Wire, kw_only=True, tag_field="type", tag="audio"):
@@ -35,10 +41,13 @@ class AudioContent(Wire, kw_only=True, tag_field="type", tag="audio"):
     mime_type: str
     annotations: Annotations | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    type: Literal["audio"] = msgspec.field(default="audio", name=_TAG)
 
 
 class ResourceLink(Resource, kw_only=True, tag_field="type", tag="resource_link"):
     """A reference to a resource, which the server need not list."""
+
+    type: Literal["resource_link"] = msgspec.field(default="resource_link", name=_TAG)
 
 
 class EmbeddedResource(Wire, kw_only=True, tag_field="type", tag="resource"):
@@ -47,6 +56,7 @@ class EmbeddedResource(Wire, kw_only=True, tag_field="type", tag="resource"):
     resource: ResourceContents
     annotations: Annotations | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    type: Literal["resource"] = msgspec.field(default="resource", name=_TAG)
 
 
 ContentBlock = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource
@@ -59,6 +69,7 @@ class ToolUseContent(Wire, kw_only=True, tag_field="type", tag="tool_use"):
     name: str
     input: dict[str, Any]
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    type: Literal["tool_use"] = msgspec.field(default="tool_use", name=_TAG)
 
 
 class ToolResultContent(Wire, kw_only=True, tag_field="type", tag="tool_result"):
@@ -69,6 +80,7 @@ class ToolResultContent(Wire, kw_only=True, tag_field="type", tag="tool_result")
     structured_content: Any = msgspec.UNSET
     is_error: bool | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
+    type: Literal["tool_result"] = msgspec.field(default="tool_result", name=_TAG)
 
 
 SamplingMessageContentBlock = (

@@ -44,6 +44,7 @@ async def test_a_secret_in_the_header(issuer: Authority, server: Guarded):
     assert basic(issuer.headers[0]) == ("agent", "p@ss:wörd")
     assert form == {
         "grant_type": "client_credentials",
+        "client_id": "agent",
         "scope": "read own",
         "resource": server.url,
     }

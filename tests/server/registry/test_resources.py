@@ -236,3 +236,18 @@ async def test_reading_ones_own_resource() -> None:
             "result": "x"
         }
         assert "error" in await client.call("look", {"uri": "a://2"})
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_value_that_does_not_fit_its_variable_is_named(version: str) -> None:
+    app = Server("resources")
+
+    @app.resource("page://{number}")
+    def page(number: int) -> str:
+        return f"page {number}"
+
+    async with wire(app, version) as client:
+        answer = await client.ask("resources/read", {"uri": "page://three"})
+    assert answer["error"]["message"] == (
+        'Resource not found: page://three (argument `number`: expected integer, got string "three")'
+    )

@@ -68,7 +68,11 @@ async def test_a_tool_is_its_function() -> None:
 
 async def test_everything_said_of_a_tool_is_told() -> None:
     app = Server("tools")
-    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 5}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "maximum": 5}},
+        "required": ["a"],
+    }
 
     @app.tool(
         name="other",

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -237,6 +238,7 @@ async def test_a_signal_lets_calls_finish(tmp_path: Path, certificate: Path, sto
         [sys.executable, script, str(port), str(certificate)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env={**os.environ, "MCPEARL_LOG_LEVEL": "WARNING"},
     )
     try:
         mine = client(f"https://127.0.0.1:{port}/mcp", certificate, http2=True)

@@ -6,8 +6,8 @@ import pytest
 
 import mcpearl
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix, WebSocket
+from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
-from mcpearl.server.serving.wires import named
 from tests.ports import free_port
 from tests.transports.raw_http import Raw
 from tests.transports.suite_server import make_app
@@ -16,9 +16,9 @@ from tests.waiting import eventually
 
 
 def test_names_become_objects_with_their_options():
-    (tcp,) = named(("tcp",), {"port": 1234})
+    (tcp,) = chosen(("tcp",), {"port": 1234})
     assert tcp == Tcp(port=1234)
-    http, ws = named(("http", "ws"), {})
+    http, ws = chosen(("http", "ws"), {})
     assert isinstance(http, Http)
     assert ws == WebSocket()
 
@@ -27,8 +27,32 @@ def test_names_become_objects_with_their_options():
     ("wires", "options", "error", "says"),
     [
         (("telepathy",), {}, ValueError, "unknown transport 'telepathy'; there is 'stdio', 'http'"),
-        (("tcp",), {"prt": 1}, TypeError, "cannot serve on 'tcp': Unexpected keyword argument"),
-        (("http",), {"prt": 1}, TypeError, "cannot serve on 'http': Unexpected keyword argument"),
+        (("htpp",), {}, ValueError, "unknown transport 'htpp'; did you mean `http`?"),
+        (("tcp",), {"prt": 1}, TypeError, "'tcp' has no option `prt`; did you mean `port`?"),
+        (("http",), {"prt": 1}, TypeError, "'http' has no option `prt`; did you mean `port`?"),
+        (("unix",), {"xyz": 1}, TypeError, "'unix' has no option `xyz`; it has .*path"),
+        ((), {"port": 1}, TypeError, r"not an option of 'stdio' but .*app.run\('http', port=1\)"),
+        (
+            ("http",),
+            {"framing": "newline"},
+            TypeError,
+            "not an option of 'http' but of 'tcp', 'unix'",
+        ),
+        (("http",), {"transport": "sse"}, TypeError, "given twice, as 'http' and as `transport`"),
+        (
+            ("http",),
+            {"port": "80x"},
+            ValueError,
+            "`port` must be a number from 0 to 65535, not '80x'",
+        ),
+        (
+            ("tcp",),
+            {"port": 70000},
+            ValueError,
+            "`port` must be a number from 0 to 65535, not 70000",
+        ),
+        (("ws",), {"port": None}, ValueError, "`port` must be a number"),
+        (("http",), {"workers": 0}, ValueError, "`workers` must be a number from 1 on, not 0"),
         (("unix",), {}, TypeError, "cannot serve on 'unix': Missing required argument 'path'"),
         (("http", "tcp"), {"port": 1}, TypeError, "write several as `Http"),
         ((Tcp(),), {"port": 1}, TypeError, r"options \(port\) go with one wire by name"),
@@ -42,7 +66,7 @@ async def test_mistakes_are_named(wires: tuple, options: dict, error: type, says
 def test_options_are_typed_as_the_records_have_them():
     wires = (Http, Tcp, Unix, WebSocket)
     fields = {field for wire in wires for field in wire.__struct_fields__}
-    assert WireOptions.__annotations__.keys() == fields
+    assert WireOptions.__annotations__.keys() == fields | {"transport"}
     assert AsgiOptions.__annotations__.keys() < set(Http.__struct_fields__)
 
 

@@ -365,10 +365,16 @@ def test_workers_do_not_share_a_port_with_granian() -> None:
 
 def test_a_worker_that_cannot_start_says_why() -> None:
     """And the others are ended, without anybody else being sent a signal."""
-    options = "workers=2, port=0, certificate='no.pem'"
-    code = f"from mcpearl import Server; Server('app').run('http', {options})"
+    code = (
+        "from contextlib import asynccontextmanager\n"
+        "from mcpearl import Server\n"
+        "@asynccontextmanager\n"
+        "async def lifespan(app):\n"
+        "    yield open('no.db')\n"
+        "Server('app', lifespan=lifespan).run('http', workers=2, port=0)\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
     assert "FileNotFoundError" in done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("RuntimeError: a worker ended")
+    assert done.stderr.strip().splitlines()[-1].startswith("app: a worker ended with code 1 before")
     assert "During handling" not in done.stderr

@@ -84,9 +84,9 @@ async def test_a_refusal_that_nothing_helps_against_is_the_answer() -> None:
         keeper.again = False
         async with wired(peer, authorizer=keeper) as (wire, heard):
             wire.send(modern_request(1, "tools/call", name="x"))
-            error = (await heard.answer(1))["error"]
-        assert error["data"]["status"] == 401
-        assert error["message"].endswith(": no")
+            error = await heard.failure(1)
+        assert isinstance(error, AuthorizationFailed)
+        assert str(error) == "the server answered 401: no; what `auth=` supplied is not accepted"
 
 
 async def test_a_failure_fails_its_request_alone() -> None:
@@ -161,7 +161,7 @@ async def test_challenges_in_several_headers_are_all_seen() -> None:
         keeper.again = False
         async with wired(peer, authorizer=keeper) as (wire, heard):
             wire.send(modern_request(1, "tools/call", name="x"))
-            await heard.answer(1)
+            assert isinstance(await heard.failure(1), AuthorizationFailed)
         headers = keeper.refusals[0].headers
         assert headers["www-authenticate"] == 'Basic, Bearer scope="a"'
         assert headers["x-a"] == "1"

@@ -13,7 +13,7 @@ import pytest_asyncio
 from mcpearl import Client
 from mcpearl.auth.client.bearer import BearerToken
 from mcpearl.net.http_client.http1 import Http1Connection
-from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError
+from mcpearl.protocol.errors import AuthorizationFailed, ConnectionLost, McpearlError, McpError
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.transport import HttpTransport
@@ -258,13 +258,6 @@ async def test_an_error_answer_gets_the_id_of_its_request(
     ("status", "body", "kind", "code", "words"),
     [
         (400, "", "", -32600, "HTTP status 400"),
-        (
-            401,
-            "Who are you?",
-            "text/plain",
-            -32600,
-            "HTTP status 401; the server wants authorization, see `auth=`: Who are you?",
-        ),
         (404, "<html>" + "x" * 500, "text/html", -32600, "HTTP status 404: <html>"),
         (405, "{}", "application/json", -32600, "HTTP status 405: {}"),
         (500, b"\xff\xfe", "text/plain", -32603, "HTTP status 500"),
@@ -308,15 +301,57 @@ async def test_what_is_no_answer_becomes_an_error(
     assert error["data"]["status"] == status
 
 
-async def test_a_refusal_says_how_to_get_in_and_when_to_come_back(peer: HttpPeer) -> None:
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (401, "Who are you?", "401: Who are you?; pass `auth=`"),
+        (401, "", "the server answered 401; pass `auth=`"),
+        (401, '{"error":"invalid_token"}', "401 (invalid_token); pass `auth=`"),
+        (
+            403,
+            '{"error":"insufficient_scope","error_description":"Needs write"}',
+            "403 (insufficient_scope: Needs write); pass `auth=`",
+        ),
+        (
+            401,
+            '{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"No token"}}',
+            "(No token)",
+        ),
+    ],
+)
+async def test_a_client_that_is_not_let_in_is_told_why_and_what_to_pass(
+    peer: HttpPeer, status: int, body: str, words: str
+) -> None:
     @peer.on("tools/call")
     async def refuse(request: Request) -> None:
-        await request.respond(401, WWW_Authenticate='Bearer realm="x"', Retry_After="7")
+        await request.respond(status, body, kind="application/json")
+
+    async with wired(peer) as (wire, heard):
+        wire.send(modern_request(1, "tools/call", name="x"))
+        error = await heard.failure(1)
+    assert isinstance(error, AuthorizationFailed)
+    assert words in str(error)
+
+
+async def test_a_header_that_is_not_accepted_is_named(peer: HttpPeer) -> None:
+    @peer.on("tools/call")
+    async def refuse(request: Request) -> None:
+        await request.respond(401, '{"error":"invalid_token"}', kind="application/json")
+
+    async with wired(peer, headers={"authorization": "Bearer old"}) as (wire, heard):
+        wire.send(modern_request(1, "tools/call", name="x"))
+        assert "`Authorization` header of `headers=`" in str(await heard.failure(1))
+
+
+async def test_a_refusal_says_when_to_come_back(peer: HttpPeer) -> None:
+    @peer.on("tools/call")
+    async def refuse(request: Request) -> None:
+        await request.respond(429, Retry_After="7")
 
     async with wired(peer) as (wire, heard):
         wire.send(modern_request(1, "tools/call", name="x"))
         data = (await heard.answer(1))["error"]["data"]
-    assert data == {"status": 401, "wwwAuthenticate": 'Bearer realm="x"', "retryAfter": "7"}
+    assert data == {"status": 429, "retryAfter": "7"}
 
 
 # Connections that fail

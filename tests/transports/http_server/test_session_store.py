@@ -136,9 +136,20 @@ async def test_a_handshake_may_land_at_two_places() -> None:
         begun.id = opened.headers["mcp-session-id"]
         begun.headers = {"Mcp-Session-Id": begun.id, "MCP-Protocol-Version": LEGACY}
         session = two.take_up(begun)
-        assert (await session.use("known")).code == -32600  # not initialized
+        assert (await session.ask("tools/list", id=1)).json["result"]["tools"]
         done = await session.post(message("notifications/initialized", id=None))
         assert done.status == 202
+        assert (await session.ask("tools/list", id=2)).json["result"]["tools"]
+
+
+async def test_a_session_with_an_id_is_initialized_once() -> None:
+    async with two_places() as (one, _):
+        session = await one.raw.initialize()
+        info = {"name": "raw", "version": "1"}
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
+        refused = await session.post(message("initialize", params, 7))
+        assert (refused.status, refused.code) == (200, -32600)
+        assert "already initialized" in refused.json["error"]["message"]
         assert (await session.ask("tools/list", id=2)).json["result"]["tools"]
 
 

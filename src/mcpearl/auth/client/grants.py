@@ -19,6 +19,7 @@ from mcpearl.auth.client.token_endpoint import post_form, request_token
 from mcpearl.auth.client.web import Reach, Web
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
+from mcpearl.runtime.arguments import refuse_text
 
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -46,6 +47,7 @@ class _Unattended:
         tls: Tls | SSLContext | None,
         trusted: tuple[str, ...] = (),
     ) -> None:
+        refuse_text("scopes", scopes)
         self.scopes = tuple(scopes)
         self.issuer = issuer
         self.dpop = dpop

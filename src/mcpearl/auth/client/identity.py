@@ -44,7 +44,9 @@ class ClientIdentity(Struct, frozen=True):
         if method == POST:
             return {"client_id": self.client_id, "client_secret": self.client_secret}, []
         login = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
-        return {}, [("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")]
+        basic = base64.b64encode(login.encode()).decode()
+        # Many servers look up the client by the form, whatever the header says.
+        return {"client_id": self.client_id}, [("Authorization", f"Basic {basic}")]
 
     def _method(self, server: ServerMetadata) -> str:
         if self.private_key is not None:

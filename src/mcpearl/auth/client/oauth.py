@@ -32,6 +32,7 @@ from mcpearl.auth.client.web import Reach, Web, inert
 from mcpearl.net.tls import Tls, client_context
 from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import refuse_text
 
 logger = logging.getLogger("mcpearl.auth")
 
@@ -89,6 +90,7 @@ class OAuth:
             raise ValueError("a `client_secret` needs its `client_id`")
         self.issuer = issuer
         self.portable = client_id is None
+        refuse_text("scopes", scopes)
         self.scopes = tuple(scopes)
         self.dpop = dpop
         self._client_name = client_name

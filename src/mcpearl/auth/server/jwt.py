@@ -18,6 +18,7 @@ from mcpearl.auth.server.verifier import (
     principal_of,
 )
 from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import refuse_text
 
 _TYPES = frozenset({"jwt", "at+jwt"})
 _OWN_NETWORK = FetchPolicy(allow_loopback=True, allow_private=True)
@@ -53,6 +54,7 @@ class JWTVerifier:
     ) -> None:
         self.issuer = issuer
         self.audience = audiences(audience)
+        refuse_text("algorithms", algorithms)
         self._algorithms = frozenset(algorithms)
         unknown = self._algorithms - jose.ALGORITHMS.keys()
         if unknown or not self._algorithms:

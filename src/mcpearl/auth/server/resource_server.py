@@ -9,6 +9,7 @@ from mcpearl.auth.server.jose import ALGORITHMS
 from mcpearl.auth.server.proof_memory import ProofMemory
 from mcpearl.auth.server.verifier import Verifier, checked, issuers_of
 from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import refuse_text
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
@@ -62,6 +63,10 @@ class ResourceServer:
         self.authorization_servers = list(
             issuers_of(verifier) if authorization_servers is None else authorization_servers
         )
+        refuse_text("scopes", scopes)
+        refuse_text("authorization_servers", authorization_servers)
+        for broad, contained in (implies or {}).items():
+            refuse_text(broad, contained)
         self.scopes = frozenset(scopes)
         self._implied = {broad: frozenset(narrow) for broad, narrow in (implies or {}).items()}
         self.name = name

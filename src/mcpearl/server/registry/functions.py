@@ -9,8 +9,12 @@ import inspect
 from collections import abc
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
+from mcpearl.runtime.arguments import refuse_text
+from mcpearl.schema.errors import SignatureError
+from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context, share_of
 
@@ -24,17 +28,47 @@ _STREAMS = (
 )
 
 
-def wants_context(name: str, annotation: Any) -> bool:
-    """Return whether a parameter is annotated `Context` or `Context | None`."""
-    if annotation is Context:
-        return True
-    arguments = getattr(annotation, "__args__", ())
-    return Context in arguments and set(arguments) <= {Context, type(None)}
+def wants_context(parameter: Parameter) -> bool:
+    """Return whether a parameter is annotated `Context`, `Context[…]` or either `| None`."""
+    annotation = parameter.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        members = [each for each in get_args(annotation) if each is not type(None)]
+        annotation = members[0] if len(members) == 1 else annotation
+    return (get_origin(annotation) or annotation) is Context
 
 
-def compile_handler(function: Callable[..., Any], where: str, name: str | None) -> Signature:
-    """Compile a handler's signature without its `Context` parameter."""
-    return compile_signature(function, skip=wants_context, name=name, where=where)
+def compile_handler(function: Any, where: str, name: str | None) -> Signature:
+    """Compile a handler's signature without the parameters that the server fills in."""
+    if not callable(function):
+        kind = type(function).__name__
+        hint = (
+            "register it outside of the class, as `app.tool(Class.method)`"
+            if isinstance(function, classmethod)
+            else "pass a function"
+        )
+        raise TypeError(f"a {where} is a function, and this is a `{kind}`: {function!r}; {hint}")
+    what = f"{where} `{name or getattr(function, '__name__', type(function).__name__)}`"
+
+    def filled_in(parameter: Parameter) -> bool:
+        if parameter.annotation is MISSING:
+            _check_bare(parameter.name, what)
+        return wants_context(parameter)
+
+    return compile_signature(function, skip=filled_in, name=name, where=where)
+
+
+def _check_bare(name: str, what: str) -> None:
+    """Refuse names without annotation that are almost never meant as arguments."""
+    if name in ("self", "cls"):
+        raise SignatureError(
+            f"{what}: `{name}` would be an argument of every call, since the method is not bound "
+            "to an object; register it once there is one, as in `app.tool(instance.method)`"
+        )
+    if name == "ctx":
+        raise SignatureError(
+            f"{what}: parameter `ctx` has no annotation, so it would be an argument of every call; "
+            "write `ctx: Context` to get the context of the call"
+        )
 
 
 class HandlerFunction:
@@ -125,8 +159,7 @@ def _is_text(parts: list[Any]) -> bool:
 
 def scopes_of(given: Iterable[str]) -> frozenset[str]:
     """Return the scopes that a tool, resource or prompt needs, as a set."""
-    if isinstance(given, str):
-        raise TypeError(f"`scopes` must be a list, as in `scopes=[{given!r}]`")
+    refuse_text("scopes", given)
     scopes = frozenset(given)
     for scope in scopes:
         if not scope or any(

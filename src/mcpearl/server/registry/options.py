@@ -1,10 +1,16 @@
 """The options of what can be registered, as `Server.tool` and its siblings take them."""
 
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from mcpearl.runtime.rate import RateLimit
 from mcpearl.types.base import Annotations, CacheScope, Icon
 from mcpearl.types.tools import ToolAnnotations
+
+if TYPE_CHECKING:
+    from mcpearl.server.tasks.options import TaskOption
+else:
+    TaskOption = Any
 
 
 class PromptOptions(TypedDict, total=False):
@@ -25,13 +31,17 @@ class ToolOptions(PromptOptions, total=False):
     input_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     timeout: float | None
+    rate: RateLimit | None
+    concurrency: int | None
+    queue: int
+    task: "TaskOption"
 
 
 class TemplateOptions(PromptOptions, total=False):
     """Options of a resource template."""
 
     mime_type: str | None
-    annotations: Annotations | None
+    annotations: Annotations | dict[str, Any] | None
     ttl_ms: int | None
     cache_scope: CacheScope | None
 

@@ -10,6 +10,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
 from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
+from mcpearl.server.registry.registration import check_texts, icons_of
 from mcpearl.server.registry.results import prompt_result
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.completion import CompleteRequestParams, CompleteResult, Completion
@@ -39,6 +40,7 @@ class PromptEntry:
         meta: dict[str, Any] | None = None,
         scopes: Iterable[str] = (),
     ) -> None:
+        check_texts(name=name, title=title, description=description)
         signature = compile_handler(function, "prompt", name)
         self.scopes = scopes_of(scopes)
         self._function = HandlerFunction(function, signature, pool)
@@ -47,7 +49,7 @@ class PromptEntry:
             title=title,
             description=description or signature.description,
             arguments=_arguments(signature.input_schema) or None,
-            icons=icons,
+            icons=icons_of(icons, f"prompt `{name or signature.name}`"),
             meta=meta,
         )
 

@@ -1,7 +1,8 @@
 """The handler behind the decorators of `Server`: tools, resources and prompts, added at any time."""
 
+import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
 from mcpearl.protocol.events import Caller, Notice
@@ -36,7 +37,10 @@ from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.server.tasks.options import Tasks
 
+logger = logging.getLogger("mcpearl.server")
+OnDuplicate = Literal["warn", "error", "replace", "ignore"]
 NoticeListener = Callable[[Notice, Caller | None], None]
 PageT = TypeVar("PageT", bound=PaginatedResult)
 EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
@@ -51,10 +55,15 @@ class Registry(Handler):
         pool: "ThreadPool",
         page_size: int,
         list_ttl_ms: int | None,
+        on_duplicate: OnDuplicate,
         changed: Callable[[str], None],
     ) -> None:
+        if on_duplicate not in get_args(OnDuplicate):
+            known = ", ".join(f"{each!r}" for each in get_args(OnDuplicate))
+            raise ValueError(f"`on_duplicate` is one of {known}, not {on_duplicate!r}")
         self._pool = pool
         self._list_ttl_ms = list_ttl_ms
+        self._on_duplicate = on_duplicate
         self._changed = changed  # called with the kind of list that changed
         self.tools: Listing[ToolEntry] = Listing("tools", scope, page_size)
         # By their URI in its normal form: spellings that are equivalent are one resource.
@@ -64,44 +73,76 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
+        self.tasked = False  # whether any tool could be a task
         self.mirrored: dict[str, dict[Path, str]] = {}
         self.listeners: list[NoticeListener] = []  # to what clients notify
 
     # Changes
 
     def add_tool(self, entry: ToolEntry) -> None:
-        """Add or replace a tool."""
+        """Add a tool."""
         name = entry.definition.name
+        if not self._may_add("tool", name, name in self.tools):
+            return
         self.tools.add(name, entry)
         self.mirrored.pop(name, None)
         if entry.mirrored:
             self.mirrored[name] = entry.mirrored
+        self.tasked = self.tasked or entry.tasks is not None
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
     def add_resource(self, entry: ResourceEntry) -> None:
-        """Add or replace a resource."""
-        self.resources.add(normal_uri(entry.definition.uri), entry)
+        """Add a resource."""
+        uri = normal_uri(entry.definition.uri)
+        if not self._may_add("resource", entry.definition.uri, uri in self.resources):
+            return
+        self.resources.add(uri, entry)
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("resources")
 
     def add_template(self, entry: TemplateEntry) -> None:
-        """Add or replace a resource template."""
-        self.templates.add(entry.definition.uri_template, entry)
+        """Add a resource template."""
+        uri = entry.definition.uri_template
+        if not self._may_add("resource template", uri, uri in self.templates):
+            return
+        self.templates.add(uri, entry)
         self._order_templates()
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("resources")
 
     def add_prompt(self, entry: PromptEntry) -> None:
-        """Add or replace a prompt."""
-        self.prompts.add(entry.definition.name, entry)
+        """Add a prompt."""
+        name = entry.definition.name
+        if not self._may_add("prompt", name, name in self.prompts):
+            return
+        self.prompts.add(name, entry)
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("prompts")
 
     def add_completer(self, reference: str, argument: str, completer: Completer) -> None:
         """Register `completer` for an argument of a prompt or template."""
+        taken = (reference, argument) in self._completers
+        if not self._may_add("completion", f"{reference}, {argument}", taken):
+            return
         self._completers[reference, argument] = completer
         self._changed("completions")
+
+    def _may_add(self, kind: str, name: str, taken: bool) -> bool:
+        """Decide by `on_duplicate` what happens to a second entry with the same name."""
+        if not taken or self._on_duplicate == "replace":
+            return True
+        said = f"{kind} `{name}` is registered already"
+        if self._on_duplicate == "error":
+            raise ValueError(
+                f"{said}; choose another name, remove the first one, or set `on_duplicate`"
+            )
+        if self._on_duplicate == "ignore":
+            return False
+        logger.warning(
+            "%s, and the new one takes its place; `Server(on_duplicate=…)` decides about this", said
+        )
+        return True
 
     def remove_tool(self, name: str) -> bool:
         """Remove a tool. Return whether there was one."""
@@ -277,6 +318,11 @@ class Registry(Handler):
         """Return the definition of a tool; None when there is none of that name."""
         entry = self.tools.get(name)
         return None if entry is None else entry.definition
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool runs as a task."""
+        entry = self.tools.get(name)
+        return None if entry is None else entry.tasks
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
         """Hand a notification to the functions that listen."""

@@ -7,6 +7,7 @@ from mcpearl.protocol.errors import ResourceNotFound
 from mcpearl.schema.errors import ArgumentsError
 from mcpearl.server.context import Context
 from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
+from mcpearl.server.registry.registration import check_texts, check_uri, icons_of, record_of
 from mcpearl.server.registry.results import read_result
 from mcpearl.types.base import Annotations, CacheScope, Icon, Result
 from mcpearl.types.resources import ReadResourceResult, Resource, ResourceTemplate
@@ -65,7 +66,7 @@ class ResourceEntry(_Reader):
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        annotations: Annotations | None = None,
+        annotations: Annotations | dict[str, Any] | None = None,
         size: int | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
@@ -73,6 +74,9 @@ class ResourceEntry(_Reader):
         cache_scope: CacheScope | None = None,
         scopes: Iterable[str] = (),
     ) -> None:
+        what = f"resource `{uri}`"
+        check_uri(uri, "resource")
+        check_texts(name=name, title=title, description=description, mime_type=mime_type)
         signature = compile_handler(function, "resource", name)
         if signature.input_schema.get("required"):
             needed = ", ".join(signature.input_schema["required"])
@@ -88,9 +92,9 @@ class ResourceEntry(_Reader):
             title=title,
             description=description or signature.description,
             mime_type=mime_type,
-            annotations=annotations,
+            annotations=_annotations(annotations, what),
             size=size,
-            icons=icons,
+            icons=icons_of(icons, what),
             meta=meta,
         )
 
@@ -115,13 +119,16 @@ class TemplateEntry(_Reader):
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
-        annotations: Annotations | None = None,
+        annotations: Annotations | dict[str, Any] | None = None,
         icons: list[Icon] | None = None,
         meta: dict[str, Any] | None = None,
         ttl_ms: int | None = None,
         cache_scope: CacheScope | None = None,
         scopes: Iterable[str] = (),
     ) -> None:
+        what = f"resource template `{uri_template}`"
+        check_uri(uri_template, "resource template")
+        check_texts(name=name, title=title, description=description, mime_type=mime_type)
         signature = compile_handler(function, "resource", name)
         from mcpearl.server.registry.uri_template import (
             UriTemplate,  # its patterns take time to compile
@@ -137,8 +144,8 @@ class TemplateEntry(_Reader):
             title=title,
             description=description or signature.description,
             mime_type=mime_type,
-            annotations=annotations,
-            icons=icons,
+            annotations=_annotations(annotations, what),
+            icons=icons_of(icons, what),
             meta=meta,
         )
 
@@ -148,9 +155,13 @@ class TemplateEntry(_Reader):
         surplus = set(schema.get("required", ())) - variables
         unused = variables - parameters
         if surplus or (unused and not schema.get("additionalProperties", True)):
-            wrong = ", ".join(sorted(surplus | unused))
+            wrong = [f"the parameter `{name}` is not a variable" for name in sorted(surplus)]
+            wrong += [f"the variable `{name}` is not a parameter" for name in sorted(unused)]
             raise TypeError(
-                f"resource template `{uri_template}`: variables and parameters differ in {wrong}"
+                f"resource template `{uri_template}`: {', and '.join(wrong)} of the function; "
+                "give both the same name"
+                if len(wrong) > 1
+                else f"resource template `{uri_template}`: {wrong[0]} of the function"
             )
 
     async def read(self, uri: str, variables: dict[str, Any], ctx: Context) -> Result:
@@ -161,7 +172,11 @@ class TemplateEntry(_Reader):
                 arguments = signature.decode_strings(variables)
             else:
                 arguments = signature.bind(variables)
-        except ArgumentsError:
+        except ArgumentsError as error:
             # A URI whose variables do not fit does not name a resource.
-            raise ResourceNotFound(uri) from None
+            raise ResourceNotFound(uri, str(error)) from None
         return await self._read(uri, arguments, ctx)
+
+
+def _annotations(given: Any, what: str) -> Annotations | None:
+    return None if given is None else record_of(Annotations, given, f"{what}: annotations")

@@ -5,15 +5,16 @@ through. A value without a JSON form raises `OutputError`.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args, get_origin
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from mcpearl.schema.adapt import encode_hook
+from mcpearl.schema.adapt import NoEncoding, encode_hook
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.output import Output
+from mcpearl.server.registry.returns import Media, Message, ToolResult
 from mcpearl.types.content import (
     AudioContent,
     ContentBlock,
@@ -42,36 +43,14 @@ def is_content(annotation: Any) -> bool:
     """Return whether a return annotation is content, for which no schema is published."""
     if not isinstance(annotation, type):
         return annotation is ContentBlock
-    return issubclass(annotation, (*CONTENT_TYPES, CallToolResult, bytes, Media))
+    return issubclass(annotation, (*CONTENT_TYPES, CallToolResult, ToolResult, bytes, Media))
 
 
-class Media:
-    """Bytes with a media type, returned by a tool or prompt as an image, audio or file.
-
-    Args:
-        data: The bytes.
-        mime_type: Their media type, such as `image/png`.
-        uri: The URI to use if they are sent as an embedded resource.
-
-    >>> return Media(png, "image/png")
-    """
-
-    __slots__ = ("data", "mime_type", "uri")
-
-    def __init__(self, data: bytes, mime_type: str, uri: str = "data:") -> None:
-        self.data = data
-        self.mime_type = mime_type
-        self.uri = uri  # only used for an embedded resource
-
-    def block(self) -> ContentBlock:
-        """Return the content block for this media type."""
-        encoded = b64encode(self.data).decode("ascii")
-        if self.mime_type.startswith("image/"):
-            return ImageContent(data=encoded, mime_type=self.mime_type)
-        if self.mime_type.startswith("audio/"):
-            return AudioContent(data=encoded, mime_type=self.mime_type)
-        contents = ResourceContents(uri=self.uri, mime_type=self.mime_type, blob=encoded)
-        return EmbeddedResource(resource=contents)
+def may_hold_content(annotation: Any) -> bool:
+    """Return whether a return annotation is a list of anything, which may turn out to be content."""
+    return (get_origin(annotation) or annotation) in (list, tuple, Sequence) and all(
+        part in (Any, object, ...) for part in get_args(annotation)
+    )
 
 
 def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
@@ -95,6 +74,32 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
             content=[TextContent(text=data.decode())], structured_content=Raw(data)
         )
     return CallToolResult(content=content_blocks(value, name))
+
+
+def open_result(value: Any, output: Output | None, name: str) -> CallToolResult:
+    """Return the result of a tool whose annotation is a list of anything."""
+    if _is_block(value) or (isinstance(value, (list, tuple)) and any(map(_is_block, value))):
+        return CallToolResult(content=content_blocks(value, name))
+    return tool_result(value, output, name)
+
+
+def whole_result(value: ToolResult, name: str) -> CallToolResult:
+    """Return the result that a tool has put together itself."""
+    content: list[ContentBlock] = []
+    structured: Any = value.structured_content
+    if structured is not UNSET and structured is not None:
+        structured = Raw(to_json(structured, name))
+        content = [TextContent(text=bytes(structured).decode())]
+    if isinstance(value.content, (list, tuple)):
+        content = [content_block(item, name) for item in value.content]
+    elif value.content is not None:
+        content = [content_block(value.content, name)]
+    return CallToolResult(
+        content=content,
+        structured_content=UNSET if structured is None else structured,
+        is_error=value.is_error,
+        meta=value.meta,
+    )
 
 
 def content_blocks(value: Any, name: str) -> list[ContentBlock]:
@@ -125,9 +130,15 @@ def to_json(value: Any, name: str) -> bytes:
     """Encode a handler's return value as JSON. Raises `OutputError`."""
     try:
         return _to_json(value)
+    except NoEncoding as error:
+        kind = type(value).__name__
+        inside = "" if error.kind is type(value) else f"a `{kind}` that contains "
+        raise OutputError(
+            f"`{name}` returned {inside}an instance of `{error.kind.__qualname__}`, {error}"
+        ) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OutputError(
-            f"`{name}` returned a {type(value).__name__}, which has no JSON form: {error}"
+            f"`{name}` returned a `{type(value).__name__}` that has no JSON form: {error}"
         ) from None
 
 
@@ -169,6 +180,8 @@ def prompt_result(value: Any, name: str, description: str | None) -> GetPromptRe
 def _message(value: Any, name: str) -> PromptMessage:
     if isinstance(value, PromptMessage):
         return value
+    if isinstance(value, Message):
+        return PromptMessage(role=value.role, content=content_block(value.content, name))
     if isinstance(value, dict) and "role" in value:
         try:
             return msgspec.convert(value, PromptMessage)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -14,15 +14,30 @@ from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
 from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
-from mcpearl.server.registry.results import is_content, to_json, tool_result
+from mcpearl.server.registry.registration import (
+    check_input_schema,
+    check_texts,
+    icons_of,
+    record_of,
+)
+from mcpearl.server.registry.results import (
+    is_content,
+    may_hold_content,
+    open_result,
+    to_json,
+    tool_result,
+    whole_result,
+)
+from mcpearl.server.registry.returns import ToolResult
 from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Icon, Result
 from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
-from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations
+from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations, ToolExecution
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
     from mcpearl.schema.given import Validator
+    from mcpearl.server.tasks.options import TaskOption, Tasks
 
 logger = logging.getLogger("mcpearl.server")
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
@@ -36,9 +51,11 @@ class ToolEntry:
         "_function",
         "_given_output",
         "_output",
+        "_to_result",
         "definition",
         "mirrored",
         "scopes",
+        "tasks",
         "timeout",
     )
 
@@ -57,7 +74,9 @@ class ToolEntry:
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
         scopes: Iterable[str] = (),
+        task: "TaskOption" = None,
     ) -> None:
+        check_texts(name=name, title=title, description=description)
         signature = compile_handler(function, "tool", name)
         name = name or signature.name
         if not _NAME.fullmatch(name):
@@ -68,20 +87,35 @@ class ToolEntry:
         self._function = HandlerFunction(function, signature, pool)
         self._decode: Callable[[bytes | Raw | None], Any] = signature.decode
         if input_schema is not None:
+            check_input_schema(input_schema, signature.input_schema, f"tool `{name}`")
             self._decode = _GivenInput(input_schema, signature, name).decode
         self._output: Output | None = None
         self._given_output: Validator | None = None
+        self._to_result: Callable[[Any, Output | None, str], CallToolResult] = tool_result
+        returns = self._function.returns
+        declared = _declared_content(returns)
+        if output_schema is None and declared is not None:
+            output = compile_output(declared, where="tool", name=name)
+            output_schema = None if output is None else output.schema
         if output_schema is not None:
             self._given_output = _given(output_schema, f"output schema of tool `{name}`")
-        else:
-            self._output = compile_output(
-                self._function.returns, where="tool", name=name, is_content=is_content
-            )
+        elif declared is None:
+            self._output = compile_output(returns, where="tool", name=name, is_content=is_content)
             output_schema = None if self._output is None else self._output.schema
-        if isinstance(annotations, dict):
-            annotations = msgspec.convert(annotations, ToolAnnotations)
+        if may_hold_content(returns) and self._output is not None:
+            # A schema would promise structured content, which content blocks are not.
+            self._to_result, output_schema = open_result, None
+        if annotations is not None:
+            annotations = record_of(ToolAnnotations, annotations, f"tool `{name}`: annotations")
         self.timeout = timeout
         self.scopes = scopes_of(scopes)
+        self.tasks: Tasks | None = None
+        execution: ToolExecution | None = None
+        if task is not None and task is not False:
+            from mcpearl.server.tasks.options import execution_of, tasks_of
+
+            self.tasks = tasks_of(task)
+            execution = execution_of(self.tasks)
         self.definition = Tool(
             name=name,
             title=title,
@@ -89,7 +123,8 @@ class ToolEntry:
             input_schema=input_schema or signature.input_schema,
             output_schema=output_schema,
             annotations=annotations,
-            icons=icons,
+            execution=execution,
+            icons=icons_of(icons, f"tool `{name}`"),
             meta=meta,
         )
         self.mirrored = _mirrored(self.definition)
@@ -111,7 +146,7 @@ class ToolEntry:
             return self._checked(value)
         if self._given_output is not None:
             return self._structured(value)
-        return tool_result(value, self._output, self.definition.name)
+        return self._to_result(value, self._output, self.definition.name)
 
     async def _within(self, timeout: float, arguments: Any, ctx: Context) -> Any:
         limit = asyncio.timeout(timeout)
@@ -132,9 +167,11 @@ class ToolEntry:
         return self._checked(result)
 
     def _checked(self, result: Result) -> Result:
+        name = self.definition.name
+        if isinstance(result, ToolResult):
+            result = whole_result(result, name)
         if not isinstance(result, CallToolResult) or result.is_error:
             return result
-        name = self.definition.name
         if self.definition.output_schema is not None and result.structured_content is UNSET:
             raise OutputError(
                 f"tool `{name}` has an output schema but returned no structured content"
@@ -147,6 +184,16 @@ class ToolEntry:
                     f"tool `{name}` returned a value that does not fit its output schema: {error}"
                 ) from None
         return result
+
+
+def _declared_content(annotation: Any) -> Any:
+    """Return the type in `Annotated[CallToolResult, Type]`: that of its structured content."""
+    if get_origin(annotation) is not Annotated:
+        return None
+    result, declared, *_ = get_args(annotation)
+    if isinstance(result, type) and issubclass(result, (CallToolResult, ToolResult)):
+        return declared
+    return None
 
 
 class _GivenInput:

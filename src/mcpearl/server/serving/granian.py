@@ -7,15 +7,16 @@ are not read) holds here too.
 """
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send
-from mcpearl.net.ports import bind_port
-from mcpearl.server.serving.http import asgi_endpoint
+from mcpearl.net.ports import TcpPort, bind_port
+from mcpearl.net.tls import server_context
+from mcpearl.server.serving.http import asgi_endpoint, described
 from mcpearl.server.serving.wires import Http
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.origin import hosts_of
@@ -28,6 +29,7 @@ _HEAD_TIMEOUT = 30_000  # milliseconds for the head of a request, in HTTP/1.1
 _PING_EVERY = 30_000  # milliseconds, to notice a client that is gone, in HTTP/2
 _MAX_CONNECTIONS = 65_536  # at once; requests are bounded by the endpoint
 _MAX_STREAMS = 1000  # of one client in HTTP/2, event streams included
+_LOOK = 0.01  # seconds between looks whether the port is open
 _UNWINDING = 1.0  # seconds for the answers of cancelled requests to leave
 _LOGGING = {"incremental": True, "handlers": {}, "loggers": {}}  # leaves the program's as it is
 
@@ -42,22 +44,42 @@ class GranianListener:
                 "granian does not pass clients' certificates on, so `client_ca` and "
                 "`ClientCertificates` do not work with it; leave out `server`"
             )
+        server_context(http.certificate, http.key, None)  # raises for a file that cannot be used
         if http.allowed_hosts is None:
             http = replace(http, allowed_hosts=hosts_of(http.host))
         self._http = http
         self._endpoint = asgi_endpoint(server, http)
         self._up = AsyncExitStack()
         self._requests = _Requests(self._endpoint)
-        self._front = _granian(self._requests, http)
+        # Granian itself would share any port.
+        with bind_port(http.host, int(http.port), reuse_port=http.reuse_port) as free:
+            self._port = free.getsockname()[1]
+        self._front = _granian(self._requests, http, self._port)
+
+    @property
+    def address(self) -> str:
+        """The address of the endpoint."""
+        return self._url("http", self._http.path)
+
+    def _url(self, scheme: str, path: str) -> str:
+        http = self._http
+        place = TcpPort(http.host, self._port).place
+        return f"{scheme}{'' if http.certificate is None else 's'}://{place}{path}"
+
+    def describe(self) -> str:
+        """Say where the server is and how to connect."""
+        return described(self._http, self._url)
 
     async def start(self) -> None:
         """Open the port and begin to answer."""
-        http = self._http
-        # Granian itself would share any port.
-        bind_port(http.host, http.port, reuse_port=http.reuse_port).close()
         await self._up.enter_async_context(self._endpoint.running())
         self._serving = asyncio.ensure_future(self._front.serve())
-        await asyncio.sleep(0)  # the port is open
+        while not self._serving.done():  # granian opens the port in a thread, and does not say when
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection(self._http.host, self._port)
+                writer.close()
+                return
+            await asyncio.sleep(_LOOK)
 
     async def ended(self) -> None:
         """Wait for the end of granian, which raises its error if there is one."""
@@ -114,7 +136,7 @@ class _Requests:
                 task.cancel()
 
 
-def _granian(app: Any, http: Http) -> Any:
+def _granian(app: Any, http: Http, port: int) -> Any:
     key = http.key or http.certificate
     try:
         from granian.constants import Interfaces, SSLProtocols
@@ -128,7 +150,7 @@ def _granian(app: Any, http: Http) -> Any:
     return Granian(
         app,
         http.host,
-        http.port,
+        port,
         interface=Interfaces.ASGINL,
         websockets=http.websocket is not None,
         backlog=1024,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Unpack
 
@@ -21,11 +21,12 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.http_host import HttpHost
 from mcpearl.server.serving.options import AsgiOptions
-from mcpearl.server.serving.wires import Bounds, Http
+from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
 from mcpearl.transports.http_server.settings import EndpointSettings
+from mcpearl.transports.http_server.sse_2024 import STREAM
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class HttpListener:
         settings = replace(_settings(http), allowed_hosts=hosts)
         gate = make_gate(server, http.auth, http.path, http.websocket)
         self._http = http
+        self._server = server
         self._endpoint = Endpoint(
             HttpHost(server), settings, gate=gate, lifespan=server.running, siblings=siblings
         )
@@ -123,7 +125,7 @@ class HttpListener:
         tls = server_context(http.certificate, http.key, http.client_ca, optional=True)
         return TcpPort(
             http.host,
-            http.port,
+            int(http.port),
             tls,
             handshake_timeout=HEAD_TIMEOUT,
             reuse_port=http.reuse_port,
@@ -139,10 +141,12 @@ class HttpListener:
             max_connections=self._http.max_connections,
             stall_timeout=self._http.stall_timeout,
             websocket=websocket,
+            budget=self._server.core.budget,
+            reached=self._server.core.bounded,
         )
 
     def _make_websocket(
-        self, hosts: frozenset[str] | None, gate: Gate | None
+        self, hosts: Collection[str] | None, gate: Gate | None
     ) -> Callable[[], asyncio.Protocol] | None:
         if self._http.websocket is None:
             return None
@@ -151,6 +155,18 @@ class HttpListener:
 
         location = Location(self._http.websocket, hosts, self._http.allowed_origins)
         return acceptor(self._websockets, location, gate, Beat())
+
+    @property
+    def address(self) -> str:
+        """The address of the endpoint."""
+        return self._url("http", self._http.path)
+
+    def _url(self, scheme: str, path: str) -> str:
+        return f"{scheme}{'s' * self._port.speaks_tls}://{self._port.place}{path}"
+
+    def describe(self) -> str | None:
+        """Say where the server is and how to connect; for workers, their parent does."""
+        return None if self._door is not None else described(self._http, self._url)
 
     async def start(self) -> None:
         """Open the port and begin to answer."""
@@ -162,7 +178,6 @@ class HttpListener:
         except BaseException:
             await self._up.aclose()
             raise
-        logger.info("listening on %s", self._port)
 
     async def ended(self) -> None:
         """Wait forever: there may always be another request."""
@@ -183,6 +198,16 @@ class HttpListener:
             await asyncio.gather(*work)
         finally:
             await self._up.aclose()
+
+
+def described(http: Http, url: Callable[[str, str], str]) -> str:
+    """Return the line that says where an HTTP server is; `url` makes an address of scheme and path."""
+    addresses = [url("http", http.path)]
+    if http.http_sse:
+        addresses.append(url("http", STREAM))
+    if http.websocket is not None:
+        addresses.append(url("ws", http.websocket))
+    return served_at(*addresses)
 
 
 class WorkerHttp(Struct):

@@ -1,5 +1,6 @@
 """The options of wires as keyword arguments. Their meaning and defaults are in the records of `wires`."""
 
+from collections.abc import Collection
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -15,8 +16,8 @@ class AsgiOptions(TypedDict, total=False):
     """The options of `Server.asgi`, as `Http` documents them."""
 
     path: str
-    allowed_hosts: frozenset[str] | None
-    allowed_origins: frozenset[str] | None
+    allowed_hosts: Collection[str] | None
+    allowed_origins: Collection[str] | None
     stateless: bool
     http_sse: bool
     max_sessions: int
@@ -38,17 +39,19 @@ class AsgiOptions(TypedDict, total=False):
 class WireOptions(TypedDict, total=False):
     """The options of `app.run("http", …)` and its siblings: of `Http`, `Tcp`, `Unix` or `WebSocket`."""
 
+    transport: str
+    """Another way to write the name of the wire."""
     # Of several wires
     host: str
-    port: int
+    port: int | str
     path: str | PathLike[str]
     certificate: str | PathLike[str] | None
     key: str | PathLike[str] | None
     client_ca: str | PathLike[str] | None
     reuse_port: bool
     auth: "Auth | None"
-    allowed_hosts: frozenset[str] | None
-    allowed_origins: frozenset[str] | None
+    allowed_hosts: Collection[str] | None
+    allowed_origins: Collection[str] | None
     max_connections: int
     idle_timeout: float | None
     stall_timeout: float

@@ -1,32 +1,60 @@
 """Serving until the end: the event loop, the signals, and all wires together."""
 
 import asyncio
+import logging
 import os
 import signal
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.net.ports import CannotListen
+from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.supervisor import StartFailed
 from mcpearl.server.roster import UNWINDING
-from mcpearl.server.serving.supervised import DRAINING, cause_of, supervise_wires
-from mcpearl.server.serving.wires import Http, Wire, named
+from mcpearl.server.serving.choose import chosen
+from mcpearl.server.serving.speaking import speaking
+from mcpearl.server.serving.supervised import DRAINING, WirePart, cause_of, supervise_wires
+from mcpearl.server.serving.wires import Http, Wire
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
+logger = logging.getLogger("mcpearl.server")
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
-    """Serve on a new event loop, or in several workers."""
-    _complete_descriptors()
-    chosen = named(wires or ("stdio",), options)
-    first = chosen[0]
-    if len(chosen) == 1 and isinstance(first, Http) and first.workers > 1:
-        from mcpearl.server.serving.workers import run_workers
+    """Serve on a new event loop, or in several workers.
 
-        run_workers(server, first, run)
-    else:
-        _run_loop(serve(server, *chosen))
+    Raises:
+        SystemExit: The server cannot start with these settings; the message says why.
+    """
+    _refuse_running_loop()
+    _complete_descriptors()
+    try:
+        found = chosen(wires, options)
+        first = found[0]
+        if len(found) == 1 and isinstance(first, Http) and first.workers > 1:
+            from mcpearl.server.serving.workers import run_workers
+
+            with speaking():
+                run_workers(server, first, run)
+        else:
+            _run_loop(serve(server, *found))
+    except (Unusable, CannotListen) as error:
+        raise SystemExit(f"{server.name}: {error}") from None
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "`app.run()` starts an event loop, and one is running here already, as in a notebook or an "
+        "async function: write `await app.serve()` instead, with the same arguments"
+    )
 
 
 def _complete_descriptors() -> None:
@@ -69,19 +97,41 @@ async def _end_tasks() -> None:
 
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
-    supervised = supervise_wires(server, named(wires or ("stdio",), options))
-    with stop_signals() as stop:
-        async with server.running():
-            shutdown = server.core.grace + DRAINING
-            try:
-                name = await server.parts.add_wires(supervised, shutdown)
-            except StartFailed as error:
-                raise cause_of(error) from None
-            try:
-                await _first(stop.wait(), supervised.ended(), server.parts.root.ended())
-            finally:
-                await server.parts.root.remove(name)
-            server.parts.root.check()  # it may have ended, and the wires with it
+    with speaking(), stop_signals() as stop:
+        async with _opened(server, chosen(wires, options)) as (name, _):
+            await _first(stop.wait(), server.parts.root.until_gone(name))
+
+
+@asynccontextmanager
+async def serving(server: "Server", wire: str | Wire, options: Any) -> AsyncIterator[str]:
+    """Serve on one wire while the context lasts; yield the address to connect to."""
+    async with _opened(server, chosen((wire,), options)) as (_, (part,)):
+        if part.address is None:
+            raise ValueError("this wire has no address to connect to; `Client(app)` needs none")
+        yield part.address
+
+
+@asynccontextmanager
+async def _opened(server: "Server", wires: list[Wire]) -> AsyncIterator[tuple[str, list[WirePart]]]:
+    """Hold the server up and serve it on all wires; at the end, drain them together.
+
+    Yields the name of the wires in the server's tree, and the wires.
+    """
+    supervised, parts = supervise_wires(server, wires)
+    async with server.running():
+        try:
+            name = await server.parts.add_wires(supervised, server.core.grace + DRAINING)
+        except StartFailed as error:
+            raise cause_of(error) from None
+        try:
+            yield name, parts
+        finally:
+            if in_flight := server.core.counters()["calls_in_flight"]:
+                grace = server.core.grace
+                logger.info("draining: %d calls have %g s to finish", in_flight, grace)
+            await server.parts.root.remove(name)
+    if any(part.address for part in parts):  # on stdio the client has ended it
+        logger.info("%s has stopped", server.name)
 
 
 async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
@@ -98,9 +148,10 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Set an event on the first SIGTERM or SIGINT; a second one ends the process at once.
+    """Set an event on the first SIGTERM, SIGINT or SIGHUP; a second one ends the process at once.
 
-    The handlers are the interpreter's, not the loop's: they run even when a handler blocks the loop.
+    A SIGHUP that is ignored, as under `nohup`, stays ignored. The handlers are the interpreter's, not
+    the loop's: they run even when a handler blocks the loop.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -112,11 +163,14 @@ def stop_signals() -> Iterator[asyncio.Event]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         asked = True
+        logger.info("stopping on %s", signal.Signals(number).name)
         loop.call_soon_threadsafe(stop.set)
 
     before: dict[int, Any] = {}
     try:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _STOPPING:
+            if number == signal.SIGHUP and signal.getsignal(number) != signal.SIG_DFL:
+                continue
             before[number] = signal.signal(number, handle)
     except ValueError:
         pass  # not the main thread: the embedding program decides

@@ -1,7 +1,6 @@
 """Serving on sockets: a listener is a port and the clients it has accepted."""
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,27 +9,43 @@ from mcpearl.net.ports import MakeProtocol, TcpPort, UnixPort
 from mcpearl.net.tls import server_context
 from mcpearl.protocol.framing import framer_named
 from mcpearl.server.serving.clients import Clients
-from mcpearl.server.serving.wires import Tcp, Unix, WebSocket
+from mcpearl.server.serving.wires import Tcp, Unix, WebSocket, served_at
 from mcpearl.transports.socket import SocketServer
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
-logger = logging.getLogger("mcpearl.server")
-
 
 class SocketListener:
     """The `Listener` of a wire whose clients connect to a socket."""
 
-    def __init__(self, port: TcpPort | UnixPort, clients: Clients, make: MakeProtocol) -> None:
+    def __init__(
+        self,
+        port: TcpPort | UnixPort,
+        clients: Clients,
+        make: MakeProtocol,
+        path: str | None = None,
+    ) -> None:
         self._port = port
         self._clients = clients
         self._make = make
+        self._path = path  # of a WebSocket
+
+    @property
+    def address(self) -> str:
+        """The address a client connects to."""
+        if isinstance(self._port, UnixPort):
+            return str(self._port)
+        schemes = ("tcp", "tls") if self._path is None else ("ws", "wss")
+        return f"{schemes[self._port.speaks_tls]}://{self._port.place}{self._path or ''}"
+
+    def describe(self) -> str:
+        """Say where the server is and how to connect."""
+        return served_at(self.address)
 
     async def start(self) -> None:
         """Open the port."""
         await self._port.open(self._make)
-        logger.info("listening on %s", self._port)
 
     async def ended(self) -> None:
         """Wait forever: there may always be another client."""
@@ -74,14 +89,15 @@ def websocket_listener(server: "Server", wire: WebSocket) -> SocketListener:
     hosts = hosts_of(wire.host) if wire.allowed_hosts is None else wire.allowed_hosts
     location = Location(wire.path, hosts, wire.allowed_origins)
     beat = Beat(wire.ping_interval, wire.ping_timeout)
-    return SocketListener(_port(wire), clients, acceptor(clients, location, gate, beat))
+    accept = acceptor(clients, location, gate, beat)
+    return SocketListener(_port(wire), clients, accept, wire.path)
 
 
 def _port(wire: Tcp | WebSocket) -> TcpPort:
     tls = server_context(wire.certificate, wire.key, wire.client_ca)
     return TcpPort(
         wire.host,
-        wire.port,
+        int(wire.port),
         tls,
         handshake_timeout=wire.handshake_timeout,
         reuse_port=wire.reuse_port,

@@ -1,5 +1,6 @@
 """The wires of a server as children of a supervisor: a wire that fails is opened again."""
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,27 +11,30 @@ from mcpearl.server.serving.wires import Listener, Stdio, Wire
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
+logger = logging.getLogger("mcpearl.server")
+
 DRAINING = 10.0  # seconds beside the server's grace that a wire has to close
 
 
-def supervise_wires(server: "Server", wires: list[Wire]) -> Supervisor:
-    """Return the supervisor of these wires. They are stopped together, and end with the first."""
+def supervise_wires(server: "Server", wires: list[Wire]) -> "tuple[Supervisor, list[WirePart]]":
+    """Return the supervisor of these wires, and its parts. They stop together, with the first."""
     seen: Counter[str] = Counter()
     children = []
-    for wire in wires:
+    parts = [WirePart(server, wire) for wire in wires]
+    for wire, part in zip(wires, parts, strict=True):
         name = _name_of(wire)
         seen[name] += 1
         children.append(
             Child(
                 name if seen[name] == 1 else f"{name} ({seen[name]})",
-                WirePart(server, wire),
+                part,
                 # What a client wrote to a standard input that failed is lost: it cannot be reopened.
                 restart="temporary" if isinstance(wire, Stdio) else "transient",
                 shutdown=server.core.grace + DRAINING,
                 significant=True,
             )
         )
-    return Supervisor("wires", children, stop_together=True)
+    return Supervisor("wires", children, stop_together=True), parts
 
 
 def _name_of(wire: Wire) -> str:
@@ -49,6 +53,7 @@ class WirePart:
         self._wire = wire
         self._next: Listener | None = wire.listener(server)  # made now: it checks the options
         self._listener: Listener | None = None
+        self.address: str | None = None  # where a client connects, once the wire was opened
 
     async def start(self) -> None:
         """Open the wire."""
@@ -56,6 +61,10 @@ class WirePart:
         self._next = None
         await listener.start()
         self._listener = listener
+        self.address = listener.address
+        if line := listener.describe():
+            info = self._server.core.offer.info
+            logger.info("%s %s %s", info.name, info.version, line)
 
     async def ended(self) -> None:
         """Wait until the wire ends by itself."""

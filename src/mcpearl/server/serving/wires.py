@@ -3,12 +3,15 @@
 What a wire does is in its listener, which is loaded when the wire is used.
 """
 
+import sys
+from collections.abc import Collection
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
-from mcpearl.transports.http_server.settings import EndpointSettings
+from mcpearl.runtime.arguments import Unusable
+from mcpearl.transports.http_server.settings import EndpointSettings, check_allowed
 
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
@@ -19,6 +22,15 @@ else:
 
 class Listener(Protocol):
     """One wire being served. It is started once, and drained if it was started."""
+
+    @property
+    def address(self) -> str | None:
+        """The address a client connects to, once it is started; None if there is none."""
+        ...
+
+    def describe(self) -> str | None:
+        """Say in one line where the server is and how to connect; None if another process does."""
+        ...
 
     async def start(self) -> None:
         """Begin to accept clients; raises if that is not possible."""
@@ -69,8 +81,8 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     """The address to listen on."""
-    port: int = 8000
-    """The port to listen on."""
+    port: int | str = 8000
+    """The port to listen on, as a number or text; 0 for any that is free."""
     certificate: str | PathLike[str] | None = None
     """The server's certificate, in PEM; with one, the port speaks TLS."""
     key: str | PathLike[str] | None = None
@@ -92,6 +104,11 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     """Processes that share the port; only with `app.run`, and as the only wire."""
     server: Literal["mcpearl", "granian"] = "mcpearl"
     """What serves the connections: mcpearl itself, or granian, which speaks HTTP/2 too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_port(self.port)
+        check_workers(self.workers)
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.
@@ -133,8 +150,8 @@ class Tcp(Bounds, frozen=True, kw_only=True):
 
     host: str = "127.0.0.1"
     """The address to listen on."""
-    port: int = 9000
-    """The port to listen on."""
+    port: int | str = 9000
+    """The port to listen on, as a number or text; 0 for any that is free."""
     certificate: str | PathLike[str] | None = None
     """The server's certificate, in PEM; with one, the port speaks TLS."""
     key: str | PathLike[str] | None = None
@@ -145,6 +162,9 @@ class Tcp(Bounds, frozen=True, kw_only=True):
     """How messages are framed: `newline`, `content-length`, or `detect` to do as each client does."""
     reuse_port: bool = False
     """Whether several processes may open this port and share its clients."""
+
+    def __post_init__(self) -> None:
+        check_port(self.port)
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.
@@ -182,13 +202,13 @@ class Unix(Bounds, frozen=True, kw_only=True):
 class WebSocket(Bounds, frozen=True, kw_only=True):
     """WebSocket on a port of its own; see `Http(websocket=…)` for a path of the HTTP server.
 
-    >>> WebSocket(port=9001, allowed_origins=frozenset({"https://app.example"}))
+    >>> WebSocket(port=9001, allowed_origins=["https://app.example"])
     """
 
     host: str = "127.0.0.1"
     """The address to listen on."""
-    port: int = 9001
-    """The port to listen on."""
+    port: int | str = 9001
+    """The port to listen on, as a number or text; 0 for any that is free."""
     path: str = "/"
     """The path of the WebSocket."""
     certificate: str | PathLike[str] | None = None
@@ -197,11 +217,10 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     """The certificate's private key, if it is not in the certificate's file."""
     client_ca: str | PathLike[str] | None = None
     """The authority that signs clients' certificates; a certificate's subject is the principal."""
-    allowed_hosts: frozenset[str] | None = None
-    """Hosts a request may name, without ports, `*` for any. By default only local ones on a local
-    address, and any elsewhere."""
-    allowed_origins: frozenset[str] | None = None
-    """Origins whose pages may connect, `*` for all; None for local ones."""
+    allowed_hosts: Collection[str] | None = None
+    """Hosts a request may name, as for `Http`."""
+    allowed_origins: Collection[str] | None = None
+    """Origins whose pages may connect, as for `Http`; None for local ones."""
     auth: "Auth | None" = None
     """Which clients may come, as for `Http`; by default the server's `auth`."""
     ping_interval: float | None = 30.0
@@ -210,6 +229,10 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
     """Seconds a pinged client has to send anything."""
     reuse_port: bool = False
     """Whether several processes may open this port and share its clients."""
+
+    def __post_init__(self) -> None:
+        check_port(self.port)
+        check_allowed(self.allowed_hosts, self.allowed_origins)
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.
@@ -222,41 +245,41 @@ class WebSocket(Bounds, frozen=True, kw_only=True):
         return websocket_listener(server, self)
 
 
-WIRES: dict[str, type[Any]] = {
-    "stdio": Stdio,
-    "http": Http,
-    "tcp": Tcp,
-    "unix": Unix,
-    "ws": WebSocket,
-}
+def served_at(*addresses: str) -> str:
+    """Return the line that says where a server is and how to connect."""
+    return f"serves at {' and '.join(addresses)}; connect with Client({addresses[0]!r})"
 
 
-def named(wires: tuple[str | Wire, ...], options: dict[str, Any]) -> list[Wire]:
-    """Make wires of names. Options belong to the one wire that is named."""
-    if options and (len(wires) > 1 or not isinstance(wires[0], str)):
-        raise TypeError(
-            f"options ({', '.join(options)}) go with one wire by name; "
-            "write several as `Http(port=8000), Tcp(port=9000)`"
-        )
-    return [_named(wire, options) if isinstance(wire, str) else wire for wire in wires]
+def check_workers(workers: object) -> None:
+    """Refuse what is not a number of processes."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise Unusable(f"`workers` must be a number from 1 on, not {workers!r}")
 
 
-def _named(name: str, options: dict[str, Any]) -> Wire:
-    if name not in WIRES:
-        known = ", ".join(f"{wire!r}" for wire in WIRES)
-        raise ValueError(f"unknown transport {name!r}; there is {known}")
-    try:
-        wire: Wire = WIRES[name](**options)
-    except TypeError as error:
-        raise TypeError(f"cannot serve on {name!r}: {error}") from None
-    return wire
+def check_port(port: object) -> None:
+    """Refuse what is not the number of a port."""
+    number = int(port) if isinstance(port, str) and port.isascii() and port.isdigit() else port
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= 65535:
+        raise Unusable(f"`port` must be a number from 0 to 65535, not {port!r}")
 
 
 class _StdioListener:
+    address = None
+
     def __init__(self, server: "Server") -> None:
         self._server = server
+        self._by_hand = False  # started in a terminal
+
+    def describe(self) -> str:
+        if not self._by_hand:
+            return "serves on stdio"
+        return (
+            "reads MCP messages from this terminal, one JSON object per line, until Ctrl-D. Usually a "
+            f"client starts it: Client({sys.argv[0]!r}). For clients elsewhere: app.run('http')"
+        )
 
     async def start(self) -> None:
+        self._by_hand = sys.stdin is not None and sys.stdin.isatty()
         from mcpearl.transports.stdio import StdioTransport
 
         self._transport = StdioTransport(self._server.core.limits)

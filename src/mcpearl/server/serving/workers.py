@@ -21,13 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mcpearl.net.ports import bind_port
+from mcpearl.net.ports import TcpPort, bind_port
+from mcpearl.net.tls import server_context
 from mcpearl.runtime import clock
-from mcpearl.runtime.backoff import Backoff, doubling
-from mcpearl.server.serving.http import WorkerHttp
+from mcpearl.runtime.arguments import Unusable
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 _YOUNG = 5.0  # seconds of life under which a worker is replaced only after a pause
-_PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0)  # longer with each early death in a row
+_PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0, settled_after=_YOUNG)
 _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
@@ -58,13 +60,15 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     if http.server != "mcpearl":
         raise ValueError("`workers` do not share a port with granian; leave out one of the two")
     server.core.sealer()  # now, so that every worker can open what another has sealed
+    server.share_limits()
     auth = server.auth if http.auth is None else http.auth
     if auth is not None:
         from mcpearl.auth.server.protection import for_workers
 
         http = replace(http, auth=for_workers(auth))
+    tls = server_context(http.certificate, http.key, http.client_ca)  # raises for unusable files
     count, http = http.workers, replace(http, workers=1)
-    with socket_folder() as folder, bind_port(http.host, http.port) as listening:
+    with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
@@ -73,7 +77,15 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
-        Crew(count, work, server.core.grace + _MARGIN).run()
+        port = TcpPort(http.host, listening.getsockname()[1], tls)
+        Crew(count, work, server.core.grace + _MARGIN, _greeting(server, http, port, count)).run()
+
+
+def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
+    info = server.core.offer.info
+    tls = "s" * port.speaks_tls
+    line = described(http, lambda scheme, path: f"{scheme}{tls}://{port.place}{path}")
+    return f"{info.name} {info.version}, in {count} workers, {line}"
 
 
 @contextmanager
@@ -117,8 +129,13 @@ class _Lifeline(Struct):
     ready: int
     lifeline: int
 
+    address = None
+
     def listener(self, server: "Server") -> "_Lifeline":
         return self
+
+    def describe(self) -> None:
+        return None
 
     async def start(self) -> None:
         os.write(self.ready, b"1")
@@ -147,24 +164,32 @@ class _Worker(Struct):
     pid: int = 0
     ready: int = -1  # the descriptor it reports on that it is up
     began: float = 0.0
-    early_deaths: int = 0
+    retries: Retries = field(default_factory=lambda: Retries(_PAUSES))  # counts early deaths
     due: float | None = None  # when it is to be started again, while there is no process
 
 
 class Crew:
     """The parent's side: keeps a number of workers running."""
 
-    def __init__(self, count: int, work: Callable[[int, int, int], None], patience: float) -> None:
+    def __init__(
+        self,
+        count: int,
+        work: Callable[[int, int, int], None],
+        patience: float,
+        greeting: str = "workers are started",
+    ) -> None:
         """Prepare the crew; `run` starts it.
 
         Args:
             count: How many workers.
             work: Run in each worker, with its number, the descriptor to report on, and the lifeline.
             patience: Seconds the workers have to stop before they are killed.
+            greeting: Logged when they are started.
         """
         self._workers = [_Worker(number) for number in range(count)]
         self._work = work
         self._patience = patience
+        self._greeting = greeting
         self._lifeline = os.pipe()
         self._mask: set[signal.Signals] = set()
 
@@ -172,13 +197,14 @@ class Crew:
         """Start the workers and watch them until a signal comes.
 
         Raises:
-            RuntimeError: A worker died before it was up for the first time.
+            Unusable: A worker died before it was up for the first time.
         """
         # Blocked, so that no signal is missed between looking and waiting.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # type: ignore[assignment]
         try:
             for worker in self._workers:
                 self._start(worker)
+            logger.info(self._greeting)
             self._watch()
         finally:
             self._end()
@@ -207,6 +233,8 @@ class Crew:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0
+        except SystemExit as end:
+            print(end.code, file=sys.stderr)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -234,11 +262,11 @@ class Crew:
             return
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         came_up = self._came_up(worker)
-        if not came_up and not worker.early_deaths:
-            raise RuntimeError(f"a worker {_how(status)} before it was up; its output is above")
+        if not came_up and not worker.retries.attempts:
+            raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
-        worker.early_deaths = worker.early_deaths + 1 if lived < _YOUNG else 0
-        pause = _PAUSES.delay(worker.early_deaths - 1) if worker.early_deaths else 0.0
+        worker.retries.worked_for(lived)
+        pause = worker.retries.next_delay() if lived <= _YOUNG else 0.0
         worker.due = clock.monotonic() + pause
         logger.error(
             "worker %d (process %d) %s; it will be replaced in %g s",

@@ -22,6 +22,7 @@ from mcpearl.transports.http_client.exchange import PostExchange
 from mcpearl.transports.http_client.failures import (
     error_in,
     http_failure,
+    is_unauthorized,
     is_unreadable_answer,
     problem_of,
     shown,
@@ -90,6 +91,8 @@ class AnswerReader:
         status, headers = connection.status, connection.headers
         body = await self._body(connection)
         error = error_in(body, id) if status >= 400 else None
+        if is_unauthorized(status, headers, error):
+            raise self._endpoint.unauthorized(status, body)
         may_be_old = method == "initialize" and not self._endpoint.is_sse
         unexplained = (
             error is None or status == 405

@@ -12,12 +12,13 @@ from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchang
 from mcpearl.net.http_client.http1 import format_head
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.http_client.urls import origin_of, target_of
+from mcpearl.protocol.errors import AuthorizationFailed
 from mcpearl.transports.http_client.authorizer import Authorizer, check_given, let_in
+from mcpearl.transports.http_client.failures import REDIRECTS, unauthorized
 from mcpearl.transports.mirrored_headers import LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-REDIRECTS = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)
 _MAX_REDIRECTS = 5
 _OF_A_POST: list[Header] = [("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON)]
@@ -108,6 +109,12 @@ class RemoteEndpoint:
         """POST messages to the target that an HTTP+SSE server named."""
         self._messages = target
         self.is_sse = True
+
+    def unauthorized(self, status: int, body: bytes) -> AuthorizationFailed:
+        """Make the error for a server that does not let this client in."""
+        has_header = any(name.lower() == "authorization" for name, _ in self._given)
+        has_auth = self._authorizer is not None
+        return unauthorized(status, body, has_auth=has_auth, has_header=has_header)
 
     # Requests
 

@@ -7,12 +7,18 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mcpearl.protocol.codec import UNREADABLE, Envelope, encode_error
-from mcpearl.protocol.errors import Malformed, McpError, brief
-from mcpearl.transports.http_client.endpoint import REDIRECTS
+from mcpearl.protocol.errors import AuthorizationFailed, Malformed, McpError, brief
 from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
+REDIRECTS = (301, 302, 303, 307, 308)
 _SHOWN = 200  # characters of an unreadable body that an error quotes
+
+
+class _Code(Struct):
+    """What makes an `error` one of JSON-RPC; in OAuth it is a word."""
+
+    code: Any
 
 
 class _Refusal(Struct):
@@ -22,13 +28,24 @@ class _Refusal(Struct):
     method: Raw | UnsetType = UNSET
 
 
+class _Said(Struct):
+    """How a server says why a request is not authorized: as OAuth does, or as JSON-RPC does."""
+
+    error: Any = None
+    error_description: Any = None
+    message: Any = None
+
+
 _decode_refusal = msgspec.json.Decoder(_Refusal).decode
+_decode_code = msgspec.json.Decoder(_Code).decode
+_decode_said = msgspec.json.Decoder(_Said).decode
 
 
 def error_in(body: bytes, id: RequestId) -> Envelope | None:
     """Return the error answer in a body, under the id of the request; None when there is none."""
     try:
         refusal = _decode_refusal(body)
+        _decode_code(refusal.error)
     except UNREADABLE:
         return None
     return Envelope("2.0", id, error=refusal.error) if refusal.method is UNSET else None
@@ -57,8 +74,46 @@ def problem_of(status: int, headers: Mapping[str, str]) -> str:
     if 200 <= status < 300:
         kind = headers.get("content-type", "")
         return f"HTTP status {status} with content type {kind!r:.100} is not an answer"
-    wanted = "; the server wants authorization, see `auth=`" if status == 401 else ""
-    return f"HTTP status {status}{wanted}"
+    return f"HTTP status {status}"
+
+
+def is_unauthorized(status: int, headers: Mapping[str, str], error: Envelope | None) -> bool:
+    """Whether a request was refused for who sent it, rather than for what it asks."""
+    return status == 401 or (status == 403 and (error is None or "www-authenticate" in headers))
+
+
+def unauthorized(
+    status: int, body: bytes, *, has_auth: bool, has_header: bool
+) -> AuthorizationFailed:
+    """Make the error for a server that does not let this client in.
+
+    Args:
+        status: The HTTP status, 401 or 403.
+        body: The server's answer.
+        has_auth: Whether the client was given `auth`.
+        has_header: Whether the client was given an `Authorization` header.
+    """
+    if has_auth:
+        hint = "what `auth=` supplied is not accepted"
+    elif has_header:
+        hint = "the `Authorization` header of `headers=` is not accepted"
+    else:
+        hint = 'pass `auth=`: a token, or "oauth" to log in with the browser'
+    return AuthorizationFailed(f"the server answered {status}{_reason(body)}; {hint}")
+
+
+def _reason(body: bytes) -> str:
+    """Return the server's words from a refusal."""
+    try:
+        said = _decode_said(body)
+    except UNREADABLE:
+        return shown(body)
+    error = said.error
+    if isinstance(error, dict):  # an error of JSON-RPC
+        error = error.get("message")
+    words = [word for word in (error, said.error_description or said.message) if word]
+    text = ": ".join(brief(str(word), _SHOWN) for word in words)
+    return f" ({text})" if text else shown(body)
 
 
 def shown(body: bytes) -> str:

@@ -4,8 +4,12 @@ Any page can make its reader's browser send requests to that reader's own machin
 the host must be one that is served here, and the origin an allowed one. HTTP and WebSocket alike.
 """
 
+from collections.abc import Collection
+
 from mcpearl.net.http_server.request import HeaderMap
+from mcpearl.transports.http_server import patterns
 from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.patterns import without_port
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
 
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -21,42 +25,51 @@ class Location:
 
     Args:
         path: The path.
-        allowed_hosts: Hosts a request may name, without ports; None or `*` for any.
-        allowed_origins: Origins whose pages may send requests, `*` for all; None for local ones.
+        allowed_hosts: Hosts a request may name, or patterns of them; None or `*` for any.
+        allowed_origins: Origins whose pages may send requests, or patterns; `*` for all, None for local
+            ones.
     """
 
     def __init__(
         self,
         path: str,
-        allowed_hosts: frozenset[str] | None = None,
-        allowed_origins: frozenset[str] | None = None,
+        allowed_hosts: Collection[str] | None = None,
+        allowed_origins: Collection[str] | None = None,
     ) -> None:
         self._path = path.rstrip("/")
-        self._hosts = None if allowed_hosts and "*" in allowed_hosts else allowed_hosts
-        self._origins = allowed_origins
+        self._hosts = None if allowed_hosts is None else patterns.hosts(allowed_hosts)
+        self._known = self._hosts or patterns.Patterns(f"{host}:*" for host in LOCAL_HOSTS)
+        self._only_local = allowed_origins is None
+        self._origins = None if allowed_origins is None else patterns.origins(allowed_origins)
 
-    def check(self, path: str, headers: HeaderMap) -> None:
-        """Refuse a request for another path or host, or from an origin that is not allowed."""
+    def check(self, path: str, headers: HeaderMap, root: str = "") -> None:
+        """Refuse a request for another path or host, or from an origin that is not allowed.
+
+        `root` is the path this one is mounted at, which the answer to a wrong path names.
+        """
         if path.rstrip("/") != self._path:
-            raise Refused(404, f"There is nothing at {path[:128]!r}", METHOD_NOT_FOUND)
+            here = f"{root}{self._path}" or "/"
+            reason = f"There is nothing at {(root + path)[:128]!r}; MCP is served at {here!r}"
+            raise Refused(404, reason, METHOD_NOT_FOUND)
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and _without_port(host) not in self._hosts:
-            raise Refused(421, f"Host {host[:128]!r} is not served here")
+        if self._hosts is not None and host not in self._hosts:
+            reason = (
+                f"Host {host[:128]!r} is not served here; the server's `allowed_hosts` lists those"
+            )
+            raise Refused(421, f"{reason} that are")
         origin = headers.get(b"origin")
         if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
-            raise Refused(403, f"Origin {origin.decode('latin-1')[:128]!r} is not allowed here")
+            named = origin.decode("latin-1")[:128]
+            reason = (
+                f"Origin {named!r} is not allowed here; the server's `allowed_origins` lists those"
+            )
+            raise Refused(403, f"{reason} that are")
 
     def _is_allowed(self, origin: str, host: str) -> bool:
-        if self._origins is not None:
-            return origin in self._origins or "*" in self._origins
+        if not self._only_local:
+            return self._origins is None or origin in self._origins
         # Origin and host being equal proves nothing: an attacker's name may resolve to this machine.
-        known = LOCAL_HOSTS if self._hosts is None else self._hosts
         # A scheme of its own is what pages inside of other programs have: their host says nothing.
         scheme, _, named = origin.partition("://")
-        local = scheme in ("http", "https") and _without_port(named) in known
-        return local and _without_port(host) in known
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isascii() and port.isdigit() else host
+        local = scheme in ("http", "https") and without_port(named) in self._known
+        return local and without_port(host) in self._known

@@ -1,8 +1,11 @@
 """The options of an HTTP endpoint, whichever server it runs under."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+from mcpearl.transports.http_server import patterns
 
 if TYPE_CHECKING:
     from mcpearl.stores.events import EventStore
@@ -16,11 +19,12 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
 
     path: str = "/mcp"
     """The path of the endpoint."""
-    allowed_hosts: frozenset[str] | None = None
-    """Hosts a request may name, without ports, `*` for any. By default only local ones on a local
-    address, and any elsewhere."""
-    allowed_origins: frozenset[str] | None = None
-    """Origins whose pages may send requests, `*` for all; None for local ones."""
+    allowed_hosts: Collection[str] | None = None
+    """Hosts a request may name: `mcp.example.com`, `*.example.com`, with any port unless one is given,
+    `*` for any. By default only local ones on a local address, and any elsewhere."""
+    allowed_origins: Collection[str] | None = None
+    """Origins whose pages may send requests: `https://app.example.com`, `https://*.example.com`,
+    `http://localhost:*` for any port, `*` for all; None for local ones."""
     stateless: bool = False
     """Serve legacy requests without sessions: each stands for itself."""
     http_sse: bool = False
@@ -47,3 +51,14 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Seconds of silence after which a stream carries a sign of life."""
     stall_timeout: float = 60.0
     """Seconds in which a client must read some of what it was sent."""
+
+    def __post_init__(self) -> None:
+        check_allowed(self.allowed_hosts, self.allowed_origins)
+
+
+def check_allowed(hosts: Collection[str] | None, origins: Collection[str] | None) -> None:
+    """Refuse hosts or origins that are not patterns of such."""
+    if hosts is not None:
+        patterns.hosts(hosts)
+    if origins is not None:
+        patterns.origins(origins)

@@ -1,14 +1,23 @@
 """The HTTP status of an answer: one rule for each era. An answer that is not an error is a 200."""
 
+from math import ceil
+
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from mcpearl.transports.http_server.post import PostOutlet
-from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, OVERLOADED, RATE_LIMITED
+
+_BUSY = {RATE_LIMITED: 429, OVERLOADED: 503}
+
+
+class _RetryAfter(Struct, rename="camel"):
+    retry_after: float
 
 
 class _CodeOnly(Struct):
     code: int
+    data: Raw = Raw(b"{}")
 
 
 class _Code(Struct):
@@ -28,12 +37,30 @@ def modern_status(exchange: PostOutlet) -> int:
         return 200
     if error.code == METHOD_NOT_FOUND:
         return 404
+    if error.code in _BUSY:
+        return _busy(exchange, error)
     if exchange.refused or -32099 <= error.code <= -32020:
         return 400
     return 200
 
 
 def legacy_status(exchange: PostOutlet) -> int:
-    """Return 400 for an error of something that was not a message; every other answer is a 200."""
+    """Return 400 for something that was not a message, 429 or 503 for a refusal, and else 200."""
     answer = exchange.answer or b""
-    return 400 if exchange.refused and answer.startswith(b'{"jsonrpc":"2.0","id":null') else 200
+    if exchange.refused and answer.startswith(b'{"jsonrpc":"2.0","id":null'):
+        return 400
+    try:
+        error = _read_code(answer).error
+    except msgspec.DecodeError:
+        return 200  # a batch
+    return 200 if error is UNSET or error.code not in _BUSY else _busy(exchange, error)
+
+
+def _busy(exchange: PostOutlet, error: _CodeOnly) -> int:
+    """Return the status of a refusal that says how long to wait, in a header too."""
+    try:
+        seconds = msgspec.json.decode(error.data, type=_RetryAfter).retry_after
+    except msgspec.DecodeError:
+        return 200  # a handler's own error with this code
+    exchange.headers = (*exchange.headers, (b"retry-after", b"%d" % max(1, ceil(seconds))))
+    return _BUSY[error.code]

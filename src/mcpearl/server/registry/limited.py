@@ -1,0 +1,57 @@
+"""A tool with limits of its own: how often each caller may call it, and how many calls run at once."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw, UnsetType
+
+from mcpearl.protocol.errors import Overloaded, RateLimited
+from mcpearl.runtime.bulkhead import Bulkhead, BulkheadFull
+from mcpearl.runtime.rate import Meter, RateLimit
+from mcpearl.server.context import Context, call_of
+from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.throttle import key_of
+from mcpearl.types.base import Result
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+
+
+class LimitedTool(ToolEntry):
+    """A registered tool that refuses calls over its limits before it decodes their arguments."""
+
+    __slots__ = ("_bulkhead", "_key_of", "meter")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        pool: "ThreadPool",
+        *,
+        rate: RateLimit | None = None,
+        concurrency: int | None = None,
+        queue: int = 100,
+        **options: Any,
+    ) -> None:
+        super().__init__(function, pool, **options)
+        name = f"tool `{self.definition.name}`"
+        self.meter = None if rate is None else Meter(rate)
+        self._key_of = key_of("principal" if rate is None else rate.by)
+        self._bulkhead = None if concurrency is None else Bulkhead(concurrency, queue, name)
+
+    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
+        """Call the tool, when its limits allow it."""
+        if self.meter is not None:
+            wait = self.meter.take(self._key_of(call_of(ctx)))
+            if wait:
+                limit = f"{self.meter.limit} of tool `{self.definition.name}`"
+                raise RateLimited(limit, wait)
+        if self._bulkhead is None:
+            return await super().call(raw, ctx)
+        try:
+            await self._bulkhead.enter()
+        except BulkheadFull as full:
+            raise Overloaded(str(full)) from None
+        try:
+            return await super().call(raw, ctx)
+        finally:
+            self._bulkhead.leave()

@@ -1,0 +1,524 @@
+"""The tasks of one process: created, changed and watched through the store.
+
+What a client looks at is what is stored. The engine holds the runs of this process, makes changes by
+comparing revisions, and hears from the store when a task changed here or in another process.
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from mcpearl.protocol.errors import LimitReached, McpError, brief
+from mcpearl.protocol.events import Call, Encoded
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.task_lifecycle import TERMINAL, TaskStep, following
+from mcpearl.runtime import clock
+from mcpearl.runtime.backoff import Backoff, doubling
+from mcpearl.runtime.eager import spawn
+from mcpearl.schema.errors import OutputError
+from mcpearl.server.context import Context, call_of
+from mcpearl.server.dispatch import Next
+from mcpearl.server.failures import answer_to
+from mcpearl.server.tasks.feed import TaskFeed
+from mcpearl.server.tasks.journal import (
+    Journal,
+    as_running,
+    owner_of,
+    pack_request,
+    read_question,
+    unpack_journal,
+)
+from mcpearl.server.tasks.keeper import TaskKeeper
+from mcpearl.server.tasks.options import TaskBounds, Tasks
+from mcpearl.server.tasks.questions import read_answer
+from mcpearl.server.tasks.run import TaskRun
+from mcpearl.server.tasks.views import unknown_task
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.sessions import Identity
+from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore
+from mcpearl.types.base import Result, encode
+from mcpearl.types.elicitation import ElicitResult
+from mcpearl.types.input_required import InputRequiredResult
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, ErrorObject
+from mcpearl.types.roots import ListRootsResult
+from mcpearl.types.sampling import CreateMessageResult
+from mcpearl.types.tools import CallToolResult
+
+if TYPE_CHECKING:
+    from mcpearl.server.core import ServerCore
+    from mcpearl.server.tasks.vault import Vault
+
+logger = logging.getLogger("mcpearl.tasks")
+ANSWERS: dict[str, type[Result]] = {
+    "elicitation/create": ElicitResult,
+    "sampling/createMessage": CreateMessageResult,
+    "roots/list": ListRootsResult,
+}
+_PAUSES = Backoff(delays=doubling(0.1, 5.0), jitter=0.0)  # while a result cannot be stored
+
+
+class TaskEngine:
+    """The tasks of a server in this process.
+
+    Args:
+        core: What the server's connections share.
+        store: Keeps the tasks.
+        bounds: Bounds of running tasks and of what is stored of one.
+        options_of: Returns what a tool declares about tasks; None if it cannot be one.
+        vault: Seals contents, where the store outlives the process.
+    """
+
+    def __init__(
+        self,
+        core: "ServerCore",
+        store: TaskStore,
+        bounds: TaskBounds,
+        options_of: Callable[[str], Tasks | None],
+        vault: "Vault | None" = None,
+    ) -> None:
+        self.core = core
+        self.store = store
+        self.bounds = bounds
+        self.name = f"{os.getpid()}-{clock.token(6)}"  # as the holder of leases
+        self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
+        self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
+        self.feed = TaskFeed(self)
+        self.keeper = TaskKeeper(self, options_of)
+        self._vault = vault
+        self._put: set[tuple[str, str]] = set()  # questions that a client has before it
+        self._stop_watching: Callable[[], None] | None = None
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._side_work: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Open the store, and take up tasks that were left behind."""
+        await self.store.start()
+        if self._stop_watching is None:
+            self._stop_watching = self.store.watch(self.heard, self.is_interested)
+        if self.store.durable:
+            self.keeper.start()
+
+    async def close(self) -> None:
+        """Finish or hand over what runs, and close the store."""
+        await self.keeper.close(self.core.grace)
+        if self._stop_watching is not None:
+            self._stop_watching()
+            self._stop_watching = None
+        await self.store.close()
+
+    # Contents
+
+    def journal_of(self, record: TaskRecord) -> Journal:
+        """Return the journal of a task."""
+        return unpack_journal(self.opened(record.id, record.journal))
+
+    def with_journal(self, record: TaskRecord, journal: Journal) -> TaskRecord:
+        """Return a record with another journal; raises `LimitReached` if it is too large."""
+        packed = journal.pack()
+        limit = self.bounds.max_journal
+        if len(packed) > limit:
+            self.core.bounded("TaskBounds.max_journal", f"{len(packed)} bytes")
+            raise LimitReached(
+                f"questions, answers and `ctx.once` values of the task have {len(packed)} bytes, "
+                f"over the {limit} of `TaskBounds.max_journal`"
+            )
+        return replace(record, journal=self.sealed(record.id, packed))
+
+    def content_of(self, record: TaskRecord) -> bytes | None:
+        """Return the encoded result or error of a task that is over."""
+        return None if record.result is None else self.opened(record.id, record.result)
+
+    def sealed(self, id: str, data: bytes) -> bytes:
+        """Return contents as they are stored."""
+        return data if self._vault is None or not data else self._vault.seal(id, data)
+
+    def opened(self, id: str, data: bytes) -> bytes:
+        """Return contents that were stored."""
+        return data if self._vault is None or not data else self._vault.open(id, data)
+
+    # Creating
+
+    async def accept(
+        self, ctx: Context, start: Next, options: Tasks, *, ttl: float, repeatable: bool
+    ) -> TaskRecord:
+        """Store a new task and begin it; return it as it was stored."""
+        run = TaskRun(self, ctx, options)
+        has_room = len(self.runs) < self.bounds.max_running
+        record = await self._create(run, ttl, repeatable, running=has_room)
+        run.settle(record)
+        self.runs[record.id] = run
+        if has_room:
+            run.start(start)
+        else:
+            self.queue.append((run, start))
+        return record
+
+    async def call(
+        self, ctx: Context, start: Next, options: Tasks, *, repeatable: bool
+    ) -> Result | Encoded | TaskRecord:
+        """Run a tool as a plain call, until it has become a task: return its result, or the task."""
+        run = TaskRun(self, ctx, options)
+        call_of(ctx).run = run
+        run.repeatable = repeatable
+        run.start(start, eager=True)
+        if run.is_undecided:
+            assert options.after is not None
+            await run.until_done(options.after)
+            if run.is_undecided:
+                await self._overdue(run)
+        return run.outcome() if run.created is None else run.created
+
+    async def _overdue(self, run: TaskRun) -> None:
+        """Make a task of a run whose time as a call is up; if that cannot be, let the call wait."""
+        try:
+            await self.adopt(run)
+        except asyncio.CancelledError:
+            if run.created is None:
+                run.stop()
+            raise
+        except McpError as error:
+            logger.warning("a call of %s goes on as a call: %s", run.call.params.name, error)
+        if run.is_undecided:
+            await run.until_done(float("inf"))
+
+    async def adopt(self, run: TaskRun) -> bool:
+        """Make a task of a run; False if it is done or asks its client at the moment."""
+        if run.created is None:
+            if run.adoption is None:
+                run.adoption = run.peer.loop.create_task(self._adopt(run))
+            await asyncio.shield(run.adoption)
+        return run.created is not None
+
+    async def _adopt(self, run: TaskRun) -> None:
+        try:
+            rounds = run.call.rounds
+            if not run.is_undecided or (rounds is not None and rounds.asking):
+                return
+            if rounds is not None:
+                run.questions.take_over(rounds)
+            record = await self._create(run, run.options.ttl, run.repeatable, running=True)
+            if run.ended or not run.is_undecided:
+                await self.store.delete(record.id)  # the call is answered with the result itself
+                return
+            run.settle(record)
+            self.runs[record.id] = run
+            run.let_go()
+        finally:
+            run.adoption = None
+
+    async def _create(
+        self, run: TaskRun, ttl: float, repeatable: bool, *, running: bool
+    ) -> TaskRecord:
+        call, id = run.call, clock.token(24)
+        record = TaskRecord(
+            id=id,
+            owner=owner_of(call),
+            ttl=ttl,
+            poll=run.options.poll,
+            request=self.sealed(id, pack_request(call)),
+            repeatable=repeatable,
+            running=running,
+        )
+        record = self.with_journal(record, run.questions.journal)
+        await self._awake()
+        try:
+            record = await self.store.create(record, self.name, self.bounds.lease)
+        except TasksFull as error:
+            self.core.bounded("tasks", str(error))
+            raise McpError(
+                INTERNAL_ERROR,
+                f"No task can be created: {error}. Collect or cancel tasks, or wait until they expire",
+            ) from None
+        except StoreUnavailable as error:
+            logger.error("a task could not be stored: %s", error)
+            raise McpError(INTERNAL_ERROR, f"No task can be created: {error}") from None
+        logger.info("task %s of %s: created for %s", id, record.owner, call.params.name)
+        return record
+
+    async def _awake(self) -> None:
+        """Start what a server has that got its first task tool while it runs."""
+        if self._stop_watching is None:
+            await self.start()
+        self.keeper.start()
+
+    # Ending
+
+    async def finish(self, run: TaskRun) -> None:
+        """Store what the tool returned or raised, and the end of the task."""
+        assert run.record is not None
+        ending = self._ending(run)
+        attempt = 0
+        while not run.ended:
+            try:
+                await run.write(ending)
+                break
+            except StoreUnavailable as error:
+                logger.error("the end of task %s could not be stored: %s", run.record.id, error)
+                if clock.now() > run.record.created + run.record.ttl:
+                    break
+                await asyncio.sleep(_PAUSES.delay(attempt))
+                attempt += 1
+        run.ended = True
+        run.peer.close()
+        self.forget(run)
+        logger.info("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
+
+    def _ending(self, run: TaskRun) -> Callable[[TaskRecord], TaskRecord]:
+        call, value = run.call, run.value
+        if run.raised is not None or value is None:
+            answer = answer_to(call, run.raised or RuntimeError(), mask=self.core.mask_errors)
+            if isinstance(answer, McpError):
+                return self.failing(answer)
+            value = answer
+        try:
+            content, tool_error = _encoded(call, value)
+        except Exception as error:
+            no_form = OutputError(f"The result has no JSON form: {error}")
+            answer = answer_to(call, no_form, mask=False)
+            assert isinstance(answer, CallToolResult)
+            content, tool_error = _encoded(call, answer)
+        limit = self.bounds.max_result
+        if len(content) > limit:
+            self.core.bounded("TaskBounds.max_result", f"{len(content)} bytes")
+            message = f"The result has {len(content)} bytes, over the {limit} of a task's result"
+            return self.failing(McpError(INTERNAL_ERROR, message))
+        said = _said(value) if tool_error else None
+
+        def make(record: TaskRecord) -> TaskRecord:
+            return self._over(record, TaskStep.COMPLETE, said, content, tool_error)
+
+        return make
+
+    def failing(self, error: McpError) -> Callable[[TaskRecord], TaskRecord]:
+        """Return the change that ends a task with an error."""
+        content = _encoded_error(error)
+        return lambda record: self._over(record, TaskStep.FAIL, error.message, content)
+
+    def _over(
+        self,
+        record: TaskRecord,
+        step: TaskStep,
+        message: str | None,
+        content: bytes | None = None,
+        tool_error: bool = False,
+    ) -> TaskRecord:
+        status = following(record.status, step)
+        assert status is not None
+        return replace(
+            record,
+            status=status,
+            status_message=None if message is None else brief(message, 1000),
+            request=b"",
+            journal=b"",
+            result=None if content is None else self.sealed(record.id, content),
+            tool_error=tool_error,
+            running=False,
+        )
+
+    def forget(self, run: TaskRun) -> None:
+        """Let go of a run that is over here, and begin one that waits for its turn."""
+        if run.record is not None and self.runs.get(run.record.id) is run:
+            del self.runs[run.record.id]
+        if run.work is None:
+            self.queue = deque(each for each in self.queue if each[0] is not run)
+        if self.queue and len(self.runs) - len(self.queue) < self.bounds.max_running:
+            self.beside(self._begin(*self.queue.popleft()))
+
+    async def _begin(self, run: TaskRun, start: Next) -> None:
+        if not self.store.durable or await run.write(as_running) is not None:
+            run.start(start)
+
+    def drop(self, run: TaskRun) -> None:
+        """Stop a run whose task is over, gone, or another worker's."""
+        if not run.ended:
+            run.stop()
+        self.forget(run)
+
+    # Looking
+
+    async def look(self, id: str, owner: Identity) -> TaskRecord:
+        """Return a task of this owner; raises `McpError` if there is none."""
+        record = await self.store.get(id, owner)
+        if record is None:
+            logger.info("unknown task looked for by %s", owner)
+            raise unknown_task(id)
+        return record
+
+    async def next_change(self, record: TaskRecord) -> TaskRecord:
+        """Wait until a task has changed; raises `McpError` when it is gone."""
+        changed = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(record.id, [])
+        waiters.append(changed)
+        try:
+            latest = await self.look(record.id, record.owner)
+            if latest.revision > record.revision:
+                return latest
+            left = max(0.0, record.created + record.ttl - clock.now())
+            await asyncio.wait((changed,), timeout=left)
+        finally:
+            waiters.remove(changed)
+            if not waiters and self._waiters.get(record.id) is waiters:
+                del self._waiters[record.id]
+        return await self.look(record.id, record.owner)
+
+    def heard(self, id: str, revision: int) -> None:
+        """Take note that a task changed, here or in another process; revision 0 if it is gone."""
+        run = self.runs.get(id)
+        if run is not None and not run.ended and run.is_behind(revision):
+            self.beside(run.refresh())
+        self._wake(id)
+        self.feed.changed(id)
+
+    def _wake(self, id: str) -> None:
+        for waiter in self._waiters.get(id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def is_interested(self) -> bool:
+        """Whether anything here depends on changes that other processes make."""
+        return bool(self.runs or self._waiters or self.feed)
+
+    def beside(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something beside the tools; the store being unavailable is logged."""
+        task = spawn(asyncio.get_running_loop(), self._logged(work))
+        if not task.done():
+            self._side_work.add(task)
+            task.add_done_callback(self._side_work.discard)
+
+    async def _logged(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await work
+        except StoreUnavailable as error:
+            logger.error("the store of tasks: %s", error)
+        except Exception as error:
+            logger.error("a change of a task failed", exc_info=error)
+
+    # Changing
+
+    async def _change(
+        self, record: TaskRecord, make: Callable[[TaskRecord], TaskRecord | None]
+    ) -> TaskRecord:
+        """Apply a change to the latest record, unless it is over or `make` returns None."""
+        while record.status not in TERMINAL:
+            wanted = make(record)
+            if wanted is None:
+                return record
+            stored = await self.store.update(wanted, record.revision)
+            if stored is not None:
+                return stored
+            record = await self.look(record.id, record.owner)
+        return record
+
+    async def answer(
+        self,
+        record: TaskRecord,
+        results: Mapping[str, Any],
+        refusals: Mapping[str, ErrorObject] | None = None,
+    ) -> None:
+        """Store answers to open questions; others are ignored. Raises `McpError` for a wrong type."""
+
+        def make(record: TaskRecord) -> TaskRecord | None:
+            journal = self.journal_of(record)
+            taken = _take(journal, results, refusals or {})
+            if not taken:
+                return None
+            answered = following(record.status, TaskStep.ANSWERED) or record.status
+            status = record.status if journal.asked else answered
+            return self.with_journal(replace(record, status=status), journal)
+
+        record = await self._change(record, make)
+        if record.status == "working" and record.holder is None:
+            await self.keeper.resume(record)  # it was parked
+
+    def reserve_question(self, id: str, key: str) -> bool:
+        """Note that a client is asked a question; False if one is being asked it already."""
+        if (id, key) in self._put:
+            return False
+        self._put.add((id, key))
+        return True
+
+    def free_question(self, id: str, key: str) -> None:
+        """Note that no client has a question before it any more; another may be asked it."""
+        self._put.discard((id, key))
+        self._wake(id)
+
+    async def cancel(self, record: TaskRecord) -> TaskRecord:
+        """End a task as cancelled, unless it is over; return it."""
+
+        def make(record: TaskRecord) -> TaskRecord:
+            return self._over(record, TaskStep.CANCEL, "Cancelled by the client")
+
+        record = await self._change(record, make)
+        run = self.runs.get(record.id)
+        if run is not None and record.status == "cancelled":
+            await run.refresh()
+        return record
+
+    async def report(self, run: TaskRun, message: str) -> None:
+        """Store a status message; one that cannot be stored is dropped."""
+        try:
+            await run.write(lambda record: replace(record, status_message=message))
+        except StoreUnavailable as error:
+            logger.warning("a status message could not be stored: %s", error)
+
+
+def _take(
+    journal: Journal, results: Mapping[str, Any], refusals: Mapping[str, ErrorObject]
+) -> bool:
+    """Move answers of open questions into a journal; return whether there were any."""
+    taken = False
+    for key, answer in results.items():
+        asked = journal.asked.get(key)
+        if asked is not None:
+            encoded = msgspec.json.encode(answer)
+            read_answer(key, encoded, ANSWERS[read_question(asked).method])
+            del journal.asked[key]
+            journal.answers[key] = Raw(encoded)
+            taken = True
+    for key, error in refusals.items():
+        if journal.asked.pop(key, None) is not None:
+            journal.refusals[key] = error
+            taken = True
+    return taken
+
+
+def _encoded(call: Call, value: Result | Encoded) -> tuple[bytes, bool]:
+    """Return a tool's result as it is stored, and whether it reports a failure."""
+    if isinstance(value, Encoded):
+        return value.body, _reads_as_error(value.body)
+    if isinstance(value, InputRequiredResult):
+        raise TypeError("a task asks with `ctx`, not with an input-required result")
+    body = encode(narrow(value, call.caller.version.name))
+    return body, bool(getattr(value, "is_error", False))
+
+
+class _IsError(msgspec.Struct, rename="camel"):
+    is_error: bool | None = None
+
+
+def _reads_as_error(body: bytes) -> bool:
+    return bool(msgspec.json.decode(body, type=_IsError).is_error)
+
+
+def _encoded_error(error: McpError) -> bytes:
+    try:
+        return msgspec.json.encode(
+            ErrorObject(code=error.code, message=error.message, data=error.data)
+        )
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return msgspec.json.encode(ErrorObject(code=error.code, message=error.message))
+
+
+def _said(value: Result | Encoded) -> str:
+    """Return the text of a tool's failure."""
+    if isinstance(value, CallToolResult):
+        texts = [getattr(block, "text", None) for block in value.content]
+        return " ".join(text for text in texts if text) or "The tool failed"
+    return "The tool failed"

@@ -1,0 +1,269 @@
+"""Tasks as an extension of a server: their methods in both shapes, and what becomes one.
+
+The two shapes do not mix. In 2025-11-25 a client asks for a task with `params.task`; from 2026-07-28 it
+declares the extension with its request, and the server decides.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from mcpearl.protocol.capabilities import absent
+from mcpearl.protocol.errors import ConnectionLost, McpError, RequestTimeout
+from mcpearl.protocol.events import Encoded
+from mcpearl.protocol.extensions import declared
+from mcpearl.protocol.task_lifecycle import TERMINAL
+from mcpearl.server.context import Context, call_of, peer_of
+from mcpearl.server.dispatch import Answering, Next
+from mcpearl.server.extensions import ServerExtension, method
+from mcpearl.server.handler import Handler
+from mcpearl.server.tasks import views
+from mcpearl.server.tasks.engine import ANSWERS, TaskEngine
+from mcpearl.server.tasks.journal import Question, owner_of, read_question
+from mcpearl.server.tasks.options import TaskBounds, Tasks
+from mcpearl.stores.memory_tasks import MemoryTaskStore
+from mcpearl.stores.tasks import TaskRecord
+from mcpearl.types.base import PaginatedRequestParams, Result, to_builtins
+from mcpearl.types.capabilities import (
+    ServerCapabilities,
+    TaskRequestsCapability,
+    TasksCapability,
+    ToolsTasksCapability,
+)
+from mcpearl.types.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, ErrorObject
+from mcpearl.types.methods import REQUESTS
+from mcpearl.types.tasks import (
+    TASKS_EXTENSION,
+    ListTasksResult,
+    TaskRequestParams,
+    UpdateTaskRequestParams,
+)
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+_TASKS_VERSION = "2025-11-25"
+_PAGE = 100  # tasks of one page
+
+
+class TasksExtension(ServerExtension):
+    """Tools that run as tasks. A server has it as soon as one of its tools says `task=`.
+
+    >>> app = Server("reports", extensions=[TasksExtension(TaskBounds(max_result=64_000))])
+
+    Args:
+        bounds: Bounds of running tasks and of what is stored of one.
+    """
+
+    identifier = TASKS_EXTENSION
+
+    def __init__(self, bounds: TaskBounds | None = None) -> None:
+        self._bounds = bounds or TaskBounds()
+        self._handler: Handler = Handler()
+        self.engine: TaskEngine
+
+    def attach(self, server: "Server") -> None:
+        """Take over the tasks of a server.
+
+        Args:
+            server: The server.
+        """
+        if isinstance(server.handler, Handler):
+            self._handler = server.handler
+        store = server.task_store or MemoryTaskStore()
+        self.engine = TaskEngine(server.core, store, self._bounds, self._handler.tasks_of)
+        server.core.tasks = self.engine.feed
+
+    async def start(self, server: "Server") -> None:
+        """Open the store, and take up tasks that were left behind.
+
+        Args:
+            server: The server.
+        """
+        await self.engine.start()
+
+    async def close(self) -> None:
+        """Finish or hand over what runs, and close the store."""
+        await self.engine.close()
+
+    def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:
+        """Add what 2025-11-25 has instead of the extension.
+
+        Args:
+            capabilities: The capabilities without tasks.
+        """
+        tasks = TasksCapability(
+            list={},
+            cancel={},
+            requests=TaskRequestsCapability(tools=ToolsTasksCapability(call={})),
+        )
+        return msgspec.structs.replace(capabilities, tasks=tasks)
+
+    # Around a tool
+
+    def call_tool(self, ctx: Context, call_next: Next) -> Answering:
+        """Run a tool as a call or as a task.
+
+        Args:
+            ctx: The context of the call.
+            call_next: Runs the tool.
+        """
+        call = call_of(ctx)
+        params, version = call.params, call.caller.version
+        options = self._handler.tasks_of(params.name)
+        if options is None or call.run is not None:
+            if params.task is not None and version.name == _TASKS_VERSION and options is None:
+                raise McpError(
+                    METHOD_NOT_FOUND,
+                    f"Tool `{params.name}` cannot run as a task; call it without `task`",
+                    {"name": params.name},
+                )
+            return call_next()
+        if version.modern:
+            if not declared(call.caller.capabilities.extensions, TASKS_EXTENSION):
+                if options.required:
+                    self.require(ctx)
+                return call_next()
+            return self._modern(ctx, call_next, options)
+        if params.task is None or version.name != _TASKS_VERSION:
+            if options.required:
+                raise McpError(
+                    METHOD_NOT_FOUND,
+                    f"Tool `{params.name}` runs as a task only; call it with `task`, which "
+                    f"protocol version {_TASKS_VERSION} has",
+                    {"name": params.name},
+                )
+            return call_next()
+        return self._legacy(ctx, call_next, options)
+
+    async def _modern(self, ctx: Context, call_next: Next, options: Tasks) -> Result | Encoded:
+        repeatable = self._repeatable(ctx, options)
+        if options.after is None:
+            record = await self.engine.accept(
+                ctx, call_next, options, ttl=options.ttl, repeatable=repeatable
+            )
+            return views.created(record)
+        outcome = await self.engine.call(ctx, call_next, options, repeatable=repeatable)
+        return views.created(outcome) if isinstance(outcome, TaskRecord) else outcome
+
+    async def _legacy(self, ctx: Context, call_next: Next, options: Tasks) -> Result:
+        asked = call_of(ctx).params.task.ttl
+        if asked is not None and asked <= 0:
+            raise McpError(
+                INVALID_PARAMS,
+                f"`task.ttl` must be a positive number of milliseconds, not {asked}",
+                {"ttl": asked},
+            )
+        ttl = options.ttl if asked is None else min(asked / 1000, options.max_ttl)
+        repeatable = self._repeatable(ctx, options)
+        record = await self.engine.accept(ctx, call_next, options, ttl=ttl, repeatable=repeatable)
+        return views.legacy_created(record)
+
+    def _repeatable(self, ctx: Context, options: Tasks) -> bool:
+        tool = self._handler.tool(ctx.params.name)
+        return options.repeatable(None if tool is None else tool.annotations)
+
+    # Methods
+
+    async def _look(self, id: str, ctx: Context) -> TaskRecord:
+        """Return a task of the caller; a modern caller has to have declared the extension."""
+        call = call_of(ctx)
+        if call.caller.version.modern:
+            self.require(ctx)
+        return await self.engine.look(id, owner_of(call))
+
+    @method("tasks/get", TaskRequestParams, undeclared=True)
+    async def get(self, params: TaskRequestParams, ctx: Context) -> Result:
+        """Return a task as it is."""
+        record = await self._look(params.task_id, ctx)
+        if not ctx.client.version.modern:
+            return views.legacy_got(record)
+        engine = self.engine
+        return views.got(record, engine.journal_of(record), engine.content_of(record))
+
+    @method("tasks/update", UpdateTaskRequestParams, undeclared=True)
+    async def update(self, params: UpdateTaskRequestParams, ctx: Context) -> Result:
+        """Take answers to a task's questions."""
+        record = await self._look(params.task_id, ctx)
+        await self.engine.answer(record, params.input_responses)
+        return Result()
+
+    @method("tasks/cancel", TaskRequestParams, undeclared=True)
+    async def cancel(self, params: TaskRequestParams, ctx: Context) -> Result:
+        """Cancel a task."""
+        record = await self._look(params.task_id, ctx)
+        was_over = record.status in TERMINAL
+        record = await self.engine.cancel(record)
+        if ctx.client.version.modern:
+            return Result()
+        if was_over or record.status != "cancelled":
+            raise McpError(
+                INVALID_PARAMS,
+                f"The task cannot be cancelled: it is {views.legacy_task(record).status} already",
+                {"taskId": record.id},
+            )
+        return views.legacy_cancelled(record)
+
+    @method("tasks/list", PaginatedRequestParams, undeclared=True)
+    async def list(self, params: PaginatedRequestParams, ctx: Context) -> Result:
+        """Return a page of the caller's tasks. Callers that cannot be told apart have no list."""
+        call = call_of(ctx)
+        principal = call.caller.principal
+        if principal is not None and not principal.subject:
+            raise absent("tasks/list", "tasks.list")
+        owner, store = owner_of(call), self.engine.store
+        cursor = params.cursor
+        if cursor is not None and await store.get(cursor, owner) is None:
+            raise McpError(
+                INVALID_PARAMS,
+                "The cursor is unknown, or its task has expired; start again without one",
+            )
+        page = await store.page(owner, cursor, _PAGE + 1)
+        more = len(page) > _PAGE
+        page = page[:_PAGE]
+        return ListTasksResult(
+            tasks=[views.legacy_task(record) for record in page],
+            next_cursor=page[-1].id if more else None,
+        )
+
+    @method("tasks/result", TaskRequestParams, undeclared=True)
+    async def result(self, params: TaskRequestParams, ctx: Context) -> Encoded:
+        """Wait for the end of a task and return its result; ask the caller what it needs meanwhile."""
+        record = await self._look(params.task_id, ctx)
+        asking: dict[str, asyncio.Task[None]] = {}
+        try:
+            while record.status not in TERMINAL:
+                self._put_questions(record, ctx, asking)
+                record = await self.engine.next_change(record)
+        finally:
+            for task in asking.values():
+                task.cancel()
+        content = self.engine.content_of(record)
+        return views.legacy_payload(record, content or b"{}")
+
+    def _put_questions(
+        self, record: TaskRecord, ctx: Context, asking: "dict[str, asyncio.Task[None]]"
+    ) -> None:
+        """Send a task's open questions to a caller that waits for its result."""
+        if record.status != "input_required":
+            return
+        loop = asyncio.get_running_loop()
+        for key, raw in self.engine.journal_of(record).asked.items():
+            if key not in asking and self.engine.reserve_question(record.id, key):
+                asking[key] = loop.create_task(self._put(record, key, read_question(raw), ctx))
+
+    async def _put(self, record: TaskRecord, key: str, question: Question, ctx: Context) -> None:
+        kind = ANSWERS[question.method]
+        params: Any = msgspec.json.decode(question.params, type=REQUESTS[question.method].params)
+        params.meta = {**(params.meta or {}), **views.related(record.id)}
+        try:
+            answer = await peer_of(ctx).ask(call_of(ctx), question.method, params, kind)
+            await self.engine.answer(record, {key: to_builtins(answer)})
+        except McpError as error:
+            refusal = ErrorObject(code=error.code, message=error.message, data=error.data)
+            await self.engine.answer(record, {}, {key: refusal})
+        except (ConnectionLost, RequestTimeout):
+            pass  # the client can be asked again when it looks for the result again
+        finally:
+            self.engine.free_question(record.id, key)

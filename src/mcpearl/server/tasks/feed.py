@@ -1,0 +1,90 @@
+"""Listeners of tasks: each `subscriptions/listen` with `taskIds` gets `notifications/tasks`.
+
+A notification says what `tasks/get` would say when it is sent. The first one follows the acknowledgement,
+so that a listener misses nothing between its last look and its listening.
+"""
+
+from typing import TYPE_CHECKING
+
+from mcpearl.protocol.capabilities import require
+from mcpearl.protocol.events import Call
+from mcpearl.server.subscriptions import Announcement, Subscriber
+from mcpearl.server.tasks.journal import owner_of
+from mcpearl.server.tasks.views import notice
+from mcpearl.stores.sessions import Identity
+from mcpearl.types.tasks import TASKS_EXTENSION
+
+if TYPE_CHECKING:
+    from mcpearl.server.tasks.engine import TaskEngine
+
+
+class TaskFeed:
+    """The listeners of a process, by task."""
+
+    def __init__(self, engine: "TaskEngine") -> None:
+        self._engine = engine
+        self._followers: dict[str, dict[Subscriber, None]] = {}
+        self._owners: dict[str, Identity] = {}
+        self._reading: set[str] = set()  # tasks that are being read for their listeners
+        self._again: set[str] = set()  # of these, those that changed meanwhile
+
+    def __bool__(self) -> bool:
+        return bool(self._followers)
+
+    async def agree(self, ids: list[str], call: Call) -> list[str]:
+        """Return those of these tasks that belong to the caller.
+
+        Raises `MissingClientCapability` if the caller did not declare the extension.
+        """
+        require(call.caller.capabilities, f"extensions.{TASKS_EXTENSION}")
+        store, owner = self._engine.store, owner_of(call)
+        unique = dict.fromkeys(ids)
+        return [id for id in unique if await store.get(id, owner) is not None]
+
+    def follow(self, subscriber: Subscriber, ids: list[str], call: Call) -> None:
+        """Notify a listener of these tasks, at once and whenever they change."""
+        for id in ids:
+            self._followers.setdefault(id, {})[subscriber] = None
+            self._owners[id] = owner_of(call)
+            self.changed(id)
+
+    def leave(self, subscriber: Subscriber) -> None:
+        """Forget a listener."""
+        for id in [id for id, found in self._followers.items() if subscriber in found]:
+            found = self._followers[id]
+            del found[subscriber]
+            if not found:
+                self._forget(id)
+
+    def _forget(self, id: str) -> None:
+        del self._followers[id]
+        del self._owners[id]
+
+    def changed(self, id: str) -> None:
+        """Notify the listeners of a task."""
+        if id not in self._followers:
+            return
+        if id in self._reading:
+            self._again.add(id)
+        else:
+            self._reading.add(id)
+            self._engine.beside(self._notify(id))
+
+    async def _notify(self, id: str) -> None:
+        engine = self._engine
+        try:
+            while id in self._followers:
+                self._again.discard(id)
+                record = await engine.store.get(id, self._owners[id])
+                if record is None:
+                    if id in self._followers:
+                        self._forget(id)
+                    return
+                params = notice(record, engine.journal_of(record), engine.content_of(record))
+                announcement = Announcement("notifications/tasks", params)
+                for subscriber in list(self._followers.get(id, ())):
+                    subscriber.deliver(announcement)
+                if id not in self._again:
+                    return
+        finally:
+            self._reading.discard(id)

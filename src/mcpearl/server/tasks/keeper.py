@@ -1,0 +1,231 @@
+"""Leases of tasks, and what happens to a task whose worker is gone.
+
+A worker renews the leases of its tasks. A task whose lease lapsed is taken up by any worker: it is run
+again from its journal if it had not begun, waited for its client, or is declared repeatable. Any other
+fails, with an error that says that it may have run.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
+from mcpearl.protocol.events import Call
+from mcpearl.server.context import Context
+from mcpearl.server.tasks.journal import as_running, unpack_request
+from mcpearl.server.tasks.run import TaskRun
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.tasks import TaskRecord
+from mcpearl.types.base import Result
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.server.tasks.engine import TaskEngine
+    from mcpearl.server.tasks.options import Tasks
+
+logger = logging.getLogger("mcpearl.tasks")
+_AT_ONCE = 100  # tasks taken up in one go
+
+
+class TaskKeeper:
+    """Keeps the leases of a process, and takes up tasks that no worker runs.
+
+    Args:
+        engine: The tasks of this process.
+        options_of: Returns what a tool declares about tasks; None if it is not one any more.
+    """
+
+    def __init__(self, engine: "TaskEngine", options_of: "Callable[[str], Tasks | None]") -> None:
+        self._engine = engine
+        self._options_of = options_of
+        self._tending: asyncio.Task[None] | None = None
+        self._closing = False
+
+    def start(self) -> None:
+        """Tend to leases from now on; once is enough."""
+        if self._tending is None:
+            self._tending = asyncio.get_running_loop().create_task(self._tend_forever())
+
+    async def _tend_forever(self) -> None:
+        while True:
+            try:
+                await self.tend()
+            except StoreUnavailable as error:
+                logger.error("leases of tasks could not be renewed: %s", error)
+            except Exception as error:
+                logger.error("tending to tasks failed", exc_info=error)
+            await asyncio.sleep(self._engine.bounds.lease / 3)
+
+    async def tend(self) -> None:
+        """Renew the leases of this process, then take up tasks without a worker."""
+        engine = self._engine
+        held = {id: run.fence for id, run in engine.runs.items() if not run.ended}
+        if held:
+            renewed = await engine.store.renew(held, engine.bounds.lease)
+            for id in held.keys() - renewed:
+                run = engine.runs.get(id)
+                if run is not None:
+                    await run.refresh()
+        for record in await engine.store.lapsed(_AT_ONCE):
+            if self._closing or len(engine.runs) >= engine.bounds.max_running:
+                return
+            await self.take_up(record)
+
+    async def take_up(self, record: TaskRecord) -> None:
+        """Decide about a task whose lease lapsed or was released."""
+        engine = self._engine
+        died = record.running and record.holder is not None
+        claimed = await engine.store.claim(record.id, engine.name, engine.bounds.lease)
+        if claimed is None:
+            return
+        if died:
+            claimed = await self._mourn(claimed)
+            if claimed is None:
+                return
+        if claimed.status == "input_required":
+            await engine.store.release(claimed.id, claimed.fence)  # parked until it is answered
+        else:
+            await self._run_again(claimed)
+
+    async def _mourn(self, record: TaskRecord) -> TaskRecord | None:
+        """Count the death of a worker; None if the task ends with it."""
+        engine = self._engine
+        deaths = record.deaths + 1
+        if record.repeatable and deaths <= engine.bounds.max_deaths:
+            return await engine.store.update(
+                replace(record, deaths=deaths, running=False), record.revision, record.fence
+            )
+        often = f" {deaths} times" if record.repeatable else ""
+        await self._fail(
+            record,
+            f"The server process that ran this task ended{often} before the tool did; "
+            "the tool may have run, wholly or in part",
+        )
+        return None
+
+    async def _fail(self, record: TaskRecord, message: str) -> None:
+        engine = self._engine
+        logger.warning("task %s: %s", record.id, message)
+        error = McpError(INTERNAL_ERROR, message, {"taskId": record.id, "mayHaveRun": True})
+        await engine.store.update(engine.failing(error)(record), record.revision, record.fence)
+
+    async def resume(self, record: TaskRecord) -> None:
+        """Go on with a parked task whose questions are answered."""
+        engine = self._engine
+        if self._closing or len(engine.runs) >= engine.bounds.max_running:
+            return  # the next worker that tends takes it up
+        claimed = await engine.store.claim(record.id, engine.name, engine.bounds.lease)
+        if claimed is not None:
+            await self._run_again(claimed)
+
+    async def _run_again(self, record: TaskRecord) -> None:
+        """Run a task from its top, with its journal."""
+        engine = self._engine
+        call = unpack_request(engine.opened(record.id, record.request))
+        options = self._options_of(call.params.name)
+        if options is None:
+            await self._fail(record, f"Tool `{call.params.name}` is not there any more")
+            return
+        ctx = Context(call, NoClient(), engine.core)
+        run = TaskRun(engine, ctx, options)
+        run.questions.journal = engine.journal_of(record)
+        run.settle(record)
+        engine.runs[record.id] = run
+        if engine.store.durable and await run.write(as_running) is None:
+            return
+        logger.info("task %s of %s: run again", record.id, record.owner)
+        run.start(lambda: engine.core.redispatch(run.call, ctx))
+
+    async def park(self, run: TaskRun) -> None:
+        """Stop a run that waits for its client; it is run again when the answer is there."""
+        engine, record = self._engine, run.record
+        assert record is not None
+        engine.drop(run)
+        await engine.store.release(record.id, run.fence)
+        latest = await engine.store.get(record.id, record.owner)
+        if latest is not None and latest.status == "working":
+            await self.resume(latest)  # the answer came in between
+
+    async def close(self, grace: float) -> None:
+        """Let tasks finish within `grace` seconds; leave the rest to other workers, or fail it."""
+        engine = self._engine
+        self._closing = True
+        for run, _ in engine.queue:
+            run.ended = True  # they have not begun
+        queued = {run for run, _ in engine.queue}
+        engine.queue.clear()
+        busy = [
+            run.work
+            for run in engine.runs.values()
+            if run.work is not None and not run.questions.waiting
+        ]
+        if busy and grace > 0:
+            await asyncio.wait(busy, timeout=grace)
+        if self._tending is not None:
+            self._tending.cancel()
+            self._tending = None
+        for run in list(engine.runs.values()):
+            try:
+                await self._leave(run, begun=run not in queued)
+            except StoreUnavailable as error:
+                logger.error("a task could not be handed over: %s", error)
+
+    async def _leave(self, run: TaskRun, *, begun: bool) -> None:
+        engine, record = self._engine, run.record
+        assert record is not None
+        waits = run.questions.waiting or not begun
+        engine.drop(run)
+        if not engine.store.durable:
+            return
+        if waits or record.repeatable:
+            await engine.store.release(record.id, run.fence)
+        else:
+            await self._fail_ended(run, record)
+
+    async def _fail_ended(self, run: TaskRun, record: TaskRecord) -> None:
+        engine = self._engine
+        latest = await engine.store.get(record.id, record.owner)
+        if latest is not None and latest.fence == run.fence:
+            await self._fail(latest, "The server was stopped while the tool ran; it may have run")
+
+
+class NoClient:
+    """The peer of a task that is run again: the connection it was called by is not here."""
+
+    def __init__(self) -> None:
+        self.share: Hashable = None
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+
+    def waits_for(self, call: Call) -> bool:
+        """Whether the answer to a call is wanted: there is no call."""
+        return False
+
+    async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
+        """Drop it."""
+
+    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
+        """Refuse: there is no client."""
+        raise ConnectionLost(f"`{method}` cannot be sent: there is no connection")
+
+    def tell(self, message: bytes) -> bool:
+        """Drop it."""
+        return False
+
+    def stop(self, call: Call) -> None:
+        """Do nothing."""
+
+    def reserve(self, uri: str) -> None:
+        """Refuse: there is no client."""
+        raise LimitReached(f"{uri!r} cannot be subscribed to: there is no connection")
+
+    def subscribe(self, uri: str) -> None:
+        """Do nothing: `reserve` has refused."""
+
+    def unsubscribe(self, uri: str) -> None:
+        """Do nothing: there is no subscription."""

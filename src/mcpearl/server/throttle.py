@@ -1,0 +1,133 @@
+"""Refusing calls before they cost anything: over a rate, or when the server does not keep up.
+
+It stands in front of the middleware and the dispatcher, and only where a limit is set: without one a
+call passes nothing of this.
+"""
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mcpearl.protocol.errors import Overloaded, RateLimited
+from mcpearl.protocol.events import Call
+from mcpearl.runtime.lag import LagWatch
+from mcpearl.runtime.rate import By, Meter, RateLimit
+from mcpearl.server.context import Context
+from mcpearl.server.dispatch import Answering, Dispatch
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+
+KeyOf = Callable[[Call], Hashable]
+
+
+class Shedding(Struct, frozen=True, kw_only=True):
+    """When a server refuses new calls because it does not keep up with those it has.
+
+    >>> Server("weather", shedding=Shedding(lag=0.1))
+    """
+
+    lag: float = 0.1
+    """Seconds one turn of the event loop may take; calls that come later in it are refused."""
+    queue: int = 1000
+    """Calls that may wait for a thread."""
+    retry_after: float = 1.0
+    """Seconds a refused caller is asked to wait."""
+
+
+class Throttle:
+    """The limits of a whole server.
+
+    Args:
+        rate: How often each caller may call.
+        shedding: When calls are refused because of load.
+        pool: The threads of handlers, which may fall behind.
+        bounded: Called with the name of a limit that was reached, and what was refused.
+    """
+
+    def __init__(
+        self,
+        rate: RateLimit | None,
+        shedding: Shedding | None,
+        pool: "ThreadPool",
+        bounded: Callable[[str, str], None],
+    ) -> None:
+        self.meter = None if rate is None else Meter(rate)
+        self._key_of = None if rate is None else key_of(rate.by)
+        self._shedding = shedding
+        self._pool = pool
+        self._bounded = bounded
+        self._lag: LagWatch | None = None
+
+    def start(self) -> None:
+        """Begin to watch the running loop."""
+        if self._shedding is not None:
+            self._lag = LagWatch(self._shedding.lag)
+            self._lag.start()
+
+    def stop(self) -> None:
+        """Watch the loop no more."""
+        if self._lag is not None:
+            self._lag.stop()
+            self._lag = None
+
+    def around(self, dispatch: Dispatch) -> Dispatch:
+        """Put the limits in front of what answers calls."""
+        if self._shedding is not None:
+            dispatch = self._shed_before(dispatch, self._shedding)
+        if self.meter is not None and self._key_of is not None:
+            dispatch = self._metered(dispatch, self.meter, self._key_of)
+        return dispatch
+
+    def _metered(self, dispatch: Dispatch, meter: Meter, key: KeyOf) -> Dispatch:
+        take = meter.take
+
+        def metered(call: Call, ctx: Context) -> Answering:
+            wait = take(key(call))
+            if wait:
+                error = RateLimited(str(meter.limit), wait)
+                self._bounded("Server.rate", error.message)
+                raise error
+            return dispatch(call, ctx)
+
+        return metered
+
+    def _shed_before(self, dispatch: Dispatch, shedding: Shedding) -> Dispatch:
+        def shed(call: Call, ctx: Context) -> Answering:
+            lag = self._lag
+            behind = lag is not None and lag.is_behind
+            # A client that polls its task is not a new call, and must get to know how it stands.
+            if (behind or self._pool.waiting > shedding.queue) and call.method[:6] != "tasks/":
+                error = Overloaded(
+                    "The server has more calls than it can serve", shedding.retry_after
+                )
+                self._bounded("Server.shedding", error.message)
+                raise error
+            return dispatch(call, ctx)
+
+        return shed
+
+
+def key_of(by: By) -> KeyOf:
+    """Return the function that tells callers apart."""
+    return {"principal": _principal, "client": _client, "address": _address}[by]
+
+
+def _principal(call: Call) -> Hashable:
+    principal: Hashable = call.caller.principal
+    return principal
+
+
+def _client(call: Call) -> Hashable:
+    """Return the client a token was issued to, or else the name a client goes by."""
+    caller = call.caller
+    client_id: str | None = getattr(caller.principal, "client_id", None)
+    if client_id is not None:
+        return client_id
+    return None if caller.client is None else ("name", caller.client.name)
+
+
+def _address(call: Call) -> Hashable:
+    address: str | None = call.outlet.address
+    return address

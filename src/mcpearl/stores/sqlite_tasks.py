@@ -1,0 +1,365 @@
+"""Tasks in an SQLite file: they survive the process, and the workers of one machine share them.
+
+Changes made by another process are noticed by the file's data version, which is looked at as long as they
+are of interest.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from mcpearl.protocol.task_lifecycle import TERMINAL
+from mcpearl.runtime import clock
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.sessions import Identity
+from mcpearl.stores.sqlite_thread import SqliteThread
+from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull
+
+VERSION = 1  # of the tables
+APPLICATION = 0x6D637074  # marks files of this kind
+_LOOK = 0.05  # seconds between two looks for changes of other processes
+_EXPIRED_AT_ONCE = 1000
+
+_FIELDS = tuple(field.name for field in msgspec.structs.fields(TaskRecord))
+_COLUMNS = ", ".join(_FIELDS)
+_SCHEMA = """
+CREATE TABLE tasks (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    change INTEGER NOT NULL,
+    expires REAL NOT NULL,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    ttl REAL NOT NULL,
+    poll REAL,
+    status TEXT NOT NULL,
+    status_message TEXT,
+    request BLOB NOT NULL,
+    journal BLOB NOT NULL,
+    result BLOB,
+    tool_error INTEGER NOT NULL,
+    repeatable INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    deaths INTEGER NOT NULL,
+    created REAL NOT NULL,
+    updated REAL NOT NULL,
+    revision INTEGER NOT NULL,
+    holder TEXT,
+    fence INTEGER NOT NULL,
+    lease_until REAL NOT NULL
+);;
+CREATE INDEX by_owner ON tasks (owner, number);;
+CREATE INDEX by_expiry ON tasks (expires);;
+CREATE INDEX by_change ON tasks (change);;
+CREATE INDEX open_ones ON tasks (lease_until) WHERE status IN ('working', 'input_required');;
+CREATE TABLE changes (last INTEGER NOT NULL);;
+INSERT INTO changes VALUES (0);;
+CREATE TABLE counts (owner TEXT PRIMARY KEY, tasks INTEGER NOT NULL) WITHOUT ROWID;;
+CREATE TRIGGER added AFTER INSERT ON tasks BEGIN
+    INSERT INTO counts VALUES (NEW.owner, 1)
+        ON CONFLICT (owner) DO UPDATE SET tasks = tasks + 1;
+    INSERT INTO counts VALUES ('*', 1)
+        ON CONFLICT (owner) DO UPDATE SET tasks = tasks + 1;
+END;;
+CREATE TRIGGER removed AFTER DELETE ON tasks BEGIN
+    UPDATE counts SET tasks = tasks - 1 WHERE owner IN (OLD.owner, '*');
+    DELETE FROM counts WHERE owner = OLD.owner AND tasks = 0;
+END
+"""
+_GET = f"SELECT {_COLUMNS} FROM tasks WHERE id = ? AND expires > ?"
+_PAGE = (
+    f"SELECT {_COLUMNS} FROM tasks WHERE owner = ? AND number > ? AND expires > ? "
+    "ORDER BY number LIMIT ?"
+)
+_INSERT = (
+    f"INSERT INTO tasks ({_COLUMNS}, change, expires) "
+    f"VALUES ({', '.join('?' for _ in _FIELDS)}, ?, ?)"
+)
+_REPLACE = (
+    f"UPDATE tasks SET ({_COLUMNS}, change) = ({', '.join('?' for _ in _FIELDS)}, ?) WHERE id = ?"
+)
+_LAPSED = (
+    f"SELECT {_COLUMNS} FROM tasks WHERE status IN ('working', 'input_required') "
+    "AND lease_until <= ? AND expires > ? AND NOT (status = 'input_required' AND holder IS NULL) "
+    "ORDER BY lease_until LIMIT ?"
+)
+_EXPIRE = "DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE expires <= ? LIMIT ?)"
+
+
+class SqliteTaskStore:
+    """A `TaskStore` in a file.
+
+    Args:
+        path: The file; it is created if there is none. The folder must exist.
+        max_tasks: How many tasks there may be.
+        max_per_owner: How many of them may belong to one identity.
+    """
+
+    durable = True
+
+    def __init__(
+        self, path: str | Path, max_tasks: int = 100_000, max_per_owner: int = 10_000
+    ) -> None:
+        self.path = Path(path)
+        self._max = max_tasks
+        self._max_per_owner = max_per_owner
+        self._file = SqliteThread(self.path, APPLICATION, VERSION, _SCHEMA)
+        self._hearers: list[tuple[Hear, Callable[[], bool]]] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._heard = 0  # the last change that hearers have heard of
+        self._data_version = 0
+
+    async def start(self) -> None:
+        """Open the file. Raises `StoreUnavailable` if it is not one of these."""
+        await self._file.start()
+        await self._read(self._look)
+
+    async def close(self) -> None:
+        """Finish all steps, and close the file."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        await self._file.close()
+
+    # Steps
+
+    async def create(self, task: TaskRecord, holder: str, lease: float) -> TaskRecord:
+        """Store a new task with its first lease."""
+        now = clock.now()
+        held = {"holder": holder, "fence": 1, "lease_until": now + lease}
+        task = replace(task, created=now, updated=now, revision=1, **held)
+
+        def work(connection: sqlite3.Connection) -> None:
+            self._check_room(connection, task.owner, now)
+            try:
+                row = (*_row(task), _next_change(connection), now + task.ttl)
+                connection.execute(_INSERT, row)
+            except sqlite3.IntegrityError:
+                raise ValueError("a task with this id exists") from None
+
+        await self._file.step(work, writes=True)
+        return task
+
+    def _check_room(self, connection: sqlite3.Connection, owner: Identity, now: float) -> None:
+        connection.execute(_EXPIRE, (now, _EXPIRED_AT_ONCE))
+        for key, limit, text in (
+            ("*", self._max, f"there are {self._max} tasks already"),
+            (
+                _owner(owner),
+                self._max_per_owner,
+                f"this owner has {self._max_per_owner} tasks already",
+            ),
+        ):
+            found = connection.execute(
+                "SELECT tasks FROM counts WHERE owner = ?", (key,)
+            ).fetchone()
+            if found is not None and found[0] >= limit:
+                raise TasksFull(text)
+
+    async def get(self, id: str, owner: Identity) -> TaskRecord | None:
+        """Return a task to its owner."""
+        now = clock.now()
+        task = await self._read(lambda connection: _find(connection, id, now))
+        return task if task is not None and task.owner == owner else None
+
+    async def page(self, owner: Identity, after: str | None, limit: int) -> list[TaskRecord]:
+        """Return a page of an owner's tasks."""
+        now = clock.now()
+
+        def work(connection: sqlite3.Connection) -> list[TaskRecord]:
+            number = 0
+            if after is not None:
+                found = connection.execute(
+                    "SELECT number FROM tasks WHERE id = ? AND owner = ?", (after, _owner(owner))
+                ).fetchone()
+                if found is None:
+                    return []
+                number = found[0]
+            rows = connection.execute(_PAGE, (_owner(owner), number, now, limit))
+            return [_record(row) for row in rows]
+
+        found: list[TaskRecord] = await self._read(work)
+        return found
+
+    async def update(
+        self, task: TaskRecord, expected: int, fence: int | None = None
+    ) -> TaskRecord | None:
+        """Replace a task that did not change since it was read."""
+        now = clock.now()
+
+        def work(connection: sqlite3.Connection) -> TaskRecord | None:
+            stored = _find(connection, task.id, now)
+            if stored is None or stored.status in TERMINAL or stored.revision != expected:
+                return None
+            if fence is not None and stored.fence != fence:
+                return None
+            over = task.status in TERMINAL
+            changed = replace(
+                task,
+                owner=stored.owner,
+                created=stored.created,
+                ttl=stored.ttl,
+                revision=stored.revision,
+                fence=stored.fence,
+                holder=None if over else stored.holder,
+                lease_until=0.0 if over else stored.lease_until,
+            )
+            return _write(connection, changed, now)
+
+        return await self._change(work)
+
+    async def claim(self, id: str, holder: str, lease: float) -> TaskRecord | None:
+        """Take a free lease."""
+        now = clock.now()
+
+        def work(connection: sqlite3.Connection) -> TaskRecord | None:
+            task = _find(connection, id, now)
+            if task is None or task.status in TERMINAL:
+                return None
+            if task.holder is not None and task.lease_until > now:
+                return None
+            claimed = replace(task, holder=holder, fence=task.fence + 1, lease_until=now + lease)
+            return _write(connection, claimed, now)
+
+        return await self._change(work)
+
+    async def renew(self, fences: Mapping[str, int], lease: float) -> set[str]:
+        """Extend leases that are still held. A lease that lapsed unnoticed is extended, too."""
+        now = clock.now()
+        statement = (
+            "UPDATE tasks SET lease_until = ? "
+            "WHERE id = ? AND fence = ? AND holder IS NOT NULL AND expires > ?"
+        )
+
+        def work(connection: sqlite3.Connection) -> set[str]:
+            return {
+                id
+                for id, fence in fences.items()
+                if connection.execute(statement, (now + lease, id, fence, now)).rowcount
+            }
+
+        renewed: set[str] = await self._file.step(work, writes=True)
+        return renewed
+
+    async def release(self, id: str, fence: int) -> bool:
+        """Release a lease."""
+        now = clock.now()
+
+        def work(connection: sqlite3.Connection) -> TaskRecord | None:
+            task = _find(connection, id, now)
+            if task is None or task.holder is None or task.fence != fence:
+                return None
+            return _write(connection, replace(task, holder=None, lease_until=0.0), now)
+
+        return await self._change(work) is not None
+
+    async def lapsed(self, limit: int) -> list[TaskRecord]:
+        """Return tasks that need a worker; remove some that have expired."""
+        now = clock.now()
+
+        def work(connection: sqlite3.Connection) -> list[TaskRecord]:
+            connection.execute(_EXPIRE, (now, _EXPIRED_AT_ONCE))
+            return [_record(row) for row in connection.execute(_LAPSED, (now, now, limit))]
+
+        found: list[TaskRecord] = await self._file.step(work, writes=True)
+        return found
+
+    async def delete(self, id: str) -> None:
+        """Remove a task."""
+        await self._file.step(
+            lambda connection: connection.execute("DELETE FROM tasks WHERE id = ?", (id,)).rowcount,
+            writes=True,
+        )
+        self._tell(id, 0)
+
+    async def _read(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        return await self._file.step(work, writes=False)
+
+    async def _change(
+        self, work: Callable[[sqlite3.Connection], TaskRecord | None]
+    ) -> TaskRecord | None:
+        task: TaskRecord | None = await self._file.step(work, writes=True)
+        if task is not None:
+            self._tell(task.id, task.revision)
+        return task
+
+    # Hearing of changes
+
+    def watch(self, hear: Hear, wanted: Callable[[], bool]) -> Callable[[], None]:
+        """Hear of changes: of this process at once, of others when the file is looked at."""
+        entry = (hear, wanted)
+        self._hearers.append(entry)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_forever())
+        return lambda: self._hearers.remove(entry)
+
+    def _tell(self, id: str, revision: int) -> None:
+        if self._hearers:
+            asyncio.get_running_loop().call_soon(self._spread, [(id, revision)])
+
+    def _spread(self, news: list[tuple[str, int]]) -> None:
+        for hear, _ in list(self._hearers):
+            for id, revision in news:
+                hear(id, revision)
+
+    async def _look_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            if any(wanted() for _, wanted in self._hearers):
+                try:
+                    news = await self._read(self._look)
+                except StoreUnavailable:
+                    continue  # what needs the store finds out itself
+                if news:
+                    self._spread(news)
+
+    def _look(self, connection: sqlite3.Connection) -> list[tuple[str, int]]:
+        """Return what changed since the last look, if another process wrote to the file."""
+        version = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version == self._data_version:
+            return []
+        first, self._data_version = self._data_version == 0, version
+        last = connection.execute("SELECT last FROM changes").fetchone()[0]
+        since, self._heard = last if first else self._heard, last
+        rows = connection.execute("SELECT id, revision FROM tasks WHERE change > ?", (since,))
+        return list(rows)
+
+
+def _find(connection: sqlite3.Connection, id: str, now: float) -> TaskRecord | None:
+    row = connection.execute(_GET, (id, now)).fetchone()
+    return None if row is None else _record(row)
+
+
+def _write(connection: sqlite3.Connection, task: TaskRecord, now: float) -> TaskRecord:
+    task = replace(task, revision=task.revision + 1, updated=now)
+    connection.execute(_REPLACE, (*_row(task), _next_change(connection), task.id))
+    return task
+
+
+def _next_change(connection: sqlite3.Connection) -> int:
+    connection.execute("UPDATE changes SET last = last + 1")
+    number: int = connection.execute("SELECT last FROM changes").fetchone()[0]
+    return number
+
+
+def _owner(owner: Identity) -> str:
+    return msgspec.json.encode(owner).decode()
+
+
+def _row(task: TaskRecord) -> tuple[Any, ...]:
+    return tuple(_owner(task.owner) if name == "owner" else getattr(task, name) for name in _FIELDS)
+
+
+_FLAGS = ("tool_error", "repeatable", "running")
+
+
+def _record(row: tuple[Any, ...]) -> TaskRecord:
+    members = dict(zip(_FIELDS, row, strict=True))
+    members["owner"] = tuple(msgspec.json.decode(members["owner"]))
+    for flag in _FLAGS:
+        members[flag] = bool(members[flag])
+    return TaskRecord(**members)

@@ -1,0 +1,264 @@
+"""Rates, concurrency of tools, and shedding of load: on every wire, before arguments are decoded."""
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl import (
+    Client,
+    Http,
+    McpError,
+    Observer,
+    Overloaded,
+    RateLimit,
+    RateLimited,
+    Server,
+    Shedding,
+    Tcp,
+    Unix,
+)
+from mcpearl.auth import BearerToken, StaticTokens
+from mcpearl.types.base import Implementation
+from mcpearl.types.jsonrpc import OVERLOADED, RATE_LIMITED
+from tests.clock import MovableClock
+from tests.ports import free_port
+from tests.waiting import eventually
+
+
+def server(**options: Any) -> Server:
+    app = Server("limits", **options)
+
+    @app.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    return app
+
+
+@asynccontextmanager
+async def serving(app: Server, *wires: Any) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(app.serve(*wires))
+    await eventually(lambda: task.done() or app.tree().find("wires") is not None)
+    await eventually(lambda: task.done() or app.tree().find("wires").state == "running")  # type: ignore[union-attr]
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def refused(client: Client, name: str = "add", **arguments: Any) -> McpError:
+    with pytest.raises(McpError) as raised:
+        await client.call_tool(name, arguments)
+    return raised.value
+
+
+async def test_over_the_rate_a_call_is_refused_with_the_time_to_wait(clock: MovableClock) -> None:
+    bounds: list[str] = []
+
+    class Watching(Observer):
+        def bound_reached(self, bound: str, detail: str) -> None:
+            bounds.append(bound)
+
+    app = server(rate=RateLimit(1, per=10, burst=3), observer=Watching())
+    async with Client(app) as client:
+        for _ in range(2):  # the third was the list of tools that results are checked with
+            await client.call_tool("add", {"a": 1, "b": 2})
+        # The arguments are wrong; they are not looked at.
+        error = await refused(client, a="x")
+        assert error.code == RATE_LIMITED
+        wait = error.data["retryAfter"]
+        assert 9 < wait <= 10
+        assert error.message == f"Over the limit of 1 calls in 10 s; try again in {wait:g} s"
+        assert bounds == ["Server.rate"]
+        await client.ping()
+        await clock.advance(wait)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_over_http_it_is_a_429_with_retry_after(version: str) -> None:
+    app = server()
+    port = free_port()
+
+    @app.tool(rate=RateLimit(1, per=100))
+    async def rare() -> str:
+        return "once"
+
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with serving(app, Http(port=port)), Client(url, protocol=version) as client:
+        await client.call_tool("rare")
+        error = await refused(client, "rare")
+        assert error.code == RATE_LIMITED
+        assert error.data["retryAfter"] > 90
+        assert "of tool `rare`" in error.message
+        await client.call_tool("add", {"a": 1, "b": 2})
+
+
+async def test_the_response_is_what_any_http_client_reads() -> None:
+    app = server(rate=RateLimit(1, per=100, burst=1))
+    port = free_port()
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "plain", "version": "1"},
+    }
+    call = {"name": "add", "arguments": {"a": 1, "b": 2}, "_meta": meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "add",
+    }
+
+    def post() -> tuple[int, str | None, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            connection.request("POST", "/mcp", json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, response.getheader("retry-after"), json.load(response)
+        finally:
+            connection.close()
+
+    async with serving(app, Http(port=port)):
+        status, _, _ = await asyncio.to_thread(post)
+        assert status == 200
+        status, wait, answer = await asyncio.to_thread(post)
+    assert status == 429
+    assert wait is not None
+    assert 90 < int(wait) <= 100
+    assert answer["id"] == 1
+    assert answer["error"]["code"] == RATE_LIMITED
+    assert answer["error"]["data"]["retryAfter"] > 90
+
+
+async def test_each_principal_has_its_own_count() -> None:
+    tokens = StaticTokens({"a" * 32: "alice", "b" * 32: "bob"})
+    app = server(rate=RateLimit(4, per=1000), auth=tokens)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+
+    async def use(token: str) -> int:
+        answered = 0
+        async with Client(url, auth=BearerToken(token), validate_output=False) as client:
+            for _ in range(6):
+                try:
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                    answered += 1
+                except McpError as error:
+                    assert error.code == RATE_LIMITED
+        return answered
+
+    async with serving(app, Http(port=port)):
+        assert await use("a" * 32) == 4
+        assert await use("b" * 32) == 4
+        assert await use("a" * 32) == 0
+
+
+@pytest.mark.parametrize("by", ["client", "address"])
+async def test_callers_can_be_told_apart_by_client_or_address(tmp_path: Path, by: Any) -> None:
+    app = server()
+
+    @app.tool(rate=RateLimit(1, per=1000, by=by))
+    async def rare() -> str:
+        return "once"
+
+    port = free_port()
+    async with serving(app, Tcp(port=port), Unix(path=tmp_path / "s")):
+        tcp = Client(f"tcp://127.0.0.1:{port}", info=Implementation(name="one", version="1"))
+        other = Client(f"unix://{tmp_path / 's'}", info=Implementation(name="two", version="1"))
+        async with tcp, other:
+            for client in (tcp, other):
+                await client.call_tool("rare")
+                assert (await refused(client, "rare")).code == RATE_LIMITED
+
+
+async def test_so_many_calls_of_a_tool_run_at_once() -> None:
+    app = server()
+    running = most = 0
+    release = asyncio.Event()
+
+    @app.tool(concurrency=2, queue=3)
+    async def slow() -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await release.wait()
+        running -= 1
+        return "done"
+
+    async with Client(app) as client:
+        await client.list_tools()
+        calls = [asyncio.ensure_future(client.call_tool("slow")) for _ in range(5)]
+        await eventually(lambda: running == 2)
+        error = await refused(client, "slow")
+        assert error.code == OVERLOADED
+        assert "tool `slow` has 2 calls in hand and 3 waiting already" in error.message
+        calls[3].cancel()  # one that waits
+        await asyncio.wait([calls[3]])
+        await client.call_tool("add", {"a": 1, "b": 2})
+        release.set()
+        await asyncio.gather(*calls[:3], calls[4])
+        assert (await client.call_tool("slow")).structured_content == {"result": "done"}
+    assert most == 2
+
+
+async def test_calls_are_shed_while_the_loop_is_behind() -> None:
+    app = server(shedding=Shedding(lag=0.05, retry_after=2.5))
+    outcomes: list[str] = []
+
+    @app.tool
+    async def block(seconds: float) -> str:
+        time.sleep(seconds)
+        return "done"
+
+    async with Client(app) as client:
+        await client.list_tools()
+        # Both are read in the same turn of the loop, which the first one holds up.
+        first = asyncio.ensure_future(client.call_tool("block", {"seconds": 0.3}))
+        second = asyncio.ensure_future(client.call_tool("add", {"a": 1, "b": 2}))
+        await first
+        try:
+            await second
+            outcomes.append("served")
+        except McpError as error:
+            assert error.code == OVERLOADED
+            assert error.data == {"retryAfter": 2.5}
+            outcomes.append("refused")
+        assert outcomes == ["refused"]
+        await asyncio.sleep(0)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
+
+
+async def test_calls_are_shed_while_too_many_wait_for_a_thread() -> None:
+    app = server(shedding=Shedding(lag=60, queue=2), threads=1)
+    release = threading.Event()
+
+    @app.tool
+    def slow() -> str:
+        release.wait()
+        return "done"
+
+    async with Client(app) as client:
+        await client.list_tools()
+        calls = [asyncio.ensure_future(client.call_tool("slow")) for _ in range(4)]
+        await eventually(lambda: app._pool.waiting == 3)
+        assert (await refused(client, a=1, b=2)).code == OVERLOADED
+        release.set()
+        await asyncio.gather(*calls)
+        await client.call_tool("add", {"a": 1, "b": 2})
+
+
+def test_the_errors_say_how_long_to_wait() -> None:
+    assert RateLimited("5 calls in 1 s", 0.12345).data == {"retryAfter": 0.124}
+    assert str(Overloaded("The server is busy")).startswith("The server is busy; try again in 1 s")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
+    from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
+    from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
+    from mcpearl.server.registry.dependencies import Depends
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
+    from mcpearl.types.base import Icon
 
 _HOMES = {
     "AssistantMessage": "server.registry.returns",
@@ -77,10 +81,12 @@ _HOMES = {
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
+    "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
@@ -91,6 +97,7 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Names": "runtime.names",
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
@@ -114,6 +121,7 @@ _HOMES = {
     "ToolError": "protocol.errors",
     "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
+    "TypedToolResult": "client.tool_result",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
     "UserMessage": "server.registry.returns",
@@ -133,10 +141,12 @@ __all__ = [
     "ClientTask",
     "ConnectionLost",
     "Context",
+    "Depends",
     "Elicited",
     "File",
     "Handler",
     "Http",
+    "Icon",
     "Image",
     "InvalidResult",
     "Keepalive",
@@ -147,6 +157,7 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Names",
     "Observer",
     "Overloaded",
     "Phase",
@@ -170,6 +181,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Transport",
+    "TypedToolResult",
     "Unix",
     "UrlElicitationRequired",
     "UserMessage",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from mcpearl.schema.adapt import NoEncoding, encode_hook
 from mcpearl.schema.errors import OutputError
@@ -87,7 +87,7 @@ def whole_result(value: ToolResult, name: str) -> CallToolResult:
     """Return the result that a tool has put together itself."""
     content: list[ContentBlock] = []
     structured: Any = value.structured_content
-    if structured is not UNSET and structured is not None:
+    if structured is not None:
         structured = Raw(to_json(structured, name))
         content = [TextContent(text=bytes(structured).decode())]
     if isinstance(value.content, (list, tuple)):
@@ -96,7 +96,7 @@ def whole_result(value: ToolResult, name: str) -> CallToolResult:
         content = [content_block(value.content, name)]
     return CallToolResult(
         content=content,
-        structured_content=UNSET if structured is None else structured,
+        structured_content=structured,
         is_error=value.is_error,
         meta=value.meta,
     )

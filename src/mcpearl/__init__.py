@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
+    from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -122,6 +123,7 @@ _HOMES = {
     "ToolError": "protocol.errors",
     "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
+    "TypedToolResult": "client.tool_result",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
     "UserMessage": "server.registry.returns",
@@ -182,6 +184,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Transport",
+    "TypedToolResult",
     "Unix",
     "UrlElicitationRequired",
     "UserMessage",

@@ -28,7 +28,7 @@ from mcpearl.transports.http_server.access_log import AccessLog
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.asgi_life import AsgiLife
 from mcpearl.transports.http_server.callers import Callers
-from mcpearl.transports.http_server.checks import HeadNotes, read_post
+from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
@@ -182,6 +182,7 @@ class Endpoint:
         prefix = f"{clock.token(3)}." if siblings is None else siblings.prefix
         self.host = host
         self.gate = gate
+        self._anonymous = host.anonymous
         self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
         self._lifespan = lifespan
@@ -250,7 +251,7 @@ class Endpoint:
         admission = self._admission
         admission.open += 1
         try:
-            head, gate = request.head, self.gate
+            head, gate, principal = request.head, self.gate, self._anonymous
             notes: HeadNotes | None = head.noted
             if notes is None:
                 if gate is not None and await self._show_document(gate, request):
@@ -258,25 +259,21 @@ class Endpoint:
                 notes = head.noted = self._look_at(request)
             if notes.cors:
                 request.extra = notes.cors
-            if head.method == "OPTIONS":
+            if notes.is_preflight:
                 await request.respond(204, b"", preflight(head.headers))
                 return
             if admission.open > admission.max_requests:
                 raise admission.too_many()
-            principal = self.host.anonymous
             if gate is not None:
                 principal = gate.known(request) or await gate.admit(request)
             if self._budget.pressed:
                 admission.check_caller(principal, request)
             owner = None if self._siblings is None else self._owner(request)
-            if owner is not None:
-                await self._pass_on(owner, request, principal)
-            elif notes.is_sse_2024:
-                await self._serve_sse(request, principal)
-            elif head.method == "POST":
-                await self._post(request, notes, principal)
+            if owner is None:
+                serve = notes.serve
+                await serve(request, notes, principal)
             else:
-                await self._legacy.other(request, principal)
+                await self._pass_on(owner, request, principal)
         except Refused as refused:
             if refused.bound is not None:
                 self.host.bounded(refused.bound, str(refused))
@@ -304,7 +301,15 @@ class Endpoint:
         sse_location = self._sse_locations.get(path)
         (sse_location or self._location).check(path, headers, request.root)
         origin = headers.get(b"origin")
-        return HeadNotes(() if origin is None else readable_by(origin), sse_location is not None)
+        serve: Serve = self._other if request.method != "POST" else self._post
+        return HeadNotes(
+            () if origin is None else readable_by(origin),
+            request.method == "OPTIONS",
+            serve if sse_location is None else self._serve_sse,
+        )
+
+    async def _other(self, request: Request, notes: HeadNotes, principal: Any) -> None:
+        await self._legacy.other(request, principal)
 
     def _owner(self, request: Request) -> int | None:
         """Return the number of the other worker that has the session of a request."""
@@ -334,63 +339,57 @@ class Endpoint:
         headers = notes.post
         if headers is None:
             headers = notes.post = read_post(request.headers)
-        outlet = PostOutlet(self._terms, request, principal)
-        body = request.body
+        outlet, body = PostOutlet(self._terms, request, principal), request.body
+        post = Post(self, request, outlet, headers, body or b"", principal)
         if body is None or len(body) > _LARGE:
-            return self._post_later(request, outlet, headers, principal)
-        return self._post_body(request, outlet, headers, body, principal)
+            return self._post_later(post)
+        return self._post_whole(post, body)
 
-    async def _post_later(
-        self, request: Request, outlet: PostOutlet, headers: MessageHeaders, principal: Any
-    ) -> None:
-        body = await outlet.read_body()
-        await self._post_body(request, outlet, headers, body, principal)
+    async def _post_later(self, post: Post) -> None:
+        await self._post_whole(post, await post.outlet.read_body())
 
-    def _post_body(
-        self,
-        request: Request,
-        outlet: PostOutlet,
-        headers: MessageHeaders,
-        body: bytes,
-        principal: Any,
-    ) -> Work:
-        message: Envelope | bytes
+    def _post_whole(self, post: Post, body: bytes) -> Work:
+        headers = post.headers
         try:
-            message = codec.decode(body)
+            message = post.message = codec.decode(body)
         except Malformed as error:
             if error.code == PARSE_ERROR:
                 raise Refused(400, error.message, error.code) from None
-            message = body  # a batch, or JSON that is not a message: the protocol answers
-        post = Post(self, request, outlet, headers, message, principal)
-        if headers.says_modern or headers.is_modern(message):
+            post.message = body  # a batch, or JSON that is not a message: the protocol answers
+            return self._post_modern(post) if headers.says_modern else self._legacy.post(post)
+        if not (headers.says_modern or headers.is_modern(message)):
+            return self._legacy.post(post)
+        if message.method not in NAMED_BY or message.id is UNSET:
             return self._post_modern(post)
-        return self._legacy.post(post)
-
-    def _post_modern(self, post: Post) -> Work:
-        """Serve a request that stands for itself."""
-        solo = self._solo
-        if solo is None:
-            solo = self._solo = self.host.converse_alone()
-        outlet, message = post.outlet, post.message
-        named = False
-        if isinstance(message, Envelope):
-            # Calls by name are compared with their headers once they are decoded.
-            named = message.method in NAMED_BY and message.id is not UNSET
-            mismatch = None if named else post.headers.mismatch_of(message)
-            if mismatch is not None:
-                post.refuse(mismatch)
-                return outlet.serve(solo, [], modern_status)
-            if message.method == LISTEN:
-                return self._listen(post, solo)
+        # Calls by name are compared with their headers once they are decoded.
+        solo, outlet = self._solo or self._begin_solo(), post.outlet
         calls = solo.receive_from(post.principal, message, outlet)
         if calls:
             calls = post.checked(solo, calls, modern=True)
-        elif named:
-            assert isinstance(message, Envelope)
-            mismatch = post.headers.mismatch_of(message)
+        else:
+            mismatch = headers.mismatch_of(message)
             if mismatch is not None:
                 post.refuse(mismatch)  # whatever else is wrong with it
         return outlet.serve(solo, calls, modern_status)
+
+    def _begin_solo(self) -> SoloConversation:
+        solo = self._solo = self.host.converse_alone()
+        return solo
+
+    def _post_modern(self, post: Post) -> Work:
+        """Serve a message that stands for itself and names nothing, or is not a message."""
+        solo, message = self._solo or self._begin_solo(), post.message
+        if isinstance(message, Envelope):
+            mismatch = post.headers.mismatch_of(message)
+            if mismatch is not None:
+                post.refuse(mismatch)
+                return post.outlet.serve(solo, [], modern_status)
+            if message.method == LISTEN:
+                return self._listen(post, solo)
+        calls = solo.receive_from(post.principal, message, post.outlet)
+        if calls:
+            calls = post.checked(solo, calls, modern=True)
+        return post.outlet.serve(solo, calls, modern_status)
 
     async def _listen(self, post: Post, solo: SoloConversation) -> None:
         with self._admission.as_stream():
@@ -399,7 +398,7 @@ class Endpoint:
 
     # HTTP+SSE
 
-    async def _serve_sse(self, request: Request, principal: Any) -> None:
+    async def _serve_sse(self, request: Request, notes: HeadNotes, principal: Any) -> None:
         """Serve a client of the transport of 2024-11-05."""
         assert self._sse is not None
         match request.method, request.path:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
@@ -110,6 +111,7 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
@@ -170,6 +172,7 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Session",
     "Shedding",
     "Stdio",
     "Supervisor",

@@ -58,11 +58,13 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return value
     if output is not None:
-        structured = output.encode(value)
-        return CallToolResult(
-            content=[TextContent(text=_text_of(value, structured, output.wrapped))],
-            structured_content=Raw(structured),
-        )
+        encode = output.encode
+        structured = encode(value)
+        if type(value) is str:
+            text = value
+        else:
+            text = (structured[10:-1] if output.wrapped else structured).decode()  # in {"result":…}
+        return CallToolResult(content=[TextContent(text=text)], structured_content=Raw(structured))
     if value is None:
         return CallToolResult(content=[])
     if isinstance(value, dict):
@@ -98,13 +100,6 @@ def whole_result(value: ToolResult, name: str) -> CallToolResult:
         is_error=value.is_error,
         meta=value.meta,
     )
-
-
-def _text_of(value: Any, structured: bytes, wrapped: bool) -> str:
-    if type(value) is str:
-        return value
-    text = structured[10:-1] if wrapped else structured  # inside {"result":…}
-    return text.decode()
 
 
 def content_blocks(value: Any, name: str) -> list[ContentBlock]:

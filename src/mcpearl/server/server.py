@@ -9,6 +9,7 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
+from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.names import Names
@@ -622,6 +623,47 @@ class Server:
         registry = self._own_registry("on_notification")
         registry.listeners.append(self.core.attendants.guarded(function, method))
         return function
+
+    @overload
+    def background(self, function: F, /) -> F: ...
+
+    @overload
+    def background(
+        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
+    ) -> Callable[[F], F]: ...
+
+    def background(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        restart: Restart = "permanent",
+        shutdown: float = 5.0,
+    ) -> Any:
+        """Run a coroutine function as long as the server runs, and again when it ends.
+
+        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
+        failing ends the server; see `Supervisor`.
+
+        >>> @app.background
+        ... async def refresh():
+        ...     while True:
+        ...         await load_prices()
+        ...         await asyncio.sleep(60)
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: Its name in the tree; the function's by default.
+            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
+            shutdown: Seconds it has to end when it is cancelled.
+        """
+
+        def register(function: F) -> F:
+            self.parts.add_background(function, name, restart, shutdown)
+            return function
+
+        return register if function is None else register(function)
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:

@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
+    from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
 
@@ -86,6 +88,8 @@ _HOMES = {
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "HttpRequest": "transports.http_server.pages",
+    "HttpResponse": "transports.http_server.pages",
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
@@ -110,6 +114,7 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
@@ -146,6 +151,8 @@ __all__ = [
     "File",
     "Handler",
     "Http",
+    "HttpRequest",
+    "HttpResponse",
     "Icon",
     "Image",
     "InvalidResult",
@@ -170,6 +177,7 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Session",
     "Shedding",
     "Stdio",
     "Supervisor",

@@ -6,24 +6,27 @@ it is, and what serves it. The messages themselves are the protocol's; how an an
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
-from mcpearl.net.http_server.request import Request
+from mcpearl.net.http_server.request import Request, Serving
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
+from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
+from mcpearl.transports.http_server.access_log import AccessLog
 from mcpearl.transports.http_server.admission import Admission
+from mcpearl.transports.http_server.asgi_life import AsgiLife
 from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
@@ -31,7 +34,9 @@ from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
+from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
@@ -160,6 +165,7 @@ class Endpoint:
         lifespan: Entered while the endpoint runs.
         websockets: Serves WebSockets under an ASGI server.
         siblings: The other workers, if there are any.
+        pages: What is answered beside MCP.
     """
 
     def __init__(
@@ -171,16 +177,23 @@ class Endpoint:
         lifespan: Callable[[], Any] | None = None,
         websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
+        pages: Pages | None = None,
     ) -> None:
         limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
         hosts, origins = settings.allowed_hosts, settings.allowed_origins
-        prefix = "" if siblings is None else siblings.prefix
+        # An id that begins otherwise was given by another process.
+        prefix = f"{clock.token(3)}." if siblings is None else siblings.prefix
         self.host = host
         self.gate = gate
         self._anonymous = host.anonymous
         self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
+        self._pages = pages
         self._lifespan = lifespan
+        self._life = AsgiLife(self.running)
+        self.entrance: Serving = AccessLog(self) if settings.access_log else self
+        """What serves requests: this endpoint, or its access log."""
+        self._refusals = RefusedRequests()
         self._websockets = websockets
         self._asgi_heads = AsgiHeads()
         self._budget = host.budget
@@ -223,12 +236,15 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request of an ASGI server."""
         if scope["type"] == "lifespan":
-            await self._run_lifespan(receive, send)
-        elif scope["type"] == "websocket" and self._websockets is not None:
+            await self._life.serve(receive, send)
+            return
+        if not self._life.up:
+            await self._life.start_alone()
+        if scope["type"] == "websocket" and self._websockets is not None:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
             head = self._asgi_heads.head_of(scope)
-            await self.serve(AsgiRequest(scope, receive, send, head))
+            await self.entrance.serve(AsgiRequest(scope, receive, send, head))
         else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
 
@@ -243,6 +259,8 @@ class Endpoint:
             notes: HeadNotes | None = head.noted
             if notes is None:
                 if gate is not None and await self._show_document(gate, request):
+                    return
+                if self._pages is not None and await self._show_page(self._pages, request):
                     return
                 notes = head.noted = self._look_at(request)
             if notes.cors:
@@ -265,6 +283,7 @@ class Endpoint:
         except Refused as refused:
             if refused.bound is not None:
                 self.host.bounded(refused.bound, str(refused))
+            self._refusals.note(request, refused)
             body = codec.encode_error(None, refused.error)
             await request.respond(refused.status, body, refused.headers)
         finally:
@@ -282,11 +301,24 @@ class Endpoint:
         await request.respond(200, document, PUBLIC)
         return True
 
+    async def _show_page(self, pages: Pages, request: Request) -> bool:
+        """Answer a request for the server's health or a route; return whether it was one."""
+        if await pages.show_health(request):
+            return True
+        if not pages.has(request.path):
+            return False
+        self._location.check_host(request.headers)
+        if self._admission.open > self._admission.max_requests:
+            raise self._admission.too_many()
+        outlet = PostOutlet(self._terms, request, self.host.anonymous)
+        await pages.serve(request, outlet.read_body)
+        return True
+
     def _look_at(self, request: Request) -> HeadNotes:
         """Check where a request goes and comes from."""
         headers, path = request.headers, request.path
         sse_location = self._sse_locations.get(path)
-        (sse_location or self._location).check(path, headers)
+        (sse_location or self._location).check(path, headers, request.root)
         origin = headers.get(b"origin")
         serve: Serve = self._other if request.method != "POST" else self._post
         return HeadNotes(
@@ -400,27 +432,21 @@ class Endpoint:
 
     # Life
 
-    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        up = False
-        try:
-            async with self.running():
-                up = True
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-        except BaseException as error:
-            stage = "shutdown" if up else "startup"
-            await send({"type": f"lifespan.{stage}.failed", "message": str(error)})
-            raise
-        await send({"type": "lifespan.shutdown.complete"})
+    def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:
+        """Keep the server running while an application runs that this one is mounted in.
+
+        >>> mcp = app.asgi()
+        >>> api = FastAPI(lifespan=mcp.lifespan)
+        >>> api.mount("/tools", mcp)  # MCP is at /tools/mcp
+
+        Args:
+            app: The outer application, which calls this; it is not used.
+        """
+        return self._life.held()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the server running, for an application this one is mounted in.
-
-        >>> asgi_app = app.asgi()
-        >>> Starlette(routes=[Mount("/", asgi_app)], lifespan=lambda _: asgi_app.running())
-        """
+        """Keep the server running, and end every stream and session at the end."""
         async with nullcontext() if self._lifespan is None else self._lifespan():
             try:
                 yield

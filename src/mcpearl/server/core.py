@@ -71,7 +71,7 @@ class ServerCore:
         self.subscriptions = Subscriptions()
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
-        self._state_keys = state_keys
+        self.state_keys = state_keys
         self._state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
@@ -94,7 +94,7 @@ class ServerCore:
             from mcpearl.protocol.seal import Sealer
 
             self._sealer = Sealer(
-                self._state_keys,
+                self.state_keys,
                 ttl=self._state_ttl,
                 max_size=self.limits.max_request_state,
                 random_bytes=clock.random_bytes,

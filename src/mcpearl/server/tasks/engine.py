@@ -36,9 +36,11 @@ from mcpearl.server.tasks.journal import (
     unpack_journal,
 )
 from mcpearl.server.tasks.keeper import TaskKeeper
+from mcpearl.server.tasks.keys import key_of
 from mcpearl.server.tasks.options import TaskBounds, Tasks
 from mcpearl.server.tasks.questions import read_answer
 from mcpearl.server.tasks.run import TaskRun
+from mcpearl.server.tasks.vault import Vault
 from mcpearl.server.tasks.views import unknown_task
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import Identity
@@ -53,7 +55,6 @@ from mcpearl.types.tools import CallToolResult
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
-    from mcpearl.server.tasks.vault import Vault
 
 logger = logging.getLogger("mcpearl.tasks")
 ANSWERS: dict[str, type[Result]] = {
@@ -72,7 +73,6 @@ class TaskEngine:
         store: Keeps the tasks.
         bounds: Bounds of running tasks and of what is stored of one.
         options_of: Returns what a tool declares about tasks; None if it cannot be one.
-        vault: Seals contents, where the store outlives the process.
     """
 
     def __init__(
@@ -81,7 +81,6 @@ class TaskEngine:
         store: TaskStore,
         bounds: TaskBounds,
         options_of: Callable[[str], Tasks | None],
-        vault: "Vault | None" = None,
     ) -> None:
         self.core = core
         self.store = store
@@ -91,7 +90,7 @@ class TaskEngine:
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
         self.feed = TaskFeed(self)
         self.keeper = TaskKeeper(self, options_of)
-        self._vault = vault
+        self._vault: Vault | None = None  # seals contents where the store outlives the process
         self._put: set[tuple[str, str]] = set()  # questions that a client has before it
         self._stop_watching: Callable[[], None] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -100,6 +99,8 @@ class TaskEngine:
     async def start(self) -> None:
         """Open the store, and take up tasks that were left behind."""
         await self.store.start()
+        if self.store.durable:
+            self._vault = Vault(self.core.state_keys or [key_of(self.store)])
         if self._stop_watching is None:
             self._stop_watching = self.store.watch(self.heard, self.is_interested)
         if self.store.durable:

@@ -71,7 +71,7 @@ class TasksExtension(ServerExtension):
         """
         if isinstance(server.handler, Handler):
             self._handler = server.handler
-        store = server.task_store or MemoryTaskStore()
+        store = MemoryTaskStore() if server.task_store is None else server.task_store
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler.tasks_of)
         server.core.tasks = self.engine.feed
 

@@ -34,6 +34,7 @@ help:
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
+	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make clean  remove everything that was installed or built"
@@ -63,6 +64,9 @@ unit: $(VENV)/.test
 
 unit-without-peers: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
+
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos.rampage $(or $(SECONDS),120)
 
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py

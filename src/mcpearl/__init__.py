@@ -13,6 +13,7 @@ from mcpearl._version import __version__
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.extensions import ClientExtension
+    from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.net.tls import Tls
@@ -93,6 +94,7 @@ _HOMES = {
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
+    "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
     "Receiver": "transports.transport",
@@ -148,6 +150,7 @@ __all__ = [
     "Observer",
     "Overloaded",
     "Phase",
+    "Pool",
     "RateLimit",
     "RateLimited",
     "Receiver",

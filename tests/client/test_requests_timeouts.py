@@ -11,6 +11,7 @@ from mcpearl import Client, ConnectionLost, Context, Reconnect, RequestTimeout, 
 from mcpearl.client.requests import ClientCall
 from mcpearl.protocol.pending import Entry
 from mcpearl.types.base import RequestParams, Result
+from tests.clock import MovableClock
 from tests.waiting import eventually
 
 from ..transports.http_peer import Request, http_peer, modern
@@ -188,35 +189,50 @@ async def test_rounds_without_questions_share_the_time_of_the_call() -> None:
     assert len(peer.asked("tools/call")) > 1
 
 
-async def test_a_question_to_a_person_starts_the_time_anew() -> None:
+async def test_the_time_stands_still_while_the_application_answers(clock: MovableClock) -> None:
+    """What the server takes in all its rounds counts; what a person takes to answer does not."""
     ask = {
         "resultType": "input_required",
         "requestState": "s",
         "inputRequests": {"q": {"method": "roots/list"}},
     }
     peer = modern_peer()
-    deadlines: list[float] = []
-
-    def answer(message: Message) -> Any:
-        deadlines.append(client._link.connection.end.pending.next_deadline())
-        return ask if len(deadlines) == 1 else DONE
-
-    peer["tools/call"] = answer
-    answered = asyncio.Event()
+    peer["tools/call"] = lambda _: None
+    is_asked, answered = asyncio.Event(), asyncio.Event()
 
     async def roots() -> list[str]:
+        is_asked.set()
         await answered.wait()
         return []
 
-    client = await client_of(peer, roots=roots, validate_output=False)
+    client = await client_of(peer, roots=roots, validate_output=False, max_timeout=60)
     async with client:
         calling = asyncio.ensure_future(client.call_tool("t", timeout=30))
-        await eventually(lambda: deadlines)
-        passed = deadlines[0] - 30
-        await eventually(lambda: asyncio.get_running_loop().time() > passed + 0.05)
+        await eventually(lambda: peer.asked("tools/call"))
+        await clock.advance(20)
+        peer.send(id=peer.asked("tools/call")[0]["id"], result=ask)
+        await eventually(is_asked.is_set)
+        await clock.advance(200)
         answered.set()
-        await calling
-    assert deadlines[1] > deadlines[0] + 0.05
+        await eventually(lambda: len(peer.asked("tools/call")) == 2)
+        await clock.advance(8)
+        assert not calling.done()
+        await clock.advance(3)
+        with pytest.raises(RequestTimeout, match="within 30 s"):
+            await calling
+
+
+async def test_progress_that_was_not_asked_for_gives_no_time(clock: MovableClock) -> None:
+    peer = modern_peer(tools_call=lambda _: None)
+    async with await client_of(peer) as client:
+        calling = asyncio.ensure_future(client.call_tool("t", timeout=30))
+        await eventually(lambda: peer.asked("tools/call"))
+        params = {"progressToken": peer.asked("tools/call")[0]["id"], "progress": 1}
+        await clock.advance(20)
+        peer.send(method="notifications/progress", params=params)
+        await clock.advance(11)
+        with pytest.raises(RequestTimeout, match="within 30 s"):
+            await calling
 
 
 async def test_retries_over_http_end_with_the_time_of_the_call() -> None:

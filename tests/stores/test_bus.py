@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Server
+from mcpearl.runtime.budget import Budget
 from mcpearl.server.subscriptions import Subscriber, Subscriptions
 from mcpearl.stores.bus import MAX_MESSAGE, Bus
 from mcpearl.stores.memory_bus import MemoryBus
@@ -119,7 +120,7 @@ async def test_servers_of_one_process_share_updates() -> None:
     one.bus = first = MemoryBus()
     two.bus = first.join()
     outlet = Hearing()
-    subscriber = Subscriber(outlet)  # type: ignore[arg-type]
+    subscriber = Subscriber(outlet, Budget().account())  # type: ignore[arg-type]
     for name in ("before", "meanwhile", "after"):
         two.core.subscriptions.subscribe(subscriber, f"a://{name}")
     async with one.running():
@@ -139,7 +140,7 @@ async def test_a_server_that_missed_updates_announces_all_it_has_subscribers_for
     class Hearing:
         send = staticmethod(heard.append)
 
-    subscriber = Subscriber(Hearing())  # type: ignore[arg-type]
+    subscriber = Subscriber(Hearing(), Budget().account())  # type: ignore[arg-type]
     for name in ("a", "b"):
         subscriptions.subscribe(subscriber, f"x://{name}")
     subscriptions.all_updated()

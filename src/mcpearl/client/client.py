@@ -46,6 +46,7 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.tree import Changes, Node
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import (
     Implementation,
@@ -265,6 +266,10 @@ class Client:
         finally:
             self._callbacks.close()
 
+    async def given_up(self) -> None:
+        """Wait until the connection is lost and will not come back, and raise why."""
+        await self._link.given_up()
+
     async def __aenter__(self) -> "Client":
         await self.connect()
         return self
@@ -290,6 +295,18 @@ class Client:
     def state(self) -> Phase:
         """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._link.phase
+
+    def tree(self) -> Node:
+        """Return the connection and what depends on it: states, restarts, the last error, uptime."""
+        return self._link.node(self._subscriptions.nodes())
+
+    def tree_changes(self, limit: int = 1000) -> Changes:
+        """Return an iterator over the changes of the connection from now on, for `async for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self._link.followers.iterate(limit)
 
     # The server, as it introduced itself in the last handshake; known also after closing
 

@@ -297,10 +297,12 @@ class ClientConnection(ClientReceiver):
             self._notices.put(*told)
 
     def _progressed(self, params: ProgressNotificationParams) -> None:
-        entry = self.end.pending.progress(params.progress_token, self.loop.time())
-        callback = None if entry is None else self._progress_callbacks.get(entry.id)
+        token = params.progress_token
+        callback = self._progress_callbacks.get(token) if type(token) is int else None
+        # Progress that was not asked for must not give a request more time.
+        entry = None if callback is None else self.end.pending.progress(token, self.loop.time())
         if entry is None or callback is None:
-            lasting = self._task_progress.get(params.progress_token)
+            lasting = self._task_progress.get(token)
             if lasting is not None:
                 self._notices.put(lasting, params)
             return

@@ -29,6 +29,7 @@ from mcpearl.protocol.offer import paths_of
 from mcpearl.runtime.backoff import Retries
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.ordered import OrderedCalls
+from mcpearl.runtime.tree import Change, Followers, Node, State
 from mcpearl.transports.memory import memory_pair
 from mcpearl.transports.transport import Transport
 from mcpearl.types.logging import LoggingLevel
@@ -36,6 +37,15 @@ from mcpearl.types.logging import LoggingLevel
 logger = logging.getLogger("mcpearl.client")
 
 StateCallback = Callable[[Phase], Any]
+_STATES: dict[Phase, State] = {
+    Phase.DISCONNECTED: "ended",
+    Phase.CONNECTING: "starting",
+    Phase.INITIALIZING: "starting",
+    Phase.READY: "running",
+    Phase.CLOSING: "stopping",
+    Phase.CLOSED: "ended",
+    Phase.FAILED: "waiting",
+}
 _MAX_WAITING_PHASES = 64  # that `on_state` has not been called with; older ones are skipped
 
 
@@ -59,6 +69,10 @@ class Link:
         self.offered: frozenset[str] = frozenset()
         """The capabilities the server announced in the last handshake; none after closing."""
         self.reconnect = reconnect
+        self.followers = Followers()
+        """Those who follow the changes of this part of the client's tree."""
+        self._restarts = 0  # how often the connection was replaced
+        self._last_error: str | None = None  # why the last connection or attempt ended
         self._target = target
         self._handshake = handshake
         self._limits = limits
@@ -75,6 +89,7 @@ class Link:
         self._lost: ConnectionLost | None = None  # why there is no connection
         self._changed = asyncio.Event()  # set while there is a connection, or none will come
         self._fleeting: set[asyncio.Task[None]] = set()  # work that ends with this connection
+        self._over = asyncio.Event()  # set when no connection will come any more
         self._waiting = 0  # calls that wait for a connection
         self._retries: Retries | None = None if reconnect is None else Retries(reconnect)
         self._up_since = 0.0
@@ -117,10 +132,30 @@ class Link:
 
     def _step(self, step: Step) -> None:
         phase = self._lifecycle.take(step)
+        if self.followers:
+            error = self._last_error if phase is Phase.FAILED else None
+            self.followers.tell(Change((self._target.name,), self._state(), error))
         if self._on_state is not None:
             if len(self._states) >= _MAX_WAITING_PHASES:
                 self._states.skip()
             self._states.put(self._on_state, phase)
+
+    def node(self, children: tuple[Node, ...]) -> Node:
+        """Return how the link stands, with what depends on it."""
+        connection = self.connection
+        return Node(
+            name=self._target.name,
+            state=self._state(),
+            restarts=self._restarts,
+            last_error=self._last_error,
+            uptime=0.0 if connection is None else connection.loop.time() - self._up_since,
+            children=children,
+        )
+
+    def _state(self) -> State:
+        if self._over.is_set() and self._held is not None:
+            return "failed"
+        return _STATES[self._lifecycle.phase]
 
     # Connecting
 
@@ -130,6 +165,7 @@ class Link:
             raise RuntimeError(f"the client of {self._target.name} is connected already")
         self._lifecycle = Lifecycle("client")
         self._changed = asyncio.Event()
+        self._over = asyncio.Event()
         self._retries = None if self.reconnect is None else Retries(self.reconnect)
         held = AsyncExitStack()
         try:
@@ -219,6 +255,11 @@ class Link:
                 raise ConnectionLost("not sent: the client was closed")
         return self.connection
 
+    async def given_up(self) -> None:
+        """Wait until the connection is lost for good, and raise why."""
+        await self._over.wait()
+        raise self._lost or ConnectionLost("the client was closed")
+
     async def while_up(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that is not worth waiting for another connection; it is cancelled with this one."""
         task = asyncio.ensure_future(work)
@@ -253,6 +294,7 @@ class Link:
     def _go_down(self, connection: ClientConnection, lost: ConnectionLost) -> None:
         self.connection = None
         self._lost = lost
+        self._last_error = lost.reason
         self._changed.clear()
         for work in self._fleeting:
             work.cancel()
@@ -286,6 +328,7 @@ class Link:
                         break  # a person would be asked to log in over and over
                 else:
                     self._healing = None
+                    self._restarts += 1
                     self._use(connection)
                     logger.info("%s: connected again", self._target.name)
                     return
@@ -332,6 +375,7 @@ class Link:
             self._lost = error
         else:
             self._lost = ConnectionLost(str(error) or type(error).__name__)
+        self._last_error = self._lost.reason
         logger.info("%s: attempt %d: %s", self._target.name, attempt, self._reason())
         self._step(Step.LOSE)
 
@@ -340,6 +384,7 @@ class Link:
 
     def _give_up(self, lost: ConnectionLost) -> None:
         self._lost = lost
+        self._over.set()
         self._step(Step.CLOSE)
         self._changed.set()
         self._given_up(lost)

@@ -63,7 +63,7 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
     """One call of the application: what is asked, and the time for everything that is done for it.
 
     The time runs from the first request on. Progress moves its end, up to the maximum. It stands
-    still while a request waits for authorization, and starts anew after a person was asked.
+    still while a request waits for authorization, and while the application answers a question.
     """
 
     method: str
@@ -106,10 +106,10 @@ class ClientCall(msgspec.Struct, Generic[R], eq=False):
         deadline, latest = self.deadlines(now)
         return deadline - now, latest - now
 
-    def restart(self) -> None:
-        """Let the time start anew with the next request."""
+    def resume(self, now: float, left: tuple[float, float]) -> None:
+        """Let the time run on, with what was left of it when the application was asked."""
         self.sent.clear()
-        self.expires = None
+        self.expires = now + left[0], now + left[1]
 
 
 class Requests:
@@ -222,8 +222,10 @@ class Requests:
             )
         answers: dict[str, dict[str, Any]] | None
         if asked.input_requests:
+            time = asyncio.get_running_loop().time
+            left = call.time_left(time())
             answers = await self._answers(asked)
-            call.restart()
+            call.resume(time(), left)
         else:
             answers = None if asked.input_requests is None else {}
             await self._pause_between_rounds(call)

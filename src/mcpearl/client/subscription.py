@@ -25,6 +25,7 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.pending import Entry
 from mcpearl.runtime.backoff import Retries
+from mcpearl.runtime.tree import State
 from mcpearl.types.subscriptions import SubscriptionFilter, SubscriptionsListenRequestParams
 
 MAX_UNREAD = 10_000
@@ -73,6 +74,13 @@ class Subscription:
         """Whether the stream is over."""
         self.granted: SubscriptionFilter | None = None
         """What the server agreed to announce."""
+
+    @property
+    def node_state(self) -> State:
+        """How it stands, in the client's tree."""
+        if self.ended:
+            return "ended" if self._failure is None else "failed"
+        return "waiting" if self._entry is None else "running"
 
     # Opening
 

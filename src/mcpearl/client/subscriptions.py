@@ -13,6 +13,7 @@ from mcpearl.client.connection import ClientConnection
 from mcpearl.client.link import Link
 from mcpearl.client.subscription import Subscription
 from mcpearl.protocol.errors import ConnectionLost, McpearlError
+from mcpearl.runtime.tree import Node
 from mcpearl.types.base import EmptyResult
 from mcpearl.types.resources import SubscribeRequestParams
 from mcpearl.types.subscriptions import SubscriptionFilter
@@ -36,6 +37,13 @@ class ClientSubscriptions:
     def stream(self, wanted: SubscriptionFilter, *, read: bool = True) -> Subscription:
         """Return a stream of changes that is not open yet."""
         return Subscription(self._link, self._streams, wanted, self._timeout, read=read)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return how each stream of changes stands, for the client's tree."""
+        return tuple(
+            Node(name=f"subscription {number}", state=stream.node_state)
+            for number, stream in enumerate(self._streams, 1)
+        )
 
     # By URI
 

@@ -6,6 +6,7 @@ that of a running one is not.
 
 import asyncio
 import errno
+import ipaddress
 import os
 import socket
 import ssl
@@ -175,6 +176,29 @@ class UnixPort:
             f"cannot listen on {self}: a running server listens there; "
             "stop it or choose another path",
         )
+
+
+def host_of(transport: asyncio.BaseTransport) -> str | None:
+    """Return the host of a peer, by which its connections are counted together.
+
+    Of an IPv6 address it is the network of 64 bits, which usually belongs to one peer; None where the
+    socket has no address.
+    """
+    address = transport.get_extra_info("peername")
+    return host_key(address[0]) if isinstance(address, tuple) else None
+
+
+def host_key(host: str) -> str:
+    """Return what stands for all addresses of one peer."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Address(int(address) >> 64 << 64)) + "/64"
 
 
 def _widen(listening: socket.socket) -> None:

@@ -4,7 +4,7 @@ An end is fed one message at a time and returns one event for it. It never raise
 sends. `server_end` and `client_end` add what only one side does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET
@@ -19,6 +19,7 @@ from mcpearl.protocol.events import (
     Caller,
     Cancel,
     Event,
+    Hold,
     Ignored,
     Many,
     Notice,
@@ -49,6 +50,14 @@ class End:
         self.in_flight: dict[Any, Call] = {}  # requests of the peer, by key
         self.caller: Caller | None = None  # the peer of a legacy session, once known
         self.malformed = 0  # messages that were none
+        self.open_batch: Callable[[], Hold] = lambda: _unlimited  # counts what batches hold
+        self.refuse_more(None)
+
+    def refuse_more(self, reason: str | None) -> None:
+        """Refuse more requests than are in flight now, with a reason; None to take up to the limit."""
+        limit = self.limits.max_in_flight_hard
+        self._most_in_flight = limit if reason is None else min(limit, len(self.in_flight))
+        self._too_many = reason or f"Too many requests in flight: the limit is {limit}"
 
     # Receiving
 
@@ -95,6 +104,16 @@ class End:
             return Ignored(reason)
         return Answer(entry, error=ErrorObject(code=error.code, message=reason))
 
+    def refuse(self, message: bytes, error: McpError) -> Event:
+        """Answer a message with an error instead of looking at it; only a request gets one."""
+        try:
+            envelope = codec.decode(message)
+        except Malformed:
+            return Reply(codec.encode_error(None, error), refused=True)  # a batch, or no message
+        if envelope.method is UNSET or envelope.id is UNSET:
+            return Ignored(error.message)
+        return Reply(codec.encode_error(envelope.id, error), refused=True)
+
     def refuse_frame(self, reason: str) -> Event:
         """Answer bytes the framing could not make a message of."""
         return self._refuse_malformed(Malformed(INVALID_REQUEST, reason))
@@ -107,7 +126,7 @@ class End:
             messages = codec.decode_batch(message, self.limits.max_batch)
         except Malformed as error:
             return self._refuse_malformed(error)
-        batch = Batch(self.limits.max_outgoing)
+        batch = Batch(self.limits.max_outgoing, self.open_batch())
         batch.open = 1  # held open until every message was looked at
         events: list[Event] = []
         for part in messages:
@@ -180,11 +199,8 @@ class End:
             raise McpError(
                 INVALID_REQUEST, f"The id {_shown(call.id)} belongs to a request still in flight"
             )
-        if len(self.in_flight) >= self.limits.max_in_flight_hard:
-            raise McpError(
-                INTERNAL_ERROR,
-                f"Too many requests in flight: the limit is {self.limits.max_in_flight_hard}",
-            )
+        if len(self.in_flight) >= self._most_in_flight:
+            raise McpError(INTERNAL_ERROR, self._too_many)
         self.in_flight[call.key] = call
         return call
 
@@ -217,6 +233,10 @@ class End:
         self.pending.discard(entry.id)
         body = b'{"requestId":%d,"reason":%b}' % (entry.id, codec.encode_text(reason))
         return codec.encode_notification("notifications/cancelled", body)
+
+
+def _unlimited(size: int) -> bool:
+    return True
 
 
 def _shown(id: object) -> str:

@@ -76,6 +76,15 @@ def answer_too_large(size: int, limit: int) -> McpError:
     )
 
 
+def no_room_for_answer(size: int) -> McpError:
+    """Make the error that takes the place of a batch's answer the server has no room to hold."""
+    return McpError(
+        INTERNAL_ERROR,
+        f"The server has no room to hold this answer of {size} bytes until the rest of its batch is "
+        "done; send the request by itself, or later",
+    )
+
+
 class TryLater(McpError):
     """The call was refused before anything of it was run, and may be made again after a while.
 

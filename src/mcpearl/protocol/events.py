@@ -4,12 +4,13 @@
 it is answered (`Outlet`) is attached by the connection that received it.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct
 
 from mcpearl.protocol import codec
-from mcpearl.protocol.errors import answer_too_large
+from mcpearl.protocol.errors import answer_too_large, no_room_for_answer
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.versions import Version
 from mcpearl.types.base import Implementation, RequestId
@@ -66,18 +67,24 @@ class Caller:
         return Caller(self.version, self.client, self.capabilities, self.log_level, principal)
 
 
+Hold = Callable[[int], bool]
+"""Counts how many bytes are held; returns False when there is no room for so many."""
+
+
 class Batch:
     """The answers of one batch, held until the last of them is there.
 
     Args:
         limit: Bytes its answers may have together. One that does not fit becomes an error.
+        hold: Counts these bytes.
     """
 
-    __slots__ = ("_limit", "_parts", "_size", "open")
+    __slots__ = ("_hold", "_limit", "_parts", "_size", "open")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, hold: Hold) -> None:
         self.open = 0
         self._limit = limit
+        self._hold = hold
         self._size = 0
         self._parts: list[bytes] = []  # the array so far, with its commas, without its end
 
@@ -92,8 +99,13 @@ class Batch:
         if answer is not None:
             if self._size + len(answer) > self._limit:
                 answer = codec.encode_error(id, answer_too_large(len(answer), self._limit))
+            elif not self._hold(self._size + len(answer)):
+                answer = codec.encode_error(id, no_room_for_answer(len(answer)))
             self.add(answer)
-        if self.open or not self._parts:
+        if self.open:
+            return None
+        self._hold(0)
+        if not self._parts:
             return None
         parts, self._parts = self._parts, []
         parts.append(b"]")

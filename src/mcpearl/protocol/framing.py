@@ -27,6 +27,11 @@ Frame = bytes | FrameError
 class Framer(Protocol):
     """Splits and joins the messages of a byte stream."""
 
+    @property
+    def held(self) -> int:
+        """Bytes of the message that has not arrived whole."""
+        ...
+
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes as they were read. Return the messages they complete."""
         ...
@@ -45,6 +50,11 @@ class NewlineFramer:
         self._max = max_message
         self._tail = bytearray()  # the unfinished line
         self._discarding = False  # inside a line that was already refused
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished line."""
+        return len(self._tail)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes as they were read. Return the lines they complete."""
@@ -106,6 +116,11 @@ class ContentLengthFramer:
         self._buffer = bytearray()
         self._want = -1  # bytes of the body being collected, or -1 while in headers
         self._lost = False  # framing is broken; looking for the next header
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished message."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes as they were read. Return the messages they complete."""
@@ -221,6 +236,11 @@ class DetectingFramer:
         self._max = max_message
         self._begin = b""  # not enough bytes to decide yet
         self.chosen: NewlineFramer | ContentLengthFramer | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished message."""
+        return 0 if self.chosen is None else self.chosen.held
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take bytes as they were read. Return the messages they complete."""

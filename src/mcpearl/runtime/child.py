@@ -56,6 +56,8 @@ class Child(Struct, frozen=True):
     """Seconds it has to stop; after that it is cancelled, and then given up."""
     significant: bool = False
     """Whether its supervisor stops when it ends and is not restarted."""
+    escalates: bool = False
+    """Whether its supervisor gives up with it: for a supervisor below, which has tried already."""
     backoff: Backoff | None = None
     """The delays before its restarts; by default those of its supervisor."""
 
@@ -86,6 +88,7 @@ class Kept:
         "announced",
         "child",
         "error",
+        "gone",
         "last_error",
         "leaving",
         "restarts",
@@ -110,6 +113,7 @@ class Kept:
         self.timer: asyncio.TimerHandle | None = None  # of the restart it waits for
         self.task: asyncio.Task[None] | None = None
         self.started: asyncio.Future[bool] | None = None  # whether it came up
+        self.gone: asyncio.Future[None] | None = None  # done when it has ended for good, if awaited
         self.stopped = False  # whether the supervisor asked this run to stop
         self.leaving = False  # whether this run is cleaning up
         self.turn = 0  # counts what was decided about it: an event of an earlier turn is void
@@ -172,6 +176,16 @@ class Kept:
         if not started.done():
             started.set_result(True)
         changed(self)
+
+    def go(self, error: BaseException | None = None) -> None:
+        """Note that it has ended for good."""
+        if self.gone is None or self.gone.done():
+            return
+        if error is None:
+            self.gone.set_result(None)
+        else:
+            self.gone.set_exception(error)
+            self.gone.exception()  # logged by the supervisor; those who wait still get it
 
     def kill(self) -> bool:
         """Cancel the run as if it had failed; return False when there is none, or it is ending."""

@@ -169,6 +169,8 @@ class Supervisor:
             watching.cancel()
             await asyncio.wait([watching])
         await self._stop_children()
+        for kept in self._children.values():
+            kept.go()
         if end is not None and not end.done():
             end.set_result(None)
 
@@ -221,9 +223,26 @@ class Supervisor:
             waiting = [each for each in self._with_it(kept)[1:] if each.state == "waiting"]
             await self._stop([kept])
             self._children.pop(name, None)
+            kept.go()
             if awaited:
                 await self._start_all(waiting)
             return True
+
+    async def until_gone(self, name: str) -> None:
+        """Wait until a child has ended for good or was removed.
+
+        Args:
+            name: The child's name.
+
+        Raises:
+            Exception: What the child ended with, or what this supervisor gave up for.
+        """
+        kept = self._children.get(name)
+        if kept is None:
+            return
+        if kept.gone is None:
+            kept.gone = asyncio.get_running_loop().create_future()
+        await asyncio.shield(kept.gone)
 
     def kill(self, *path: str) -> bool:
         """Cancel a child as if it had failed; return False when it does not run.
@@ -328,6 +347,10 @@ class Supervisor:
     async def _ended(self, kept: Kept) -> None:
         """Decide about a child that ended by itself."""
         child, error = kept.child, kept.error
+        if child.escalates and isinstance(error, GaveUp):
+            kept.state = "failed"
+            self._changed(kept)
+            await self._over(error)
         if child.restart == "temporary" or (child.restart == "transient" and error is None):
             await self._leave(kept)
             return
@@ -365,10 +388,13 @@ class Supervisor:
             await self._over(kept.error)
         if kept.added or kept.child.restart == "temporary":
             self._children.pop(kept.child.name, None)
+        kept.go(kept.error)
 
     async def _over(self, error: BaseException | None) -> None:
         """End the supervisor: nothing is left running."""
         await self._stop_children()
+        for kept in self._children.values():
+            kept.go(error)
         raise _Over(error)
 
     def _with_it(self, kept: Kept) -> list[Kept]:
@@ -386,6 +412,7 @@ class Supervisor:
         for each in others:
             if each.child.restart == "temporary":
                 self._children.pop(each.child.name, None)
+                each.go()
             else:
                 self._wait(each)  # for the one that ended, not for a timer of its own
 

@@ -22,14 +22,19 @@ import msgspec
 import msgspec.inspect
 
 from mcpearl.schema.inside import inside
+from mcpearl.schema.records import is_record, metadata_inside, record_of, substituted
+from mcpearl.schema.twins import twin_of
 
 __all__ = [
     "Adapted",
+    "Adapter",
     "Choice",
     "Constructed",
     "NoEncoding",
     "OneOf",
-    "adapt",
+    "Recursive",
+    "Twin",
+    "aliased",
     "decode_hook",
     "described",
     "encode_hook",
@@ -106,7 +111,32 @@ class Constructed(Adapted):
 
     @classmethod
     def decode(cls, value: Any) -> Any:
-        return cls.construct(_convert(value, cls.source))
+        return cls.construct(_convert_inside(value, cls.source))
+
+
+class Twin(Adapted):
+    """A record that is decoded by way of a twin, whose annotations msgspec knows."""
+
+    source: ClassVar[Any]
+    build: ClassVar[Callable[[dict[str, Any]], Any]]
+
+    @classmethod
+    def decode(cls, value: Any) -> Any:
+        twin = _convert_inside(value, cls.source)
+        if isinstance(twin, dict):
+            return twin
+        names = getattr(twin, "__struct_fields__", None) or twin._fields
+        return cls.build({name: getattr(twin, name) for name in names})
+
+
+class Recursive(Adapted):
+    """An alias inside of itself, as in `type Tree = dict[str, Tree] | int`."""
+
+    source: ClassVar[Any]
+
+    @classmethod
+    def decode(cls, value: Any) -> Any:
+        return _convert_inside(value, cls.source)
 
 
 def decode_hook(kind: type[Any], value: Any) -> Any:
@@ -135,26 +165,104 @@ def is_path(kind: type[Any]) -> bool:
     return pathlib is not None and issubclass(kind, pathlib.PurePath)
 
 
-def adapt(annotation: Any) -> Any:
-    """Rewrite an annotation so that msgspec can decode it with `decode_hook`."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        base, *metadata = get_args(annotation)
-        meta = merged(metadata)
-        return adapt(base) if meta is None else _constrained(adapt(base), meta)
-    if origin is Union or origin is types.UnionType:
-        return _union(tuple(adapt(member) for member in get_args(annotation)))
-    if origin is Literal:
-        return _literal(annotation)
-    if origin is not None:
-        return _generic(annotation, origin)
-    if annotation is object:
-        return Any
-    if annotation is typing.LiteralString:
-        return str
-    if isinstance(annotation, type):
-        return _class(annotation)
-    return annotation
+class Adapter:
+    """Rewrites annotations so that msgspec can decode them with `decode_hook`.
+
+    Records with constraints that msgspec does not know are replaced by twins, the same one wherever
+    a record is used.
+    """
+
+    __slots__ = ("_aliases", "_twins")
+
+    def __init__(self) -> None:
+        self._twins: dict[Any, Any] = {}
+        self._aliases: dict[Any, Any] = {}  # None while an alias is being adapted
+
+    def adapt(self, annotation: Any) -> Any:
+        """Return the annotation that msgspec decodes in place of this one."""
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            base, *metadata = get_args(annotation)
+            meta = merged(metadata)
+            kind = self.adapt(base)
+            return kind if meta is None else _constrained(kind, meta)
+        if origin is Union or origin is types.UnionType:
+            return _union(tuple(self.adapt(member) for member in get_args(annotation)))
+        if origin is Literal:
+            return _literal(annotation)
+        if hasattr(origin or annotation, "__value__"):
+            return self._alias(annotation)
+        if _has_foreign_fields(annotation):
+            return self._twin(annotation)
+        if origin is not None:
+            return self._generic(annotation, origin)
+        if annotation is object:
+            return Any
+        if annotation is typing.LiteralString:
+            return str
+        if isinstance(annotation, type):
+            return _class(annotation)
+        return annotation
+
+    def _alias(self, alias: Any) -> Any:
+        """Adapt what a `type` statement names. One that names itself is decoded step by step."""
+        if alias not in self._aliases:
+            self._aliases[alias] = None
+            kind = self.adapt(aliased(alias))
+            step = self._aliases[alias]
+            self._aliases[alias] = kind
+            if step is not None:
+                step.source = kind
+            return kind
+        if self._aliases[alias] is None:
+            self._aliases[alias] = type(str(alias), (Recursive,), {})
+        return self._aliases[alias]
+
+    def _twin(self, annotation: Any) -> Any:
+        if annotation not in self._twins:
+            record = record_of(annotation)
+            assert record is not None
+            twin = type(record.name, (Twin,), {"build": staticmethod(record.build)})
+            self._twins[annotation] = twin  # first: the record may contain itself
+            twin.source = twin_of(record, self.adapt)  # type: ignore[attr-defined]
+        return self._twins[annotation]
+
+    def _generic(self, annotation: Any, origin: Any) -> Any:
+        args = get_args(annotation)
+        adapted = tuple(self.adapt(arg) if arg is not ... else arg for arg in args)
+        if origin in _ABSTRACT:
+            return _ABSTRACT[origin][adapted]
+        if origin is collections.Counter:
+            return _constructed(origin, types.GenericAlias(dict, (*adapted, int)))
+        if origin is collections.defaultdict:
+            source = types.GenericAlias(dict, adapted)
+            missing = get_origin(args[1]) or args[1]
+            return _constructed(lambda value: collections.defaultdict(missing, value), source)
+        if origin in _CONSTRUCTED:
+            return _constructed(origin, _CONSTRUCTED[origin][adapted])
+        if adapted != args and origin in (list, dict, set, frozenset, tuple):
+            return origin[adapted]
+        return annotation
+
+
+def aliased(alias: Any) -> Any:
+    """Return what a `type` statement names, with the arguments of a generic one filled in."""
+    origin = get_origin(alias)
+    if origin is None:
+        return alias.__value__
+    return substituted(
+        origin.__value__, dict(zip(origin.__type_params__, get_args(alias), strict=False))
+    )
+
+
+def _has_foreign_fields(annotation: Any) -> bool:
+    """Return whether a record says something inside that msgspec would not see."""
+    cls = get_origin(annotation) or annotation
+    return isinstance(cls, type) and is_record(cls) and any(map(_is_foreign, metadata_inside(cls)))
+
+
+def _is_foreign(metadata: Any) -> bool:
+    return not isinstance(metadata, msgspec.Meta) and bool(_meta_of(metadata))
 
 
 # --- constraints -------------------------------------------------------------------------------
@@ -272,24 +380,6 @@ _CONSTRUCTED: dict[Any, Any] = {
     collections.OrderedDict: dict,
     collections.Counter: dict,
 }
-
-
-def _generic(annotation: Any, origin: Any) -> Any:
-    args = get_args(annotation)
-    adapted = tuple(adapt(arg) if arg is not ... else arg for arg in args)
-    if origin in _ABSTRACT:
-        return _ABSTRACT[origin][adapted]
-    if origin is collections.Counter:
-        return _constructed(origin, types.GenericAlias(dict, (*adapted, int)))
-    if origin is collections.defaultdict:
-        source = types.GenericAlias(dict, adapted)
-        missing = get_origin(args[1]) or args[1]
-        return _constructed(lambda value: collections.defaultdict(missing, value), source)
-    if origin in _CONSTRUCTED:
-        return _constructed(origin, _CONSTRUCTED[origin][adapted])
-    if adapted != args and origin in (list, dict, set, frozenset, tuple):
-        return origin[adapted]
-    return annotation
 
 
 def _class(annotation: type) -> Any:
@@ -412,6 +502,14 @@ def _decodes(annotation: Any) -> bool:
 
 def _convert(value: Any, annotation: Any) -> Any:
     return msgspec.convert(value, annotation, str_keys=True, dec_hook=decode_hook)
+
+
+def _convert_inside(value: Any, annotation: Any) -> Any:
+    """Convert a value inside another one, for whose error msgspec then adds the outer path."""
+    try:
+        return _convert(value, annotation)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def _knows_all(member: Any, value: Any) -> bool:

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
 
 import msgspec
 
-from mcpearl.schema.adapt import NoEncoding, adapt, decode_hook, encode_hook
+from mcpearl.schema.adapt import NoEncoding, decode_hook, encode_hook
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import MISSING
 from mcpearl.schema.publish import Publisher
 from mcpearl.schema.with_msgspec import no_json_form
-from mcpearl.schema.wording import describe
+from mcpearl.schema.wording import describe, not_finite
 
 __all__ = ["WRAPPED_KEY", "Output", "compile_output"]
 
@@ -133,10 +133,10 @@ def _has_content(annotation: Any, is_content: Callable[[Any], bool]) -> bool:
 def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[Any], bytes]]:
     publisher = Publisher(output=True)
     try:
-        kind = adapt(annotation)
+        kind = publisher.adapt(annotation)
         decode = msgspec.json.Decoder(kind, dec_hook=decode_hook).decode
         schema = publisher.schema(kind)
-    except (TypeError, ValueError, NameError) as error:
+    except (TypeError, ValueError, NameError, RecursionError) as error:
         raise no_json_form(f"{subject}: return value", annotation, error) from error
     if publisher.defs:
         schema = {**schema, "$defs": publisher.defs}
@@ -156,7 +156,7 @@ def _compile(annotation: Any, subject: str) -> tuple[dict[str, Any], Callable[[A
         try:
             decode(raw)
         except msgspec.ValidationError as error:
-            said = describe(error, "result", msgspec.json.decode(raw), schema)
+            said = not_finite(value) or describe(error, "result", msgspec.json.decode(raw), schema)
             raise OutputError(f"{subject}: the result does not fit: {said}") from None
         return raw
 

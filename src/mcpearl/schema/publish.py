@@ -15,7 +15,16 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-from mcpearl.schema.adapt import Choice, Constructed, OneOf, encode_hook, is_path
+from mcpearl.schema.adapt import (
+    Adapter,
+    Choice,
+    Constructed,
+    OneOf,
+    Recursive,
+    Twin,
+    encode_hook,
+    is_path,
+)
 from mcpearl.schema.written_order import choices_as_written, fields_as_written
 
 __all__ = ["NoJsonForm", "Publisher", "default_of"]
@@ -32,10 +41,12 @@ class NoJsonForm(TypeError):
 class Publisher:
     """Makes the schemas of one document. Named types are put in `defs` and referred to."""
 
-    __slots__ = ("_names", "defs", "output")
+    __slots__ = ("_names", "adapt", "defs", "output")
 
     def __init__(self, *, output: bool = False) -> None:
         self.output = output
+        #: Rewrites an annotation for msgspec; a record is the same one in the whole document.
+        self.adapt = Adapter().adapt
         self.defs: dict[str, dict[str, Any]] = {}
         self._names: dict[Any, str] = {}
 
@@ -115,11 +126,21 @@ class Publisher:
                 return self._any_of(self.schema(member) for member in cls.members)
             if issubclass(cls, OneOf):
                 return _enumerated(value for value, _ in cls.options)
-            if issubclass(cls, Constructed):
+            if issubclass(cls, Recursive):
+                return self._recursive(cls)
+            if issubclass(cls, (Constructed, Twin)):
                 return self.schema(cls.source)
             if is_path(cls):
                 return {"type": "string", "format": "path"}
         raise NoJsonForm(cls)
+
+    def _recursive(self, cls: type[Recursive]) -> dict[str, Any]:
+        name = self._names.get(cls)
+        if name is None:
+            name = self._names[cls] = self._new_name(cls)
+            self.defs[name] = {}
+            self.defs[name].update(self.schema(cls.source))
+        return {"$ref": f"#/$defs/{name}"}
 
     def _array(self, node: mi.CollectionType) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": "array"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.schema.adapt import adapt, decode_hook, union_of
+from mcpearl.schema.adapt import decode_hook, union_of
 from mcpearl.schema.defaults import completing
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
@@ -112,12 +112,12 @@ def _compiled(
 ) -> tuple[Any, dict[str, Any]]:
     annotation = Any if parameter.annotation is MISSING else parameter.annotation
     try:
-        kind = adapt(annotation)
+        kind = publisher.adapt(annotation)
         if parameter.default is None:
-            kind = adapt(union_of((kind, None)))  # `x: int = None` means `int | None`
+            kind = publisher.adapt(union_of((kind, None)))  # `x: int = None` means `int | None`
         msgspec.json.Decoder(kind, dec_hook=decode_hook)
         return kind, publisher.schema(kind)
-    except (TypeError, ValueError, NameError) as error:
+    except (TypeError, ValueError, NameError, RecursionError) as error:
         raise no_json_form(f"{subject}: parameter `{parameter.name}`", annotation, error) from error
 
 
@@ -126,6 +126,8 @@ def no_json_form(place: str, annotation: Any, error: Exception) -> SignatureErro
     if isinstance(error, NoJsonForm):
         inside = "" if error.kind is annotation else f" (because of `{_written(error.kind)}`)"
         reason = f"has no JSON form{inside}"
+    elif isinstance(error, RecursionError):
+        reason = "cannot be used, since it contains itself"
     else:
         reason = f"cannot be used: {error}"
     return SignatureError(

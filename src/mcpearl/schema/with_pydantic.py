@@ -7,22 +7,23 @@ published schema is accurate, and error messages have the same form. Imported on
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pydantic
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from mcpearl.schema.adapt import described, union_of
+from mcpearl.schema.adapt import union_of
 from mcpearl.schema.errors import ArgumentsError
+from mcpearl.schema.for_pydantic import PydanticAdapter
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import Problem, arguments_error, path_text, shown
 from mcpearl.types.base import decode_any
 
-__all__ = ["UNSUPPORTED", "PydanticArguments", "adapt_for_pydantic", "cleaned", "describe_pydantic"]
+__all__ = ["UNSUPPORTED", "PydanticArguments", "cleaned", "describe_pydantic"]
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -41,10 +42,11 @@ class PydanticArguments:
         #: The attribute of the decoded arguments that holds each parameter. Not the parameter's own
         #: name, which may clash with attributes of a model (`copy`, `json`, `schema`, `model_…`).
         self.attributes = {each.name: f"argument_{at}" for at, each in enumerate(parameters)}
+        adapt = PydanticAdapter().adapt
         fields: dict[str, Any] = {
-            self.attributes[each.name]: _field(each, subject) for each in parameters
+            self.attributes[each.name]: _field(each, adapt, subject) for each in parameters
         }
-        self._model = _model(fields, extra, subject)
+        self._model = _model(fields, extra, adapt, subject)
         if extra is not None:
             self.attributes[extra.name] = "model_extra"
         schema = cleaned(self._model, "validation")
@@ -109,19 +111,6 @@ def describe_pydantic(found: Any) -> str:
     return f"{place}: {what}, got {shown(found['input'])}"
 
 
-def adapt_for_pydantic(annotation: Any) -> Any:
-    """Rewrite `msgspec.Meta` and bare descriptions in `Annotated` into pydantic's `Field`."""
-    origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        base, *metadata = args
-        return Annotated[(adapt_for_pydantic(base), *map(_as_field, metadata))]
-    if origin is Union or origin is types.UnionType:
-        return union_of(tuple(adapt_for_pydantic(arg) for arg in args))
-    if origin in (list, dict, set, frozenset, tuple):
-        return origin[tuple(arg if arg is ... else adapt_for_pydantic(arg) for arg in args)]
-    return annotation
-
-
 def cleaned(model: Any, mode: JsonSchemaMode) -> dict[str, Any]:
     """Return the schema of a model or adapter without generated titles."""
     make = model.json_schema if isinstance(model, pydantic.TypeAdapter) else model.model_json_schema
@@ -159,24 +148,12 @@ class _Untitled(GenerateJsonSchema):
         return made
 
 
-def _as_field(metadata: Any) -> Any:
-    if isinstance(metadata, str):
-        return pydantic.Field(description=metadata)
-    if not isinstance(metadata, msgspec.Meta):
-        return metadata
-    given = dict(described(metadata))
-    extra = given.pop("extra_json_schema", None)
-    given.pop("extra", None)
-    given.pop("tz", None)
-    return pydantic.Field(json_schema_extra=extra, **given)
-
-
-def _field(parameter: Parameter, subject: str) -> tuple[Any, Any]:
+def _field(parameter: Parameter, adapt: Callable[[Any], Any], subject: str) -> tuple[Any, Any]:
     annotation = Any if parameter.annotation is MISSING else parameter.annotation
     default = ... if parameter.default is MISSING else parameter.default
     if default is msgspec.UNSET:
         default = pydantic.Field(default_factory=lambda: msgspec.UNSET)  # nothing to publish
-    kind = adapt_for_pydantic(annotation)
+    kind = _adapted(annotation, parameter, adapt, subject)
     if default is None:
         kind = union_of((kind, None))  # `x: int = None` means `int | None`
     _check(kind, parameter, subject)
@@ -197,7 +174,19 @@ def _check(kind: Any, parameter: Parameter, subject: str) -> None:
         raise no_json_form(place, parameter.annotation, reason) from error
 
 
-def _model(fields: dict[str, Any], extra: Parameter | None, subject: str) -> Any:
+def _adapted(
+    annotation: Any, parameter: Parameter, adapt: Callable[[Any], Any], subject: str
+) -> Any:
+    try:
+        return adapt(annotation)
+    except UNSUPPORTED as error:
+        place = f"{subject}: parameter `{parameter.name}`"
+        raise no_json_form(place, parameter.annotation, error) from error
+
+
+def _model(
+    fields: dict[str, Any], extra: Parameter | None, adapt: Callable[[Any], Any], subject: str
+) -> Any:
     config = pydantic.ConfigDict(
         extra="ignore" if extra is None else "allow",
         val_json_bytes="base64",
@@ -206,7 +195,8 @@ def _model(fields: dict[str, Any], extra: Parameter | None, subject: str) -> Any
     )
     namespace: dict[str, Any] = {"model_config": config}
     if extra is not None:
-        kind = Any if extra.annotation is MISSING else adapt_for_pydantic(extra.annotation)
+        annotation = Any if extra.annotation is MISSING else extra.annotation
+        kind = _adapted(annotation, extra, adapt, subject)
         _check(kind, extra, subject)
         namespace["__annotations__"] = {"__pydantic_extra__": types.GenericAlias(dict, (str, kind))}
     base = type("Open", (pydantic.BaseModel,), {"__module__": __name__, **namespace})

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 import msgspec
 
 from mcpearl.schema.errors import ArgumentsError
 
-__all__ = ["Problem", "arguments_error", "describe", "json_type", "path_text", "shown"]
+__all__ = [
+    "Problem",
+    "arguments_error",
+    "describe",
+    "json_type",
+    "not_finite",
+    "path_text",
+    "shown",
+]
 
 _LONGEST = 60
 
@@ -61,11 +70,7 @@ def arguments_error(
 
 def describe(error: msgspec.ValidationError, name: str, value: Any, schema: Any) -> str:
     """Describe msgspec's error about the argument `name` in JSON terms."""
-    what, _, where = str(error).rpartition(" - at ")
-    if not what:
-        what, where = where, "`$`"
-    key, _, path = where.rpartition(" in ")
-    steps = [step for step in _STEP.split(path.strip("`").removeprefix("$")) if step]
+    what, key, steps = _read(str(error))
     place = f"`{name}{''.join(steps)}`"
     if key:
         place = f"{place} (a key of it)"
@@ -83,6 +88,49 @@ def describe(error: msgspec.ValidationError, name: str, value: Any, schema: Any)
     what = what[0].lower() + what[1:]
     suffix = f", got {came}" if came is not None and "missing required" not in what else ""
     return f"{place}: {what}{suffix}"
+
+
+def not_finite(value: Any) -> str | None:
+    """Describe the first number in a result that JSON does not have; None if there is none."""
+
+    def find(value: Any, path: tuple[str | int, ...]) -> str | None:
+        if isinstance(value, float):
+            if isfinite(value):
+                return None
+            return (
+                f"`{path_text(path)}`: {value} has no JSON form; return None instead, with "
+                "`float | None` as its annotation"
+            )
+        items: Iterable[tuple[Any, Any]] = ()
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, list | tuple):
+            items = enumerate(value)
+        return next((said for key, each in items if (said := find(each, (*path, key)))), None)
+
+    try:
+        return find(msgspec.to_builtins(value, enc_hook=_fields_of, order=None), ("result",))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _fields_of(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return str(value) if dump is None else dump()
+
+
+def _read(text: str) -> tuple[str, str, list[str]]:
+    """Split msgspec's error into what is wrong, whether it is in a key, and the path.
+
+    A value that is decoded by a hook has a path of its own, in front of the path to the value.
+    """
+    what, *places = text.split(" - at ")
+    found, steps = "", []
+    for place in reversed(places):
+        key, _, path = place.rpartition(" in ")
+        found = found or key
+        steps += [step for step in _STEP.split(path.strip("`").removeprefix("$")) if step]
+    return what, found, steps
 
 
 def shown(value: Any, *, bare: bool = False) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mcpearl.protocol.codec import Envelope
-from mcpearl.protocol.errors import ConnectionLost, LimitReached
+from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import (
     Answer,
     Call,
@@ -33,16 +33,19 @@ from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.protocol.server_end import ServerEnd, SoloEnd
 from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.runtime.liveness import Watch
 from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
 from mcpearl.server.intake import Intake
+from mcpearl.server.large_calls import LARGE
 from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Result
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.server")
 TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile leaves together
@@ -78,6 +81,7 @@ class ServerConnection:
         core: What the server's connections share.
         transport: Carries the client's messages.
         principal: The client, as far as the transport could verify it.
+        account: What is held for the client is counted there; by default it has one of its own.
         renewable: Whether the client may initialize a second time on this transport.
     """
 
@@ -86,6 +90,7 @@ class ServerConnection:
         core: ServerCore,
         transport: Transport,
         principal: Any = None,
+        account: Account | None = None,
         *,
         renewable: bool = True,
     ) -> None:
@@ -104,9 +109,13 @@ class ServerConnection:
         self._outlet: Outlet = _Whole(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout)
-        self._listening = ListenStreams(core, self, self._followed, self._calls.answer)
-        limit = core.limits.max_in_flight
-        self._intake = Intake(loop, transport, end, limit, self._listening.__len__, self.received)
+        self._account = account = account or core.budget.account()
+        end.open_batch = lambda: account.open("batches").resize
+        self._listening = ListenStreams(
+            core, self, self._followed, self._calls.answer, lambda _: account
+        )
+        limit, idle = core.limits.max_in_flight, self._listening.__len__
+        self._intake = Intake(loop, transport, end, limit, idle, self.received, account)
         self._subscriber: Subscriber | None = None  # the legacy session's
         self._last_turn = 0.0  # when a handler that sends a lot last let others run
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
@@ -129,7 +138,12 @@ class ServerConnection:
         self._calls.corked = True  # answers made meanwhile leave together
         try:
             for taken, frame in enumerate(frames, 1):
-                event = receive(frame) if isinstance(frame, bytes) else refuse(frame.reason)
+                if not isinstance(frame, bytes):
+                    event = refuse(frame.reason)
+                elif len(frame) > LARGE:
+                    event = self._receive_large(frame)
+                else:
+                    event = receive(frame)
                 if isinstance(event, Call):
                     event.outlet = self._outlet
                     if event.method == LISTEN:
@@ -144,6 +158,18 @@ class ServerConnection:
         finally:
             self._calls.corked = False
             self.transport.flush()
+
+    def _receive_large(self, message: bytes) -> Event:
+        """Take a message that the budget counts while it is worked on."""
+        large = self._intake.large
+        try:
+            weight = large.admit(message)
+        except NoRoom as error:
+            return self.end.refuse(message, McpError(INTERNAL_ERROR, str(error)))
+        event = self.end.receive(message)
+        large.keep(event, weight)
+        self._intake.watch()
+        return event
 
     def _hold(self, rest: list[Frame]) -> None:
         if self.closed:  # while the messages were taken: the answers were too many
@@ -323,7 +349,7 @@ class ServerConnection:
 
     def _own_subscriber(self) -> Subscriber:
         if self._subscriber is None:
-            self._subscriber = Subscriber(self._outlet)
+            self._subscriber = Subscriber(self._outlet, self._account)
         return self._subscriber
 
     def reserve(self, uri: str) -> None:
@@ -332,8 +358,11 @@ class ServerConnection:
             self._listening.reserve(1)
 
     def subscribe(self, uri: str) -> None:
-        """Send updates of a resource to this client from now on."""
-        self._core.subscriptions.subscribe(self._own_subscriber(), uri)
+        """Send updates of a resource to this client from now on; raises `LimitReached`."""
+        try:
+            self._core.subscriptions.subscribe(self._own_subscriber(), uri)
+        except NoRoom as error:
+            raise LimitReached(str(error)) from None
 
     def unsubscribe(self, uri: str) -> None:
         """Send no more updates of a resource."""
@@ -432,7 +461,9 @@ class SoloConnection:
         self._core = core
         self._calls = make_calls(core, end, self)
         # Each request has its own share: the subscriptions of others belong to other clients.
-        self._listening = ListenStreams(core, self, lambda: 0, self._calls.answer)
+        self._listening = ListenStreams(
+            core, self, lambda: 0, self._calls.answer, lambda call: call.outlet.account
+        )
         self._last_turn = 0.0
         core.roster.enter(self)
 

@@ -10,6 +10,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
 from mcpearl.runtime import clock
+from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Guarded, Observer
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
@@ -37,6 +38,7 @@ class ServerCore:
         mask_errors: Whether the text of unexpected exceptions is kept from clients.
         state_keys: Keys that seal `requestState`; the first one seals, all of them open.
         state_ttl: Seconds a sealed state is good for.
+        max_held: Bytes held for all clients together; None for a part of the machine's memory.
         observer: Notified of calls, connections and bounds.
     """
 
@@ -54,6 +56,7 @@ class ServerCore:
         mask_errors: bool,
         state_keys: list[bytes] | None,
         state_ttl: float,
+        max_held: int | None,
         observer: Observer | None,
     ) -> None:
         self.dispatcher = dispatcher
@@ -68,6 +71,7 @@ class ServerCore:
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
         self.observer = None if observer is None else Guarded(observer)
+        self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
@@ -117,5 +121,7 @@ class ServerCore:
             "answers_late": sum(end.pending.late for end in ends),
             "answers_unknown": sum(end.pending.unknown for end in ends),
             "handlers_unwinding": self.roster.unwinding,
+            "bytes_held": self.budget.held,
+            **{f"bytes_held_{kind}": size for kind, size in self.budget.by_kind.items()},
             **{f"subscriptions_{kind}": n for kind, n in self.subscriptions.counts().items()},
         }

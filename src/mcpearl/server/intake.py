@@ -1,7 +1,8 @@
 """How much of a client's requests is taken on at once.
 
 Reading pauses while enough calls are in hand or the client does not read its answers, and goes on when
-there is room. What was read before the pause waits here.
+there is room. What was read before the pause waits here. A few calls are free; more are charged to the
+client's account, in steps that double. Calls there is no room for are refused.
 """
 
 import asyncio
@@ -9,8 +10,15 @@ from collections.abc import Callable
 
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.runtime.budget import Account
+from mcpearl.server.large_calls import LargeCalls
 from mcpearl.transports.transport import Transport
 
+FREE = 4
+"""Calls of a connection that are not charged by themselves."""
+CALL = 8 * 1024
+"""Bytes a call in hand is charged: its task, its context, its message if that is small."""
+_LOOK_AGAIN = 1.0  # seconds after which it is checked whether fewer calls are in hand
 STALL = 5.0  # seconds without any call ending after which a full connection reads on
 
 
@@ -23,9 +31,13 @@ class Intake:
         limit: Calls in hand at which reading pauses.
         idle: Returns how many of the calls in flight do no work, such as subscriptions.
         receive: Takes the messages that were held.
+        account: The client's.
     """
 
     __slots__ = (
+        "_account",
+        "_allowed",
+        "_charged",
         "_closed",
         "_end",
         "_flowing",
@@ -33,10 +45,13 @@ class Intake:
         "_idle",
         "_limit",
         "_loop",
+        "_paid",
         "_receive",
         "_transport",
+        "_watch",
         "ceiling",
         "full",
+        "large",
         "reading",
     )
 
@@ -48,6 +63,7 @@ class Intake:
         limit: int,
         idle: Callable[[], int],
         receive: Callable[[list[Frame]], None],
+        account: Account,
     ) -> None:
         self._loop = loop
         self._transport = transport
@@ -55,7 +71,13 @@ class Intake:
         self._limit = limit
         self._idle = idle
         self._receive = receive
-        self.ceiling = limit  # calls in hand at which the connection is full
+        self.large = LargeCalls(account, end)
+        self._account = account
+        self._charged = account.open("calls")
+        self._paid = FREE  # calls that may be in flight before more are charged
+        self._watch: asyncio.TimerHandle | None = None  # runs while calls are charged
+        self._allowed = limit  # calls in hand at which the connection is full
+        self.ceiling = min(FREE, limit)  # calls in flight at which to look closer
         self.reading = True
         self.full: asyncio.TimerHandle | None = None  # set while messages are held; runs on a stall
         self._held: list[Frame] = []  # read, but not looked at
@@ -70,8 +92,47 @@ class Intake:
         """Whether nothing more may be taken on now."""
         if self._flowing is not None or self._closed:
             return True
+        if len(self._end.in_flight) >= self._paid and not self._charge():
+            self._end.refuse_more(self._account.refusal)
         # A handler that waits for this client's answer would wait for ever if nothing were read.
-        return not self._end.pending and self.busy() >= self.ceiling
+        return not self._end.pending and self.busy() >= self._allowed
+
+    def _set_ceiling(self) -> None:
+        stopped = self._closed or self._flowing is not None
+        self.ceiling = 0 if stopped else min(self._allowed, self._paid)
+
+    # The account
+
+    def _charge(self) -> bool:
+        """Charge the client for twice as many calls; False when there is no room for that."""
+        paid = 2 * max(self._paid, len(self._end.in_flight))
+        if not self._charged.resize(paid * CALL):
+            return False
+        self._pay(paid)
+        self.watch()
+        return True
+
+    def _pay(self, paid: int) -> None:
+        self._paid = paid
+        self._end.refuse_more(None)
+        self._set_ceiling()
+
+    def watch(self) -> None:
+        """Look after a while whether the client holds less."""
+        if self._watch is None:
+            self._watch = self._loop.call_later(_LOOK_AGAIN, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        self.large.look()
+        needed = max(2 * len(self._end.in_flight), FREE)
+        if needed <= self._paid // 2:
+            self._charged.resize(needed * CALL if needed > FREE else 0)
+            self._pay(needed)
+        if self.large or self._paid > FREE:
+            self.watch()
+
+    # Holding
 
     def hold(self, frames: list[Frame]) -> None:
         """Keep messages until there is room, and read no further."""
@@ -87,13 +148,14 @@ class Intake:
         if self._flowing is not None or self.busy() < busy:
             self.full = self._loop.call_later(STALL, self._stalled, self.busy())
         else:
-            self.ceiling = busy + self._limit
+            self._allowed = busy + self._limit
+            self._set_ceiling()
             self._loop.call_later(STALL, self._lower)
             self._go_on()
 
     def _lower(self) -> None:
-        if self._flowing is None and not self._closed:
-            self.ceiling = self._limit
+        self._allowed = self._limit
+        self._set_ceiling()
 
     def make_room(self) -> None:
         """Go on if enough calls have ended, or a handler waits for the client."""
@@ -119,11 +181,12 @@ class Intake:
         """
         if not flowing:
             self._flowing = self._flowing or asyncio.Event()
-            self.ceiling = 0
+            self._set_ceiling()
         elif self._flowing is not None:
             self._flowing.set()
             self._flowing = None
-            self.ceiling = self._limit
+            self._allowed = self._limit
+            self._set_ceiling()
             if self.full is not None and not self.is_reached():
                 self._go_on()
         self._regulate()
@@ -150,8 +213,13 @@ class Intake:
     def close(self) -> None:
         """Take nothing more: the client is gone."""
         self._closed = True
-        self.ceiling = 0
+        self._set_ceiling()
         self._held.clear()
+        self.large.close()
+        self._charged.release()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if self.full is not None:
             self.full.cancel()
             self.full = None

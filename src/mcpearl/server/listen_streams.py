@@ -12,6 +12,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import subscription_meta
+from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.peer import Peer
@@ -34,9 +35,10 @@ class ListenStreams:
         peer: The other end of the calls.
         held: Returns how many resources the client follows besides these streams.
         answer: Answers a call that ends.
+        account_of: Returns the account of a call's client.
     """
 
-    __slots__ = ("_answer", "_core", "_ends", "_held", "_open", "_peer")
+    __slots__ = ("_account_of", "_answer", "_core", "_ends", "_held", "_open", "_peer")
 
     def __init__(
         self,
@@ -44,8 +46,10 @@ class ListenStreams:
         peer: Peer,
         held: Callable[[], int],
         answer: Callable[[Call, Result | McpError], object],
+        account_of: Callable[[Call], Account],
     ) -> None:
         self._core = core
+        self._account_of = account_of
         self._peer = peer
         self._held = held
         self._answer = answer
@@ -66,6 +70,9 @@ class ListenStreams:
             self._core.bounded("Limits.max_subscriptions", str(error))
             self._answer(call, McpError(INTERNAL_ERROR, str(error)))
             return
+        except NoRoom as error:
+            self._answer(call, McpError(INTERNAL_ERROR, str(error)))
+            return
         principal = call.caller.principal
         left = None if principal is None else principal.time_left
         if left is not None and call.key in self._open:
@@ -81,6 +88,16 @@ class ListenStreams:
         if wanted and core.tasks is not None:
             self.reserve(len(wanted))
             honoured.task_ids = await core.tasks.agree(wanted, call)
+        subscriber = Subscriber(call.outlet, self._account_of(call), call)
+        try:
+            for uri in honoured.resource_subscriptions or ():
+                core.subscriptions.subscribe(subscriber, uri)
+        except NoRoom:
+            core.subscriptions.leave(subscriber)
+            raise
+        for kind in followed(honoured):
+            core.subscriptions.follow(subscriber, kind)
+        self._open[call.key] = subscriber  # before anything is sent, which may end it
         acknowledged = SubscriptionsAcknowledgedNotificationParams(
             notifications=honoured, meta=subscription_meta(call.id)
         )
@@ -89,13 +106,7 @@ class ListenStreams:
                 "notifications/subscriptions/acknowledged", encode(acknowledged)
             )
         )
-        subscriber = Subscriber(call.outlet, call)
-        for uri in honoured.resource_subscriptions or ():
-            core.subscriptions.subscribe(subscriber, uri)
-        for kind in followed(honoured):
-            core.subscriptions.follow(subscriber, kind)
-        self._open[call.key] = subscriber
-        if core.tasks is not None and honoured.task_ids:
+        if core.tasks is not None and honoured.task_ids and call.key in self._open:
             core.tasks.follow(subscriber, honoured.task_ids, call)
 
     def _drop(self, listener: Subscriber) -> None:

@@ -107,6 +107,10 @@ class Server:
         state_ttl: Seconds a client may take to answer before the call has to start again.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
+        max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
+            not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
+            less each; more is refused. It is for each process. By default a quarter of the machine's
+            memory, 2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; see `Observer`.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
@@ -142,6 +146,7 @@ class Server:
         state_ttl: float = 600.0,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
+        max_held: int | None = None,
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
@@ -194,6 +199,7 @@ class Server:
             mask_errors=mask_errors,
             state_keys=environment.state_keys() if state_keys is None else state_keys,
             state_ttl=state_ttl,
+            max_held=max_held,
             observer=observer,
         )
         self._throttle = self._make_throttle(rate, shedding)

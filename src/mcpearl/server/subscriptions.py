@@ -13,6 +13,7 @@ from msgspec import Struct
 from mcpearl.protocol import codec
 from mcpearl.protocol.events import Call, Outlet
 from mcpearl.protocol.modern import subscription_meta
+from mcpearl.runtime.budget import Account
 from mcpearl.server.registry.normal_uri import normal_uri
 from mcpearl.types.base import encode
 from mcpearl.types.resources import ResourceUpdatedNotificationParams
@@ -24,6 +25,8 @@ LIST_CHANGED = {
     "resources": "notifications/resources/list_changed",
 }
 RESOURCE_UPDATED = "notifications/resources/updated"
+_STREAM = 8 * 1024  # bytes of a `subscriptions/listen` beside its URIs, about
+_ENTRY = 512  # bytes of a subscription beside its URI, about
 
 
 class Announcement:
@@ -41,17 +44,40 @@ class Announcement:
         return codec.encode_notification(self._method, codec.splice(meta, self._body))
 
 
+def _size_of(uri: str) -> int:
+    """Return about how many bytes a subscription takes: the URI as it is and as it was spelled."""
+    return 2 * len(uri) + _ENTRY
+
+
 class Subscriber:
     """A receiver of announcements: a legacy session, or one modern `subscriptions/listen`."""
 
-    __slots__ = ("_meta", "call", "kinds", "outlet", "uris")
+    __slots__ = ("_holding", "_meta", "_size", "call", "kinds", "outlet", "uris")
 
-    def __init__(self, outlet: Outlet, call: Call | None = None) -> None:
+    def __init__(self, outlet: Outlet, account: Account, call: Call | None = None) -> None:
         self.outlet = outlet
+        self._size = 0 if call is None else _STREAM  # bytes of what it holds, about
+        self._holding = account.hold("subscriptions", self._size)
         self.call = call  # the listen request, in the modern era
         self.uris: set[str] = set()  # in their normal form
         self.kinds: set[str] = set()
         self._meta = b"" if call is None else b'"_meta":' + encode(subscription_meta(call.id))
+
+    def take_on(self, uri: str) -> None:
+        """Count one more URI. Raises `NoRoom`."""
+        size = self._size + _size_of(uri)
+        self._holding.grow(size)
+        self._size = size
+
+    def let_go(self, uri: str) -> None:
+        """Count one URI less."""
+        self._size -= _size_of(uri)
+        self._holding.resize(self._size)
+
+    def release(self) -> None:
+        """Count nothing any more."""
+        self._size = 0
+        self._holding.release()
 
     def deliver(self, announcement: Announcement) -> None:
         """Send an announcement in this subscriber's form."""
@@ -67,15 +93,19 @@ class Subscriptions:
         self._by_kind: dict[str, dict[Subscriber, None]] = {kind: {} for kind in LIST_CHANGED}
 
     def subscribe(self, subscriber: Subscriber, uri: str) -> None:
-        """Note interest in one resource."""
+        """Note interest in one resource. Raises `NoRoom`."""
         normal = normal_uri(uri)
+        if normal not in subscriber.uris:
+            subscriber.take_on(normal)
         subscriber.uris.add(normal)
         self._by_uri.setdefault(normal, {})[subscriber] = uri
 
     def unsubscribe(self, subscriber: Subscriber, uri: str) -> None:
         """End the interest in one resource; none is fine too."""
         uri = normal_uri(uri)
-        subscriber.uris.discard(uri)
+        if uri in subscriber.uris:
+            subscriber.uris.discard(uri)
+            subscriber.let_go(uri)
         listeners = self._by_uri.get(uri)
         if listeners is not None:
             listeners.pop(subscriber, None)
@@ -100,6 +130,7 @@ class Subscriptions:
             self.unsubscribe(subscriber, uri)
         for kind in subscriber.kinds:
             self._by_kind[kind].pop(subscriber, None)
+        subscriber.release()
 
     def resource_updated(self, uri: str) -> int:
         """Notify the subscribers of a resource, each under its spelling; return how many."""

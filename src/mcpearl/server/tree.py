@@ -46,10 +46,7 @@ class ServerTree:
         if self._background:
             shutdown = sum(child.shutdown for child in self._background) + _MARGIN
             below = Supervisor("background", self._background)
-            child = Child(
-                "background", below, restart="temporary", shutdown=shutdown, significant=True
-            )
-            await self.root.add(child)
+            await self.root.add(Child("background", below, shutdown=shutdown, escalates=True))
 
     async def stop_background(self) -> None:
         """Stop them: the lifespan is about to be left."""
@@ -61,8 +58,10 @@ class ServerTree:
         while name in self.root:
             number += 1
             name = f"wires {number}"
-        child = Child(name, wires, restart="temporary", shutdown=shutdown + _MARGIN)
-        await self.root.add(child)
+        shutdown += _MARGIN
+        await self.root.add(
+            Child(name, wires, restart="transient", shutdown=shutdown, escalates=True)
+        )
         return name
 
 

@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from itertools import islice
 
 from mcpearl.runtime import clock
+from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.keeper import Keeper
 from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
 
@@ -16,6 +17,7 @@ MAX_EVENTS = 1000  # kept of one stream
 MAX_READ = 1024 * 1024  # bytes kept of what was read already, per stream
 MAX_ENDED = 32  # streams of one session that have ended and are still kept
 EVENT_SIZE = 128  # bytes of an event beside its message, about
+_STEP = 64 * 1024  # bytes in which the budget is told
 STREAM_SIZE = 1024  # bytes of an ended stream beside its events, about
 
 
@@ -60,6 +62,7 @@ class MemoryEventStore:
         max_bytes: int = 256 * 1024 * 1024,
         max_session_bytes: int = 64 * 1024 * 1024,
         linger: float = 60.0,
+        budget: Budget | None = None,
     ) -> None:
         """Create an empty store.
 
@@ -67,11 +70,14 @@ class MemoryEventStore:
             max_bytes: Bytes kept of all streams together.
             max_session_bytes: Bytes kept of the streams of one session.
             linger: Seconds a stream is kept after it ended and was read whole.
+            budget: What the streams share with everything else that is held; they give way.
         """
         self._max = max_bytes
         self._share = min(max_session_bytes, max_bytes)
         self._linger = linger
         self.size = 0
+        self._history = (budget or Budget()).history(self._give_way)
+        self._counted = 0  # bytes the budget knows of
         self._sessions: dict[str, _Session] = {}
         self._open: OrderedDict[_Stream, None] = OrderedDict()  # with events, not ended
         self._ended: OrderedDict[_Stream, None] = OrderedDict()
@@ -103,6 +109,8 @@ class MemoryEventStore:
             self._drop_oldest(kept)
         if self.size > self._max or owner.size > self._share:
             self._keep_bounds(owner)
+        if self.size > self._counted:
+            self._count()
         for follower in kept.followers:
             follower.heard(number, message)
 
@@ -126,6 +134,8 @@ class MemoryEventStore:
             self._finish(kept)
         if self.size > self._max:
             self._keep_bounds(kept.session)
+        if self.size > self._counted:
+            self._count()
 
     async def stored(self, session: str, stream: str) -> None:
         """Return at once: memory is as safe as it gets here."""
@@ -181,6 +191,7 @@ class MemoryEventStore:
         for session in list(self._sessions):
             self.forget(session)
         self._keeper.stop()
+        self._history.close()
 
     def _find(self, session: str, stream: str) -> _Stream | None:
         found = self._sessions.get(session)
@@ -212,6 +223,8 @@ class MemoryEventStore:
         """Drop a stream whole."""
         session = stream.session
         self._grow(stream, -stream.size)
+        if self._counted - self.size > _STEP:
+            self._count()
         stream.events.clear()
         for index in (self._open, self._ended, self._done):
             index.pop(stream, None)
@@ -236,6 +249,18 @@ class MemoryEventStore:
         for stream in streams:
             while session.size > self._share and not stream.ended and len(stream.events) > 1:
                 self._drop_oldest(stream)
+
+    def _count(self) -> None:
+        """Tell the budget how much there is, rounded up so that this is not needed for each event."""
+        self._counted = -(-self.size // _STEP) * _STEP
+        self._history.resize(self._counted)
+
+    def _give_way(self, size: int) -> None:
+        """Drop at least so many bytes, if there are so many, to make room for something else."""
+        aim = max(self._counted - size, 0) // _STEP * _STEP
+        while self.size > aim and (self._ended or self._open):
+            self._make_room()
+        self._count()
 
     def _make_room(self) -> None:
         """Drop the stream that ended first, or else the oldest events of the oldest open one."""

@@ -15,6 +15,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.framing import Framer, framer_named
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime.budget import CONNECTION, Account, Holding
 from mcpearl.transports.stream import StreamProtocol, connect
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -155,6 +156,7 @@ class SocketServer(SocketTransport):
         self._unread = Backlog()
         self._is_wanted = True  # whether the receiver wants messages
         self._call_soon: Any = None  # the loop's
+        self._charged: Holding | None = None  # for the connection itself
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, if there is room for one more."""
@@ -172,6 +174,20 @@ class SocketServer(SocketTransport):
     def take_in(self) -> None:
         """Begin to pass on what the client sends."""
         self.receiver = self.reception.receive(self, subject_of(self.wire))
+
+    def charge(self, account: Account, patience: float) -> None:
+        """Count what is held for this client; `patience` is how long it may take to read.
+
+        Raises:
+            NoRoom: There is no room for a connection of this client.
+        """
+        self._charged = account.hold("connections", CONNECTION)
+        self.account = account
+        self.outbox.charge(account, patience)
+
+    def no_room(self, reason: str) -> None:
+        """Send the client the reason, and end the connection."""
+        self.refuse(reason)
 
     # Reading, in turns
 
@@ -220,6 +236,8 @@ class SocketServer(SocketTransport):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the client."""
         super().connection_lost(exc)
+        if self._charged is not None:
+            self._charged.release()
         self.reception.leave(self)
 
     def eof_received(self) -> bool:

@@ -6,25 +6,29 @@ write. Output the peer does not read is held up to a bound; beyond it the peer i
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from mcpearl.net.addresses import Address, Unreachable
+from mcpearl.net.unread import Unread
 from mcpearl.net.watermark import high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 
+_DOES_NOT_READ = "the peer does not read what it is sent"
 _PATIENCE = 2.0  # seconds a closing stream waits for a peer that takes nothing of the rest
 
 
 class Outbox:
     """The writing half of a byte stream."""
 
-    def __init__(self, framer: Framer, limit: int, overfull: Callable[[], None]) -> None:
+    def __init__(self, framer: Framer, limit: int, overfull: Callable[[str], None]) -> None:
         self._framer = framer
         self._limit = limit
-        self._overfull = overfull  # called when the peer left more than `limit` unread
+        self._overfull = overfull  # called with the reason when the peer left too much unread
         self._much = high_water(
             limit
         )  # bytes worth a write of their own; unread, worth waiting for
@@ -35,6 +39,11 @@ class Outbox:
         self._call_soon: Any = None  # the loop's, once there is a writer
         self._scheduled: asyncio.Handle | None = None  # the flush at the end of this iteration
         self._closed = False
+        self._written = 0  # bytes handed to the loop
+        self._mark: float = inf  # when so many were written, it is time to look what is unread
+        self._account: Account | None = None  # the peer's, where its unread output is counted
+        self._patience = inf  # seconds a peer has to read, then
+        self._unread: Unread | None = None  # while much of it waits
         self.corked = False
         """Set while a read is handled: what it leads to leaves in one write, after it."""
         self.blocked = False
@@ -46,6 +55,12 @@ class Outbox:
         self._call_soon = asyncio.get_running_loop().call_soon
         writer.set_write_buffer_limits(high=self._much)
         self.flush()
+
+    def charge(self, account: Account, patience: float) -> None:
+        """Count what the peer does not read, and drop a peer that takes too long to read it."""
+        self._account = account
+        self._patience = patience
+        self._mark = self._written + UNCOUNTED
 
     def put(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message; a peer that leaves too much unread is dropped."""
@@ -63,7 +78,7 @@ class Outbox:
     def check_bound(self) -> None:
         """Report a peer that leaves too much unread."""
         if self.waiting > self._limit:
-            self._overfull()
+            self._overfull(_DOES_NOT_READ)
 
     def flush(self) -> None:
         """Hand everything taken so far to the loop, in one write."""
@@ -77,6 +92,31 @@ class Outbox:
         self.messages.clear()
         self._size = 0
         writer.write(data)
+        self._written += len(data)
+        if self._written > self._mark:
+            self.count_unread()
+
+    def count_unread(self) -> None:
+        """Count what is unread, if it is much."""
+        if self._account is None or self._closed:
+            return
+        self._mark = self._written + UNCOUNTED
+        much = self.waiting > UNCOUNTED
+        if self._unread is not None:
+            if much:
+                self._unread.count()
+            else:
+                self._unread.close()
+                self._unread = None
+        elif much:
+            self._unread = Unread(
+                self._account,
+                self._patience,
+                lambda: self.waiting,
+                lambda: self._written,
+                self._overfull,
+            )
+            self._unread.count()
 
     @property
     def waiting(self) -> int:
@@ -91,6 +131,9 @@ class Outbox:
     def close(self) -> list[bytes]:
         """Take nothing more; return what was never handed to the loop, so certainly did not leave."""
         self._closed = True
+        if self._unread is not None:
+            self._unread.close()
+            self._unread = None
         messages, self.messages = self.messages, []
         self._size = 0
         return messages
@@ -112,6 +155,8 @@ class StreamProtocol(asyncio.Protocol):
     """A byte stream as the loop's protocol and as the channel of a connection, at once."""
 
     keeps_alive = False
+    account: Account | None = None  # the peer's, where its unfinished messages are counted
+    _unfinished: Holding | None = None  # while much of a message has arrived
 
     def __init__(self, limits: Limits, framer: Framer | None = None) -> None:
         self.receiver: Receiver = _Unattended()
@@ -140,12 +185,30 @@ class StreamProtocol(asyncio.Protocol):
         outbox.corked = True
         try:
             frames = self.framer.feed(data)
+            if not frames or self._unfinished is not None:
+                self.count_unfinished()
             self.receiver.received(frames)
         finally:
             outbox.corked = False
         if outbox.messages:
             outbox.flush()
         return len(frames)
+
+    def count_unfinished(self) -> None:
+        """Count the part of a message that has arrived, if it is much."""
+        if self.account is None or self.finished:
+            return
+        held = self.framer.held
+        if self._unfinished is None:
+            if held <= UNCOUNTED:
+                return
+            self._unfinished = self.account.open("messages")
+        if not self._unfinished.resize(held if held > UNCOUNTED else 0):
+            self.no_room(self.account.refusal)
+
+    def no_room(self, reason: str) -> None:
+        """End the connection: there is no room for the message that is arriving."""
+        raise NotImplementedError
 
     def eof_received(self) -> bool:
         """Keep writing: the peer may still read."""
@@ -157,11 +220,15 @@ class StreamProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Note that the peer does not keep up."""
         self.outbox.blocked = True
+        self.outbox.count_unread()
+        if self.finished:
+            return
         self.receiver.writable(False)
 
     def resume_writing(self) -> None:
         """Note that the peer caught up."""
         self.outbox.blocked = False
+        self.outbox.count_unread()
         self.receiver.writable(True)
 
     async def settle(self) -> None:
@@ -177,8 +244,8 @@ class StreamProtocol(asyncio.Protocol):
 
     # Ending
 
-    def _drop(self) -> None:
-        self.finish(LimitReached("the peer does not read what it is sent"))
+    def _drop(self, reason: str) -> None:
+        self.finish(LimitReached(reason))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note the end of the stream."""
@@ -189,6 +256,8 @@ class StreamProtocol(asyncio.Protocol):
         if self.finished:
             return
         self.finished = True
+        if self._unfinished is not None:
+            self._unfinished.release()
         unsent = self.outbox.close()
         if isinstance(self.receiver, ClientReceiver):
             self.receiver.unsent(unsent)

@@ -9,6 +9,7 @@ import pytest
 
 from mcpearl import Client, Context, McpError, Server
 from mcpearl.auth import JWTVerifier, Principal, ResourceServer, StaticTokens
+from mcpearl.runtime.budget import Budget
 from mcpearl.server.subscriptions import Subscriber, Subscriptions
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, bearer, challenge, make_app, structured
@@ -346,7 +347,7 @@ async def test_no_spelling_of_a_uri_gets_around_its_scopes(uri: str) -> None:
 
 def test_what_is_no_longer_allowed_is_no_longer_followed() -> None:
     subscriptions = Subscriptions()
-    subscriber = Subscriber(outlet=None)  # type: ignore[arg-type]
+    subscriber = Subscriber(None, Budget().account())  # type: ignore[arg-type]
     for uri in ("note://m%61ster", "note://other"):
         subscriptions.subscribe(subscriber, uri)
     app = vault()

@@ -6,6 +6,7 @@ import pytest
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, peer_of
 from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, PeerInfo
+from mcpearl.runtime.budget import Budget, Holding
 
 
 def scope(*headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:
@@ -34,23 +35,30 @@ def part(body: bytes, more: bool = False) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
+def holding() -> Holding:
+    return Budget().account().open("bodies")
+
+
 LEFT = {"type": "http.disconnect"}
 
 
 async def test_a_body_in_parts() -> None:
-    assert await Wire(part(b"whole")).request().read(5) == b"whole"
-    assert await Wire(part(b"a", True), part(b"b", True), part(b"c")).request().read(3) == b"abc"
+    assert await Wire(part(b"whole")).request().read(5, holding()) == b"whole"
+    assert (
+        await Wire(part(b"a", True), part(b"b", True), part(b"c")).request().read(3, holding())
+        == b"abc"
+    )
 
 
 async def test_a_body_that_is_too_large_or_never_complete() -> None:
     with pytest.raises(BodyTooLarge):
-        await Wire(part(b"abc")).request().read(2)
+        await Wire(part(b"abc")).request().read(2, holding())
     endless = Wire(*(part(b"x" * 10, True) for _ in range(10)))
     with pytest.raises(BodyTooLarge):
-        await endless.request().read(25)
+        await endless.request().read(25, holding())
     assert len(endless.events) == 7  # no more was received than it took to know
     with pytest.raises(ClientLeft):
-        await Wire(part(b"a", True), LEFT).request().read(10)
+        await Wire(part(b"a", True), LEFT).request().read(10, holding())
 
 
 async def test_a_client_that_leaves() -> None:

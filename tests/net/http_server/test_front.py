@@ -11,6 +11,7 @@ import pytest
 from mcpearl.net.http_server import front as front_module
 from mcpearl.net.http_server.front import HttpFront
 from mcpearl.net.http_server.request import Request
+from mcpearl.runtime.budget import Budget
 from tests.clock import MovableClock
 from tests.transports.raw_http import HANGS
 from tests.waiting import eventually
@@ -29,7 +30,11 @@ class Echo:
         if b"x-wait" in request.headers:
             self.waiting += 1
             await self.go.wait()
-        body = request.body if request.body is not None else await request.read(1_000_000)
+        body = (
+            request.body
+            if request.body is not None
+            else await request.read(1_000_000, Budget().account().open("bodies"))
+        )
         await request.respond(200, body)
 
 

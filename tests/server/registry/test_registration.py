@@ -48,7 +48,7 @@ async def test_a_name_may_be_given_by_position(app: Server):
 def test_an_unknown_option_is_refused_with_the_known_ones(app: Server):
     said = refusal(lambda: app.tool(tittle="Plus"))
     assert said.startswith("`@app.tool` has no option `tittle`; did you mean `title`? The options")
-    assert "`annotations`, `description`" in said
+    assert "`annotations`, " in said
     said = refusal(lambda: app.prompt(tags={"a"}))
     assert said.startswith("`@app.prompt` has no option `tags`; The options are `description`")
     assert "`app.add_tool` has no option" in refusal(lambda: app.add_tool(add, nam="x"))

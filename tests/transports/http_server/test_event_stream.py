@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.events import EventsLost
 from mcpearl.stores.memory_events import MemoryEventStore
@@ -18,7 +19,7 @@ PLENTY = 64 * 1024 * 1024
 
 
 def kept(limit: int = PLENTY, store: MemoryEventStore | None = None) -> KeptStream:
-    return KeptStream("s", limit, "session", store or MemoryEventStore())
+    return KeptStream("s", limit, "session", store or MemoryEventStore(), Budget().account())
 
 
 def ids(chunk: bytes) -> list[str]:
@@ -35,7 +36,7 @@ def test_events_are_numbered_and_read_once() -> None:
 
 
 def test_events_of_a_stream_that_is_not_kept_have_no_ids() -> None:
-    stream = EventStream(PLENTY)
+    stream = EventStream(PLENTY, Budget().account())
     reader = stream.reader()
     stream.prime()
     stream.put(b"1")
@@ -77,7 +78,7 @@ async def test_a_stream_is_primed_only_before_its_first_event() -> None:
 
 
 def test_one_message_as_large_as_the_limit_still_arrives() -> None:
-    for stream in (kept(1000), EventStream(1000)):
+    for stream in (kept(1000), EventStream(1000, Budget().account())):
         reader = stream.reader()
         stream.put(b"x" * 1000)
         assert not stream.overrun
@@ -85,7 +86,7 @@ def test_one_message_as_large_as_the_limit_still_arrives() -> None:
 
 
 def test_a_stream_that_is_not_kept_ends_when_too_much_waits() -> None:
-    stream = EventStream(1000)
+    stream = EventStream(1000, Budget().account())
     reader = stream.reader()
     for _ in range(100):
         stream.put(b"x" * 100)
@@ -94,7 +95,7 @@ def test_a_stream_that_is_not_kept_ends_when_too_much_waits() -> None:
 
 
 def test_a_chunk_is_bounded_and_nothing_is_lost_between_chunks() -> None:
-    for stream in (kept(), EventStream(PLENTY)):
+    for stream in (kept(), EventStream(PLENTY, Budget().account())):
         reader = stream.reader()
         for _ in range(100):
             stream.put(b"x" * 10_000)

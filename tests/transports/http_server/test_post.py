@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest
+from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
+from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.event_stream import KeptStream
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.post import PostOutlet, Terms
@@ -22,6 +24,7 @@ def terms() -> Terms:
         keep_alive=0.05,
         pace=Pace(0.05),
         lingering=LateWatch(1.0),
+        callers=Callers(Budget(), None),
     )
 
 
@@ -77,7 +80,7 @@ class Answering:
 
 
 def kept_stream() -> KeptStream:
-    return KeptStream("1", 1000, "session", MemoryEventStore())
+    return KeptStream("1", 1000, "session", MemoryEventStore(), Budget().account())
 
 
 def part(body: bytes, more: bool = False) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def status(exchange: PostOutlet) -> int:
 
 async def test_an_answer_that_comes_first_is_plain() -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
 
     async def work() -> None:
         exchange.finish(b"answer")
@@ -105,7 +108,7 @@ async def test_an_answer_that_comes_first_is_plain() -> None:
 
 async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     exchange.belong(kept_stream, lambda: None, primes=True)
 
     async def work() -> None:
@@ -122,7 +125,7 @@ async def test_what_is_said_before_the_answer_makes_it_a_stream() -> None:
 
 async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_stream() -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     exchange.belong(kept_stream, lambda: None, primes=False)
 
     async def work() -> None:
@@ -136,7 +139,7 @@ async def test_a_call_of_a_session_that_ends_without_an_answer_is_an_empty_strea
 
 async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     await exchange.serve(Answering(None), [], status)  # type: ignore[arg-type]
     exchange.close()
     assert wire.sent[0]["status"] == 202
@@ -145,7 +148,7 @@ async def test_nothing_to_run_and_nothing_to_say_is_accepted() -> None:
 @pytest.mark.parametrize("streams", [False, True])
 async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
 
     async def work() -> None:
         if streams:
@@ -164,7 +167,7 @@ async def test_a_late_call_whose_client_leaves_is_given_up(streams: bool) -> Non
 
 async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     exchange.belong(kept_stream, lambda: None, primes=False)
 
     async def work() -> None:
@@ -184,7 +187,7 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
 
 async def test_a_silent_call_shows_signs_of_life() -> None:
     wire = Wire()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
 
     async def work() -> None:
         exchange.late()
@@ -200,7 +203,7 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
 
 async def test_a_body_comes_in_parts() -> None:
     wire = Wire(part(b"one ", more=True), part(b"two ", more=True), part(b"three"))
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     assert await exchange.read_body() == b"one two three"
 
 
@@ -208,7 +211,7 @@ async def test_a_body_comes_in_parts() -> None:
 async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
     events = [part(b"x" * size, more=place < len(parts) - 1) for place, size in enumerate(parts)]
     wire = Wire(*events)
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     if sum(parts) <= 100:
         assert len(await exchange.read_body()) == 100
         return
@@ -219,7 +222,7 @@ async def test_a_body_is_bounded(parts: tuple[int, ...]) -> None:
 
 async def test_a_body_that_does_not_come_in_time() -> None:
     wire = Wire(part(b"x", more=True))
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     exchange.late()
     with pytest.raises(Refused, match="did not arrive in time") as refused:
         await exchange.read_body()
@@ -231,6 +234,6 @@ async def test_a_body_that_does_not_come_in_time() -> None:
 async def test_a_client_that_leaves_within_its_body() -> None:
     wire = Wire(part(b"x", more=True))
     wire.leave()
-    exchange = PostOutlet(terms(), wire.request())
+    exchange = PostOutlet(terms(), wire.request(), None)
     with pytest.raises(Refused, match="left before its body was complete"):
         await exchange.read_body()

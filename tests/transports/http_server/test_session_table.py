@@ -52,7 +52,7 @@ class Counted(Session):
 def make_table(max_sessions: int = 10, store: SessionStore | None = None) -> Sessions[Counted]:
     return Sessions(
         Counted,
-        lambda session, principal: Receiver(),
+        lambda session, principal, account: Receiver(),
         StreamTerms(1000, None),
         max_sessions=max_sessions,
         idle_timeout=IDLE,

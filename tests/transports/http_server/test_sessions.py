@@ -532,7 +532,7 @@ async def test_an_idle_session_expires_and_a_busy_one_does_not(clock: MovableClo
 
 
 async def test_the_number_of_sessions_in_use_is_bounded() -> None:
-    async with serving(make_app(), max_sessions=2) as client:
+    async with serving(make_app(), max_sessions=4) as client:  # of which one caller may have half
         first, second = await client.initialize(), await client.initialize()
         for session in (first, second):
             assert (await session.ask("ping")).status == 200
@@ -544,7 +544,7 @@ async def test_the_number_of_sessions_in_use_is_bounded() -> None:
 
 
 async def test_a_session_that_was_never_used_makes_room_for_another() -> None:
-    async with serving(make_app(), max_sessions=3) as client:
+    async with serving(make_app(), max_sessions=6) as client:  # of which one caller may have half
         used, unused = await client.initialize(), await client.initialize()
         assert (await used.ask("ping")).status == 200
         begun = await client.post(INITIALIZE)

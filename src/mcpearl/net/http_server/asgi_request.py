@@ -14,6 +14,7 @@ from mcpearl.net.http_server.request import (
     Waiter,
     gathered,
 )
+from mcpearl.runtime.budget import Holding
 
 _MAX_HEADS = 1024  # heads remembered; when there are more, it starts over
 _LARGEST_HEAD = 2048  # bytes of a head that is remembered
@@ -104,8 +105,8 @@ class AsgiRequest:
         self._receive = receive
         self._send = send
 
-    async def read(self, limit: int) -> bytes:
-        """Wait for the whole body. Raises `BodyTooLarge` or `ClientLeft`."""
+    async def read(self, limit: int, holding: Holding) -> bytes:
+        """Wait for the whole body. Raises `BodyTooLarge`, `ClientLeft` or `NoRoom`."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -119,6 +120,7 @@ class AsgiRequest:
             parts.append(part)
             if not event.get("more_body", False):
                 return b"".join(parts) if len(parts) > 1 else parts[0]
+            holding.grow(size)
 
     async def until_gone(self) -> None:
         """Wait until the client has closed its connection."""

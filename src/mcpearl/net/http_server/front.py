@@ -8,10 +8,14 @@ from mcpearl.net.http_server.batching import IterationBatch
 from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.request import Head, Serving
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
+from mcpearl.net.ports import host_of
+from mcpearl.runtime.budget import CONNECTION, Budget
 
 logger = logging.getLogger("mcpearl.http")
 
 KEEP_ALIVE = 5.0  # seconds a connection without a request stays open
+_MAX_SURPLUS = 100  # connections that wait for their refusal; more are closed without one
+_CROWDED = "Too many connections."
 _UNWINDING = 1.0  # seconds for cancelled requests to be answered
 _MAX_HEADS = 1024  # heads remembered; when there are more, it starts over
 _LARGEST_HEAD = 2048  # bytes of a head that is remembered
@@ -27,6 +31,8 @@ class HttpFront:
         max_connections: Connections beyond this get a 503 for their first request.
         stall_timeout: Seconds in which a client must read some of what it was sent.
         websocket: Makes the protocol that takes a connection over after an upgrade request.
+        budget: Counts what is held for the clients.
+        reached: Notified when there are too many connections: the name of the setting, and the reason.
     """
 
     def __init__(
@@ -37,6 +43,8 @@ class HttpFront:
         max_connections: int,
         stall_timeout: float = STALL_TIMEOUT,
         websocket: Callable[[], asyncio.Protocol] | None = None,
+        budget: Budget | None = None,
+        reached: Callable[[str, str], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -45,6 +53,9 @@ class HttpFront:
         self.stall_timeout = stall_timeout
         self.keep_alive = KEEP_ALIVE
         self.websocket = websocket
+        self._budget = budget or Budget()
+        self._reached = reached
+        self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         self.connections: set[HttpServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()  # requests that had to wait for something
@@ -60,9 +71,37 @@ class HttpFront:
         """Make the protocol of a connection that was just accepted."""
         return HttpServerConnection(self)
 
+    def enter(self, connection: HttpServerConnection) -> bool:
+        """Charge a connection that was made; return True when it is surplus, and will be refused."""
+        connection.account = self._budget.account(host_of(connection.transport))
+        reason = self.refusal_of(connection)
+        if reason is None:
+            return False
+        if len(self._surplus) >= _MAX_SURPLUS:
+            connection.transport.abort()
+        else:
+            self._surplus.add(connection)
+        if self._reached is not None and reason == _CROWDED:
+            self._reached("max_connections", f"{self.max_connections} connections are open")
+        return True
+
+    def refusal_of(self, connection: HttpServerConnection) -> str | None:
+        """Say why there is no room for a connection; None when there is, and it is charged now."""
+        if len(self.connections) - len(self._surplus - {connection}) > self.max_connections:
+            return _CROWDED
+        charged = connection.account.open("connections")
+        if not charged.resize(CONNECTION):
+            return connection.account.refusal
+        connection.charged = charged
+        self._surplus.discard(connection)
+        return None
+
     def leave(self, connection: HttpServerConnection) -> None:
         """Forget a connection."""
         self.connections.discard(connection)
+        self._surplus.discard(connection)
+        if connection.charged is not None:
+            connection.charged.release()
         if self._emptied is not None and not self.connections:
             self._emptied.set()
 

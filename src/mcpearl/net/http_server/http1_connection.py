@@ -18,6 +18,7 @@ from mcpearl.net.http_server.request import Head, PeerInfo, put
 from mcpearl.net.http_server.timeouts import TimedProtocol
 from mcpearl.net.http_server.upgrade import Upgrade
 from mcpearl.net.tls import certificate_of
+from mcpearl.runtime.budget import CHUNK, Holding
 from mcpearl.runtime.eager import spawn
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ MAX_HEAD = 64 * 1024  # bytes of a request beside its body, after those that cam
 MAX_WAITING = 16  # requests that may wait for the one being answered before reading stops
 _MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
 _MAX_VALUE = 8 * 1024  # bytes of a header that is repeated
+_ENDING = "The server is shutting down"
+_GIVEN_UP = "The server has no room for what this client does not read; try again later"
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -49,6 +52,9 @@ class HttpServerConnection(TimedProtocol):
     _deaf = False  # further bytes are ignored
     _surplus = False  # there were enough connections when this one was made
     _farewell: bytes | None = None  # to be sent when everything is answered
+    _head_holding: Holding | None = None  # of a large head while it arrives
+    charged: Holding | None = None
+    """What the connection itself is charged."""
 
     def __init__(self, front: "HttpFront") -> None:
         super().__init__(front.loop, front.keep_alive, front.stall_timeout)
@@ -95,9 +101,10 @@ class HttpServerConnection(TimedProtocol):
         """Begin to wait for a request."""
         super().connection_made(transport)
         self._connections.add(self)
-        self._surplus = len(self._connections) > self.front.max_connections
         if self.front.is_draining:
             self.close()  # it was accepted before the port was closed
+        else:
+            self._surplus = self.front.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting, and notify the request being answered."""
@@ -106,6 +113,8 @@ class HttpServerConnection(TimedProtocol):
 
     def _leave(self) -> None:
         self.front.leave(self)
+        if self._head_holding is not None:
+            self._head_holding.release()
         self._deaf = True
         current, self._current, self._coming, self._waiting = self._current, None, None, None
         if current is not None:
@@ -178,6 +187,18 @@ class HttpServerConnection(TimedProtocol):
             self.refuse(431, "The head of the request is too large.")
         else:
             self.await_head()
+            if self._head_size > CHUNK or len(data) > CHUNK:
+                self._count_head(len(data))
+
+    def _count_head(self, first: int) -> None:
+        """Count a head that is large and not complete, at once for all that it may become.
+
+        `first` are the bytes of the first piece, in which it may have begun anywhere.
+        """
+        if self._head_holding is None:
+            self._head_holding = self.account.open("heads")
+        if not self._head_holding.resize(MAX_HEAD + first):
+            self.refuse(503, self.account.refusal, b"retry-after: 1\r\n")
 
     def on_message_begin(self) -> None:
         """Begin a request. Called by the parser, as are the other `on_…`."""
@@ -206,6 +227,8 @@ class HttpServerConnection(TimedProtocol):
     def on_headers_complete(self) -> None:
         """Make the request, whose body may follow."""
         self._head_size = 0
+        if self._head_holding is not None:
+            self._head_holding.release()
         parser = self._parser
         if self._deaf or self._is_doubtful() or parser.should_upgrade():
             return  # an upgrade is reported when the parser returns
@@ -239,9 +262,11 @@ class HttpServerConnection(TimedProtocol):
 
     def _is_crowded(self) -> bool:
         """Refuse the first request of a surplus connection, unless there is room by now."""
-        self._surplus = len(self._connections) > self.front.max_connections
-        if self._surplus:
-            self.refuse(503, "Too many connections.")
+        reason = self.front.refusal_of(self)
+        if reason is None:
+            self._surplus = False
+        else:
+            self.refuse(503, reason, b"retry-after: 1\r\n")
         return self._surplus
 
     def on_body(self, part: bytes) -> None:
@@ -303,7 +328,7 @@ class HttpServerConnection(TimedProtocol):
         try:
             await self.front.endpoint.serve(request)
         except asyncio.CancelledError:
-            request.fail(503, "The server is shutting down")
+            request.fail(503, _ENDING if self.front.is_draining else _GIVEN_UP)
         except BaseException:
             logger.exception("a request could not be answered")
             request.fail(500, "Internal error")
@@ -346,15 +371,15 @@ class HttpServerConnection(TimedProtocol):
         if self._idle_timer is None:
             self.watch_idle()
 
-    def refuse(self, status: int, reason: str) -> None:
+    def refuse(self, status: int, reason: str, headers: bytes = b"") -> None:
         """Send an error after the responses of earlier requests, and close the connection."""
         if self._deaf or self.transport.is_closing():
             return
         self._deaf = True
         text = reason.encode()
         self._farewell = (
-            b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%b" % (status_line(status), len(text), text)
+            b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n%b"
+            b"connection: close\r\n\r\n%b" % (status_line(status), len(text), headers, text)
         )
         self._coming = None
         current = self._current

@@ -14,6 +14,7 @@ from mcpearl.net.http_server.request import (
     PeerInfo,
     Waiter,
 )
+from mcpearl.runtime.budget import Holding
 
 if TYPE_CHECKING:
     from mcpearl.net.http_server.http1_connection import HttpServerConnection
@@ -116,18 +117,18 @@ class Http1Request:
 
     # Called by the endpoint
 
-    async def read(self, limit: int) -> bytes:
-        """Wait for the whole body. Raises `BodyTooLarge` or `ClientLeft`."""
+    async def read(self, limit: int, holding: Holding) -> bytes:
+        """Wait for the whole body. Raises `BodyTooLarge`, `ClientLeft` or `NoRoom`."""
         if self.body is None:
             self._reading = True
             if not (self.is_whole or self.has_begun) and b"expect" in self.headers:
                 self._expect()
-            self.body = await self._read_parts(limit)
+            self.body = await self._read_parts(limit, holding)
         if len(self.body) > limit:
             raise BodyTooLarge
         return self.body
 
-    async def _read_parts(self, limit: int) -> bytes:
+    async def _read_parts(self, limit: int, holding: Holding) -> bytes:
         parts: list[bytes] = []
         size = 0
         while not (self.gone or self.complete):
@@ -140,6 +141,7 @@ class Http1Request:
                 raise BodyTooLarge
             if whole:
                 return b"".join(parts)
+            holding.grow(size)
             self.connection.resume()
             await self._until_news()
         raise ClientLeft

@@ -7,6 +7,8 @@ its gate and its origin check know this interface only: no scope, no events.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from mcpearl.runtime.budget import Holding
+
 HeaderPairs = tuple[tuple[bytes, bytes], ...]
 HeaderMap = Mapping[bytes, bytes]
 
@@ -128,8 +130,18 @@ class Request(RequestInfo, Protocol):
     waiter: Waiter | None
     """Notified when that ends. Set and closed by the endpoint."""
 
-    async def read(self, limit: int) -> bytes:
-        """Wait for the whole body. Raises `BodyTooLarge` or `ClientLeft`."""
+    async def read(self, limit: int, holding: Holding) -> bytes:
+        """Wait for the whole body, and count what has arrived.
+
+        Args:
+            limit: Bytes the body may have.
+            holding: Counts them while the body arrives.
+
+        Raises:
+            BodyTooLarge: It has more bytes.
+            ClientLeft: It will not be complete.
+            NoRoom: The client holds too much.
+        """
         ...
 
     async def until_gone(self) -> None:

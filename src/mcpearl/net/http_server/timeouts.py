@@ -1,9 +1,15 @@
-"""How long a connection waits for its client: to send a request, to read, to close.
+"""How long a connection waits for its client: to send a request, to close. Reading is `Unread`'s affair.
 
 Every connection has a timer for whatever it waits for, and none that is set anew with each request.
 """
 
 import asyncio
+import logging
+
+from mcpearl.net.unread import Unread
+from mcpearl.runtime.budget import UNCOUNTED, Account
+
+logger = logging.getLogger("mcpearl.http")
 
 STALL_TIMEOUT = 60.0  # seconds in which a client must read some of what it was sent
 HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connection's first one
@@ -13,12 +19,14 @@ class TimedProtocol(asyncio.Protocol):
     """One connection, which is closed when its client does not do its part."""
 
     transport: asyncio.Transport
+    account: Account
+    """Where what is held for the client is counted."""
     writable: asyncio.Event | None = None
     """Set when the client has caught up; None while it keeps up."""
     _head_timer: asyncio.TimerHandle | None = None  # runs while a head is awaited
     _idle_timer: asyncio.TimerHandle | None = None
     _idle_since = 0.0
-    _stall_timer: asyncio.TimerHandle | None = None  # runs while the client should be reading
+    _unread: Unread | None = None  # while the client has much to read
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, keep_alive: float, stall_timeout: float
@@ -40,22 +48,24 @@ class TimedProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         self.transport = transport  # type: ignore[assignment]
+        self.transport.set_write_buffer_limits(UNCOUNTED)
         self.await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
-        for timer in (self._head_timer, self._idle_timer, self._stall_timer):
+        for timer in (self._head_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
-        self._head_timer = self._idle_timer = self._stall_timer = None
+        self._head_timer = self._idle_timer = None
+        self._stop_counting()
         self._flow()
 
     def close(self) -> None:
         """Close when everything is sent, if the client reads it."""
         if not self.transport.is_closing():  # asyncio's TLS does not bear being closed twice
             self.transport.close()
-        if self._stall_timer is None and self.transport.get_write_buffer_size():
-            self._watch_buffer()
+        if self.transport.get_write_buffer_size():
+            self._count_unread()
 
     # Requests
 
@@ -103,28 +113,32 @@ class TimedProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Note that the client has much to read, and watch whether it does."""
         self.writable = self.writable or asyncio.Event()
-        if self._stall_timer is None:
-            self._watch_buffer()
+        self._count_unread()
 
     def resume_writing(self) -> None:
         """Note that the client has caught up."""
         self._flow()
-        if self._stall_timer is not None and not self.transport.is_closing():
-            self._stall_timer.cancel()
-            self._stall_timer = None
+        if not self.transport.is_closing():
+            self._stop_counting()
 
     def _flow(self) -> None:
         if self.writable is not None:
             self.writable.set()
             self.writable = None
 
-    def _watch_buffer(self) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        self._stall_timer = self.loop.call_later(self._stall_timeout, self._check_buffer, waiting)
+    def _count_unread(self) -> None:
+        if self._unread is None:
+            waiting = self.transport.get_write_buffer_size
+            # Nothing is written while the client has much to read.
+            patience = self._stall_timeout
+            self._unread = Unread(self.account, patience, waiting, lambda: 0, self._drop)
+            self._unread.count()
 
-    def _check_buffer(self, before: int) -> None:
-        if self.transport.get_write_buffer_size() < before:
-            self._watch_buffer()
-        else:
-            self._stall_timer = None
-            self.transport.abort()
+    def _stop_counting(self) -> None:
+        if self._unread is not None:
+            self._unread.close()
+            self._unread = None
+
+    def _drop(self, reason: str) -> None:
+        logger.warning("a client was dropped: %s", reason)
+        self.transport.abort()

@@ -8,7 +8,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from mcpearl.auth.principal import Principal
-from mcpearl.protocol.errors import LimitReached
+from mcpearl.net.ports import host_of
+from mcpearl.runtime.budget import NoRoom
 from mcpearl.runtime.keeper import Keeper
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.serving.wires import Bounds
@@ -25,13 +26,11 @@ _LOOKS = 4  # checks within the shortest timeout
 class _Stay:
     """One client's stay."""
 
-    __slots__ = ("connection", "expires_at", "stalled_at", "unread")
+    __slots__ = ("connection", "expires_at")
 
     def __init__(self) -> None:
         self.connection: ServerConnection | None = None  # set once the client may send messages
         self.expires_at: float | None = None  # when the client's token expires
-        self.unread = 0  # bytes the client had not read at the last check
-        self.stalled_at = 0.0  # since when it has read none of them
 
 
 class Clients:
@@ -47,7 +46,7 @@ class Clients:
         self._stays: dict[SocketServer, _Stay] = {}
         self._refused: set[SocketServer] = set()
         self._draining = False
-        timeouts = (bounds.handshake_timeout, bounds.idle_timeout, bounds.stall_timeout)
+        timeouts = (bounds.handshake_timeout, bounds.idle_timeout)
         self._interval = min(seconds for seconds in timeouts if seconds is not None) / _LOOKS
         self._keeper = Keeper("the clients of a wire", self._check_all)
 
@@ -65,6 +64,11 @@ class Clients:
             reason = f"The server has as many clients as it takes, {most}; try again later"
             self._server.core.bounded("max_connections", reason)
             return self._refuse(transport, reason)
+        account = self._server.core.budget.account(host_of(transport.wire))
+        try:
+            transport.charge(account, self._bounds.stall_timeout)
+        except NoRoom as error:
+            return self._refuse(transport, str(error))
         self._stays[transport] = _Stay()
         self._keeper.wake(self._interval)
         return True
@@ -81,7 +85,7 @@ class Clients:
     def receive(self, transport: SocketServer, peer: Principal | str | None) -> ServerConnection:
         """Make the server's side of a client; `peer` is its principal, or its certificate's subject."""
         principal = Principal(peer) if isinstance(peer, str) else peer or self._anonymous
-        connection = ServerConnection(self._server.core, transport, principal)
+        connection = ServerConnection(self._server.core, transport, principal, transport.account)
         stay = self._stays[transport]
         stay.connection = connection
         left = None if principal is None else principal.time_left
@@ -96,7 +100,7 @@ class Clients:
     # Staying
 
     def _check_all(self) -> float | None:
-        """Check every client: the token, the first message, the reading, the silence."""
+        """Check every client: the token, the first message, the silence."""
         now = self._loop.time()
         for transport, stay in list(self._stays.items()):
             if not transport.finished:
@@ -105,18 +109,12 @@ class Clients:
 
     def _check(self, transport: SocketServer, stay: _Stay, now: float) -> None:
         bounds = self._bounds
-        waiting = transport.outbox.waiting if transport.paused else 0
-        if waiting != stay.unread:
-            stay.unread, stay.stalled_at = waiting, now
         if stay.expires_at is not None and now >= stay.expires_at:
             transport.refuse("The access token has expired; connect with a new one")
         elif not transport.has_spoken:
             if now >= transport.opened_at + bounds.handshake_timeout:
                 transport.refuse(f"No message came within {bounds.handshake_timeout:g} s")
-        elif waiting:
-            if now >= stay.stalled_at + bounds.stall_timeout:
-                transport.finish(LimitReached("the peer does not read what it is sent"))
-        elif self._is_idle(transport, stay, now):
+        elif not transport.paused and self._is_idle(transport, stay, now):
             transport.refuse(f"No message came for {bounds.idle_timeout:g} s")
 
     def _is_idle(self, transport: SocketServer, stay: _Stay, now: float) -> bool:

@@ -103,6 +103,7 @@ class HttpListener:
         settings = replace(_settings(http), allowed_hosts=hosts)
         gate = make_gate(server, http.auth, http.path, http.websocket)
         self._http = http
+        self._server = server
         self._endpoint = Endpoint(
             HttpHost(server), settings, gate=gate, lifespan=server.running, siblings=siblings
         )
@@ -140,6 +141,8 @@ class HttpListener:
             max_connections=self._http.max_connections,
             stall_timeout=self._http.stall_timeout,
             websocket=websocket,
+            budget=self._server.core.budget,
+            reached=self._server.core.bounded,
         )
 
     def _make_websocket(

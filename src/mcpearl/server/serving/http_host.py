@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol.events import Call
+from mcpearl.runtime.budget import Account
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.transports.http_server.header_check import Mirrored
 from mcpearl.transports.transport import Transport
@@ -22,12 +23,15 @@ class HttpHost:
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.limits = server.core.limits
+        self.budget = server.core.budget
         self.mirrored: Mirrored = server.core.dispatcher.mirrored
 
-    def converse(self, transport: Transport, principal: Principal | None) -> ServerConnection:
-        """Make the server's side of one client."""
+    def converse(
+        self, transport: Transport, principal: Principal | None, account: Account | None = None
+    ) -> ServerConnection:
+        """Make the server's side of one client, with its account."""
         return ServerConnection(
-            self._server.core, transport, principal or self.anonymous, renewable=False
+            self._server.core, transport, principal or self.anonymous, account, renewable=False
         )
 
     def converse_alone(self) -> SoloConnection:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.net.ports import CannotListen
 from mcpearl.runtime.arguments import Unusable
-from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.runtime.supervisor import StartFailed
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.speaking import speaking
@@ -98,8 +98,8 @@ async def _end_tasks() -> None:
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
     with speaking(), stop_signals() as stop:
-        async with _opened(server, chosen(wires, options)) as (supervised, _):
-            await _first(stop.wait(), supervised.ended(), server.parts.root.ended())
+        async with _opened(server, chosen(wires, options)) as (name, _):
+            await _first(stop.wait(), server.parts.root.until_gone(name))
 
 
 @asynccontextmanager
@@ -112,10 +112,11 @@ async def serving(server: "Server", wire: str | Wire, options: Any) -> AsyncIter
 
 
 @asynccontextmanager
-async def _opened(
-    server: "Server", wires: list[Wire]
-) -> AsyncIterator[tuple[Supervisor, list[WirePart]]]:
-    """Hold the server up and serve it on all wires; at the end, drain them together."""
+async def _opened(server: "Server", wires: list[Wire]) -> AsyncIterator[tuple[str, list[WirePart]]]:
+    """Hold the server up and serve it on all wires; at the end, drain them together.
+
+    Yields the name of the wires in the server's tree, and the wires.
+    """
     supervised, parts = supervise_wires(server, wires)
     async with server.running():
         try:
@@ -123,13 +124,12 @@ async def _opened(
         except StartFailed as error:
             raise cause_of(error) from None
         try:
-            yield supervised, parts
+            yield name, parts
         finally:
             if in_flight := server.core.counters()["calls_in_flight"]:
                 grace = server.core.grace
                 logger.info("draining: %d calls have %g s to finish", in_flight, grace)
             await server.parts.root.remove(name)
-        server.parts.root.check()  # it may have ended, and the wires with it
     if any(part.address for part in parts):  # on stdio the client has ended it
         logger.info("%s has stopped", server.name)
 

@@ -19,10 +19,12 @@ from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
+from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
 from mcpearl.transports.http_server.admission import Admission
+from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.checks import HeadNotes, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 Work = Coroutine[Any, Any, None]
 
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
+_LARGE = 4096  # bytes of a body that is weighed, and counted while it is worked on
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
 
 
@@ -71,13 +74,17 @@ class Host(Protocol):
     """What an endpoint needs of the server."""
 
     limits: Limits
+    budget: Budget
+    """Counts what is held for the clients."""
     anonymous: Any
     """The principal of every request if the endpoint has no gate."""
     mirrored: Mirrored
     """The parameters that tools mirror into headers, as they are at the moment."""
 
-    def converse(self, transport: Any, principal: Any) -> Conversation:
-        """Make the server's side of one client."""
+    def converse(
+        self, transport: Any, principal: Any, account: Account | None = None
+    ) -> Conversation:
+        """Make the server's side of one client, with its account if it shares one."""
         ...
 
     def converse_alone(self) -> SoloConversation:
@@ -175,7 +182,9 @@ class Endpoint:
         self._lifespan = lifespan
         self._websockets = websockets
         self._asgi_heads = AsgiHeads()
-        self._admission = Admission(settings.max_requests, settings.max_streams)
+        self._budget = host.budget
+        callers = Callers(host.budget, host.anonymous)
+        self._admission = Admission(settings.max_requests, settings.max_streams, callers)
         self._terms = Terms(
             limits.max_message,
             settings.body_timeout,
@@ -183,8 +192,11 @@ class Endpoint:
             settings.keep_alive,
             Pace(settings.keep_alive, settings.stall_timeout),
             LateWatch(_WATCH_AFTER),
+            callers,
         )
-        self._own_events = MemoryEventStore(settings.max_history, limits.max_outgoing)
+        self._own_events = MemoryEventStore(
+            settings.max_history, limits.max_outgoing, budget=host.budget
+        )
         events = self._own_events if settings.event_store is None else settings.event_store
         self._sessions = Sessions(
             HttpSession,
@@ -195,6 +207,7 @@ class Endpoint:
             initialize_timeout=settings.initialize_timeout,
             prefix=prefix,
             store=settings.session_store,
+            budget=host.budget,
         )
         self._legacy = LegacyRequests(host, self._terms, self._admission, self._sessions, settings)
         self._sse: HttpSse | None = None
@@ -241,9 +254,11 @@ class Endpoint:
             principal = self.host.anonymous
             if gate is not None:
                 principal = gate.known(request) or await gate.admit(request)
+            if self._budget.pressed:
+                admission.check_caller(principal, request)
             owner = None if self._siblings is None else self._owner(request)
             if owner is not None:
-                await self._pass_on(owner, request)
+                await self._pass_on(owner, request, principal)
             elif notes.is_sse_2024:
                 await self._serve_sse(request, principal)
             elif head.method == "POST":
@@ -288,9 +303,10 @@ class Endpoint:
             id = id or sse_2024.session_of(request)
         return self._siblings.owner_of(id)
 
-    async def _pass_on(self, owner: int, request: Request) -> None:
+    async def _pass_on(self, owner: int, request: Request, principal: Any) -> None:
         assert self._siblings is not None
-        body = await PostOutlet(self._terms, request).read_body()
+        outlet = PostOutlet(self._terms, request, principal)
+        body = await outlet.read_body()
         request.extra = ()  # the owner adds the same
         with self._admission.as_stream() if request.method == "GET" else nullcontext():
             await self._siblings.pass_on(owner, request, body, self._terms.keep_alive)
@@ -305,9 +321,9 @@ class Endpoint:
         headers = notes.post
         if headers is None:
             headers = notes.post = read_post(request.headers)
-        outlet = PostOutlet(self._terms, request)
+        outlet = PostOutlet(self._terms, request, principal)
         body = request.body
-        if body is None or len(body) > self._terms.max_body:
+        if body is None or len(body) > _LARGE:
             return self._post_later(request, outlet, headers, principal)
         return self._post_body(request, outlet, headers, body, principal)
 
@@ -378,7 +394,8 @@ class Endpoint:
                 with self._admission.as_stream():
                     await self._sse.get(request, principal)
             case "POST", sse_2024.MESSAGES:
-                await self._sse.post(request, principal, PostOutlet(self._terms, request))
+                outlet = PostOutlet(self._terms, request, principal)
+                await self._sse.post(request, principal, outlet)
             case method, path:
                 raise Refused(405, f"{method} is not a method of {path}", headers=ALLOW)
 

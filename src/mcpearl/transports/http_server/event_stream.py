@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from mcpearl.net.sse import format_event, format_retry
 from mcpearl.net.watermark import high_water
+from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.events import EventStore, StoredEvent
 
@@ -22,13 +23,26 @@ MAX_CHUNK = 256 * 1024  # bytes handed to the wire at once, unless a single even
 class StreamReader:
     """One response's way through a stream. It owns the events that wait for the response."""
 
-    __slots__ = ("_retry", "_wake", "is_left_behind", "queue", "size", "stream")
+    __slots__ = (
+        "_holding",
+        "_retry",
+        "_taken",
+        "_wake",
+        "is_left_behind",
+        "queue",
+        "size",
+        "stream",
+    )
 
     def __init__(self, stream: "EventStream", events: Iterable[StoredEvent] = ()) -> None:
         self.stream = stream
         self.is_left_behind = False  # events it had not taken were dropped
         self.queue: deque[StoredEvent] = deque(events)  # what was not taken yet
         self.size = sum(len(message) for _, message in self.queue)  # bytes of that
+        self._taken = 0  # bytes of the chunk that was taken last, which is being sent
+        self._holding: Holding | None = None  # while much waits
+        if self.size > UNCOUNTED:
+            self._has_room()
         self._retry: int | None = None  # set to make the client leave and come back
         self._wake: asyncio.Future[None] | None = None
 
@@ -48,12 +62,40 @@ class StreamReader:
         self.size += len(message)
         if self._wake is not None:
             self.wake()
+        if self.size <= self.stream.little and len(queue) <= MAX_WAITING:
+            return True
+        return self._has_room()
+
+    def _has_room(self) -> bool:
+        """Count what waits, if it may wait; otherwise drop it and return False."""
+        queue = self.queue
         if len(queue) > 1 and (self.size > self.stream.limit or len(queue) > MAX_WAITING):
-            self.is_left_behind = True
-            queue.clear()
-            self.size = 0
+            self._fall_behind()
             return False
-        return True
+        if not self._count():
+            self._fall_behind()
+        return not self.is_left_behind
+
+    def _count(self) -> bool:
+        """Count what waits and what is being sent, if it is much."""
+        size = self.size + self._taken
+        if size <= UNCOUNTED:
+            self._release()
+            return True
+        if self._holding is None:
+            self._holding = self.stream.account.open("streams")
+        return self._holding.resize(size)
+
+    def _fall_behind(self) -> None:
+        self.is_left_behind = True
+        self.queue.clear()
+        self.size = 0
+        self._release()
+
+    def _release(self) -> None:
+        if self._holding is not None:
+            self._holding.release()
+            self._holding = None
 
     def send_away(self, retry_ms: int) -> None:
         """End the response after what waits, and tell the client when to come back."""
@@ -80,6 +122,9 @@ class StreamReader:
             event = format_event(message, "" if stream.id is None else f"{stream.id}.{number}")
             parts.append(event)
             size += len(event)
+        self._taken = size
+        if self._holding is not None:
+            self._count()
         if number:
             stream.taken(number)
         if self._retry is not None and not queue:
@@ -106,6 +151,9 @@ class StreamReader:
         """Wait for news or the end; False when there was neither for too long."""
         if self._is_awake():
             return True
+        self._taken = 0
+        if self._holding is not None:
+            self._count()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wake = future
         silence.add(self)
@@ -125,19 +173,32 @@ class StreamReader:
 
     def close(self) -> None:
         """Stop reading."""
+        self._release()
         self.stream.detach(self)
 
 
 class EventStream:
     """A stream that is not kept: what its reader does not get is lost."""
 
-    __slots__ = ("_much", "_room", "ended", "last", "limit", "overrun", "reader_now")
+    __slots__ = (
+        "_much",
+        "_room",
+        "account",
+        "ended",
+        "last",
+        "limit",
+        "little",
+        "overrun",
+        "reader_now",
+    )
 
     id: str | None = None
     """The name of the stream in event ids; without one they have none."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, account: Account) -> None:
         self.limit = limit  # bytes that may wait at a reader
+        self.little = min(limit, UNCOUNTED)  # bytes up to which nothing is checked
+        self.account = account  # where they are counted
         self._much = high_water(limit)
         self.ended = False
         self.overrun = False  # the reader was cut off, and with it the stream
@@ -236,7 +297,9 @@ class KeptStream(EventStream):
 
     __slots__ = ("_events", "_session", "id")
 
-    def __init__(self, id: str, limit: int, session: str, events: EventStore) -> None:
+    def __init__(
+        self, id: str, limit: int, session: str, events: EventStore, account: Account
+    ) -> None:
         """Open a stream.
 
         Args:
@@ -244,8 +307,9 @@ class KeptStream(EventStream):
             limit: Bytes that may wait at a reader.
             session: The id of the session.
             events: The store that keeps its events.
+            account: Where what waits at a reader is counted.
         """
-        super().__init__(limit)
+        super().__init__(limit, account)
         self.id: str = id
         self._session = session
         self._events = events

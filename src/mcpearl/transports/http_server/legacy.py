@@ -70,11 +70,12 @@ class LegacyRequests:
             return self._post_in(session, post, version)
         if not _initializes(post.message):
             _missing()
-        return self._post_in(self._sessions.create(post.principal), post, version)
+        caller = self._terms.callers.key_of(post.principal, post.request)
+        return self._post_in(self._sessions.create(post.principal, caller), post, version)
 
     async def _post_elsewhere(self, post: "Post", id: str, version: Version) -> None:
         """Serve a message of a session this process does not have yet."""
-        session = await self._restored(id, post.principal)
+        session = await self._restored(id, post.principal, post.request)
         await self._post_in(session, post, version)
 
     def _post_in(
@@ -108,7 +109,8 @@ class LegacyRequests:
     async def _post_alone(self, post: "Post") -> None:
         """Serve a message without keeping a session."""
         version = post.headers.legacy_version or _unsupported(post.headers.version)
-        conversation = self._host.converse(NullTransport(), post.principal)
+        account = self._terms.callers.account_of(post.principal, post.request)
+        conversation = self._host.converse(NullTransport(), post.principal, account)
         try:
             if not _initializes(post.message):
                 conversation.speak(version.name)
@@ -119,9 +121,10 @@ class LegacyRequests:
         finally:
             conversation.lost(None)
 
-    async def _restored(self, id: str, principal: Any) -> HttpSession:
+    async def _restored(self, id: str, principal: Any, request: Request) -> HttpSession:
         """Return a session this process does not have yet, or refuse the request."""
-        session = await self._sessions.restore(id, principal)
+        caller = self._terms.callers.key_of(principal, request)
+        session = await self._sessions.restore(id, principal, caller)
         if session is None:
             raise Refused(404, "There is no such session; begin a new one with `initialize`")
         return session
@@ -129,7 +132,8 @@ class LegacyRequests:
     async def _session(self, request: Request, principal: Any) -> HttpSession:
         id = request.headers.get(b"mcp-session-id")
         name = _missing() if id is None else id.decode("latin-1")
-        return self._sessions.find(name, principal) or await self._restored(name, principal)
+        found = self._sessions.find(name, principal)
+        return found or await self._restored(name, principal, request)
 
     # GET and DELETE
 

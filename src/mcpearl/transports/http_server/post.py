@@ -14,9 +14,12 @@ from mcpearl.net.http_server.compression import MIN_SIZE, encoded
 from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, HeaderPairs, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
+from mcpearl.protocol.weight import weight_of
+from mcpearl.runtime.budget import Account, Holding, NoRoom
 from mcpearl.runtime.late import LateWatch
+from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.event_stream import EventStream, StreamReader
-from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.responses import Pace, respond_stream
 
 logger = logging.getLogger("mcpearl.http")
@@ -61,6 +64,7 @@ class Terms(NamedTuple):
     keep_alive: float  # seconds of silence before a sign of life
     pace: Pace
     lingering: LateWatch  # the POSTs that had to wait for something
+    callers: Callers  # to whom what they hold is counted
 
 
 class PostOutlet:
@@ -74,6 +78,7 @@ class PostOutlet:
     before_answer: Callable[[], Awaitable[None]] | None = None
     """Awaited before the answer leaves: what it acknowledges is stored first."""
     stream: EventStream | None = None
+    _holding: Holding | None = None  # of a large body
     _late = False
     _expired = False  # the body took too long
     _task: "asyncio.Task[Any] | None" = None  # waits for the body
@@ -86,11 +91,13 @@ class PostOutlet:
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
+    _has_begun = False  # some of the stream has been sent
     lingers = False  # the request could not be answered in place
 
-    def __init__(self, terms: Terms, request: Request) -> None:
+    def __init__(self, terms: Terms, request: Request, principal: Any) -> None:
         self._terms = terms
         self._request = request
+        self._principal = principal
         request.waiter = self
         if not request.in_place:
             self.waits()
@@ -119,15 +126,26 @@ class PostOutlet:
 
     # The request
 
+    @property
+    def account(self) -> Account:
+        """Where what is held for the client is counted."""
+        return self._terms.callers.account_of(self._principal, self._request)
+
     async def read_body(self) -> bytes:
-        """Return the whole body, within its bounds."""
+        """Return the whole body, within its bounds. It is counted until the outlet is closed."""
         request, limit = self._request, self._terms.max_body
+        holding = self._holding = self.account.open("bodies")
+        self.lingers = True
         declared = request.headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
         self._task = asyncio.current_task()
         try:
-            return await request.read(limit)
+            body = await request.read(limit, holding)
+            holding.grow(weight_of(body))
+            return body
+        except NoRoom as error:
+            raise busy(str(error), 1) from None
         except BodyTooLarge:
             raise _too_large(limit) from None
         except ClientLeft:
@@ -212,6 +230,8 @@ class PostOutlet:
         await asyncio.wait((self._writer,))
         if not self._dropped:
             self._writer.result()
+        elif not self._has_begun:
+            raise busy(self.account.refusal, 1)
 
     def close(self) -> None:
         """Release everything. Calls whose answers only this client waited for end."""
@@ -222,6 +242,8 @@ class PostOutlet:
 
     def _release(self) -> None:
         self._terms.lingering.discard(self)
+        if self._holding is not None:
+            self._holding.release()
         self._stop_timer()
         if self._gone is not None:
             self._gone.cancel()
@@ -305,7 +327,8 @@ class PostOutlet:
             return False
         if self.stream is None:
             make = self._new_stream
-            self.stream = EventStream(self._terms.max_outgoing) if make is None else make()
+            terms = self._terms
+            self.stream = EventStream(terms.max_outgoing, self.account) if make is None else make()
             writing = self._write(self.stream.reader())
             if self._primes:
                 self.stream.prime()
@@ -313,6 +336,7 @@ class PostOutlet:
         return True
 
     async def _write(self, reader: StreamReader) -> None:
+        self._has_begun = True
         gone = self._follow_client()
         await respond_stream(self._request, reader, gone, self._terms.pace, self.headers)
 

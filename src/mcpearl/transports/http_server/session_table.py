@@ -4,6 +4,9 @@ Sessions are held in three tables by how far they have come, each in the order o
 that was idle longest is always in front: sweeping and making room look at as many sessions as end, and
 at one more. A session a client began and never used is the first to go.
 
+One caller may have as many sessions as are left free after it, so that no caller uses up all of them. At
+that bound its own oldest idle session makes room for its next one.
+
 With a `SessionStore`, a session that is not in the tables may live elsewhere: it is rebuilt from its
 record. Without one, a session that is not here is gone.
 """
@@ -11,13 +14,16 @@ record. Without one, a session that is not here is gone.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
+from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime import clock
+from mcpearl.runtime.budget import Account, Budget, NoRoom
 from mcpearl.runtime.keeper import Keeper
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import SessionRecord, SessionStore
@@ -26,6 +32,8 @@ from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
 
 logger = logging.getLogger("mcpearl.http")
 
+SESSION = 8 * 1024  # bytes a session is charged, about what it takes
+_OWN_LOOKS = 64  # sessions of one caller looked at to find an idle one
 _LOOKS = 16  # sessions looked at to find an idle one; busy ones go to the end
 S = TypeVar("S", bound=Session)
 
@@ -36,7 +44,7 @@ class Sessions(Generic[S]):
     def __init__(
         self,
         kind: Callable[[StreamTerms, Any, float], S],
-        converse: Callable[[Any, Any], Any],
+        converse: Callable[[Any, Any, Account], Any],
         terms: StreamTerms,
         *,
         max_sessions: int,
@@ -44,18 +52,20 @@ class Sessions(Generic[S]):
         initialize_timeout: float,
         prefix: str = "",
         store: SessionStore | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """Create an empty table.
 
         Args:
             kind: Makes a session.
-            converse: Makes the server's side of a session and its principal.
+            converse: Makes the server's side of a session, its principal and its account.
             terms: What the sessions share.
             max_sessions: How many there may be.
             idle_timeout: Seconds without a request after which a session ends.
             initialize_timeout: The same until the client has sent `notifications/initialized`.
             prefix: The beginning of every id.
             store: Where records of the sessions are kept for other processes.
+            budget: Counts the sessions of each caller.
         """
         self._kind = kind
         self._converse = converse
@@ -69,6 +79,9 @@ class Sessions(Generic[S]):
         self._unused: OrderedDict[str, S] = OrderedDict()
         self._used: OrderedDict[str, S] = OrderedDict()
         self._tables = (self._opening, self._unused, self._used)  # by stage
+        self._budget = budget or Budget()
+        self._by_caller: dict[Account, dict[str, S]] = {}  # in the order they began
+        self._stop_releasing = self._budget.when_short(self._release_own)
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
         self._keeper = Keeper("the sessions of an endpoint", self._sweep)
         self._swept = clock.monotonic()  # when records of sessions in use were last touched
@@ -79,13 +92,48 @@ class Sessions(Generic[S]):
 
     # Beginning and finding
 
-    def create(self, principal: Any) -> S:
-        """Make a session that is not in the table yet; refused with 503 when there is no room."""
+    def create(self, principal: Any, caller: Hashable = None) -> S:
+        """Make a session that is not in the table yet; refused with 503 when there is no room.
+
+        Args:
+            principal: Whose session it will be.
+            caller: What stands for all that are counted together; None for this client alone.
+        """
+        account = self._budget.account(caller)
+        self._check_share(account)
         if len(self) >= self._max:
             self._make_room()
+        try:
+            charged = account.hold("sessions", SESSION)
+        except NoRoom as error:
+            raise busy(str(error), 10) from None
         session = self._kind(self._terms, principal, clock.monotonic())
-        session.receiver = self._converse(session, principal)
+        session.charge(account, charged)
+        session.receiver = self._converse(session, principal, account)
         return session
+
+    def _check_share(self, account: Account) -> None:
+        """Make room for one more session of a caller among its own."""
+        own = len(self._by_caller.get(account, ()))
+        if own and own + 1 > self._max - len(self) - 1 and not self._release_own(account):
+            raise busy(
+                f"This client has {own} of the {self._max} sessions there may be, and may have no "
+                "more; end one with DELETE",
+                10,
+                "max_sessions",
+            )
+
+    def _release_own(self, account: Account) -> bool:
+        """End the oldest idle session of a caller: one it never used, or has not used for a while."""
+        own = self._by_caller.get(account)
+        idle = [each for each in islice((own or {}).values(), _OWN_LOOKS) if not each.open]
+        unused = [each for each in idle if each.stage is not Stage.USED]
+        before = clock.monotonic() - self._opening_time
+        candidates = unused or [each for each in idle if each.used <= before]
+        if not candidates:
+            return False
+        self._expire(min(candidates, key=lambda session: session.used))
+        return True
 
     def add(self, session: S) -> None:
         """Assign a session its id; from now on it is found."""
@@ -99,6 +147,7 @@ class Sessions(Generic[S]):
     def _enter(self, session: S, id: str) -> None:
         session.id = id
         self._tables[session.stage][id] = session
+        self._by_caller.setdefault(session.account, {})[id] = session
         self._keeper.wake(self._opening_time / 4)
 
     def find(self, id: str, principal: Any) -> S | None:
@@ -112,7 +161,7 @@ class Sessions(Generic[S]):
             session.recognize(principal)
         return session
 
-    async def restore(self, id: str, principal: Any) -> S | None:
+    async def restore(self, id: str, principal: Any, caller: Hashable = None) -> S | None:
         """Rebuild a session that began at another process, if its record is in the store."""
         if self._store is None:
             return None
@@ -125,8 +174,12 @@ class Sessions(Generic[S]):
         found = self.find(id, principal)  # another request of it may have been faster
         if found is not None:
             return found
-        session = self.create(principal)
-        session.receiver.restore(record.state, record.uris)
+        session = self.create(principal, caller)
+        try:
+            session.receiver.restore(record.state, record.uris)
+        except LimitReached as error:
+            session.end()
+            raise busy(str(error), 10) from None
         self._saved[id] = record
         session.stage = Stage.USED if record.state.ready else Stage.OPENING
         self._enter(session, id)
@@ -207,6 +260,11 @@ class Sessions(Generic[S]):
             if table.get(session.id) is session:  # it may have been rebuilt meanwhile
                 del table[session.id]
                 self._saved.pop(session.id, None)
+        own = self._by_caller.get(session.account, {})
+        if own.get(session.id) is session:
+            del own[session.id]
+            if not own:
+                del self._by_caller[session.account]
         session.end()
 
     def _expire(self, session: S) -> None:
@@ -285,6 +343,7 @@ class Sessions(Generic[S]):
 
     def close(self) -> None:
         """End all sessions in this process; what the store has of them stays."""
+        self._stop_releasing()
         self._keeper.stop()
         if self._touching is not None:
             self._touching.cancel()

@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from mcpearl.runtime import clock
+from mcpearl.runtime.budget import Account, Holding
 from mcpearl.stores.events import EventsLost, EventStore
 from mcpearl.transports.http_server.event_stream import KeptStream, StreamReader
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -38,7 +39,17 @@ class StreamTerms(NamedTuple):
 class Session:
     """What sessions of every HTTP transport have in common: a client, a receiver, and a life."""
 
-    __slots__ = ("_terms", "id", "open", "principal", "receiver", "stage", "used")
+    __slots__ = (
+        "_charged",
+        "_terms",
+        "account",
+        "id",
+        "open",
+        "principal",
+        "receiver",
+        "stage",
+        "used",
+    )
 
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
@@ -50,6 +61,11 @@ class Session:
         self.open = 0  # requests that are being answered
         self.stage = Stage.OPENING
         self._terms = terms
+
+    def charge(self, account: Account, charged: Holding) -> None:
+        """Take over what the session is charged, and the account of its caller."""
+        self.account = account
+        self._charged = charged
 
     @property
     def closed(self) -> bool:
@@ -89,6 +105,7 @@ class Session:
         if self.stage is Stage.CLOSED:
             return
         self.stage = Stage.CLOSED
+        self._charged.release()
         self._end_streams()
         if self.receiver is not None:
             self.receiver.lost(None)
@@ -119,7 +136,7 @@ class HttpSession(Session):
             self._streams = {}
         for ended in [each for each in self._streams.values() if each.ended and not each.read]:
             self._drop(ended)
-        stream = self._streams[name] = KeptStream(name, limit, self.id, events)
+        stream = self._streams[name] = KeptStream(name, limit, self.id, events, self.account)
         return stream
 
     def _drop(self, stream: KeptStream) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime.budget import Account, Budget, Holding
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -36,8 +37,9 @@ class SseHost(Protocol):
     """What the transport needs of the server."""
 
     limits: Limits
+    budget: Budget
 
-    def converse(self, transport: Any, principal: Any) -> Any:
+    def converse(self, transport: Any, principal: Any, account: Account | None = None) -> Any:
         """Return the server's side of one client."""
         ...
 
@@ -54,7 +56,11 @@ class SseSession(Session):
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
         super().__init__(terms, principal, now)
         self.is_full = False  # as many calls are in flight as a client may have
-        self.stream = EventStream(terms.limit)
+
+    def charge(self, account: Account, charged: Holding) -> None:
+        """Take over the account of the caller, and begin the stream."""
+        super().charge(account, charged)
+        self.stream = EventStream(self._terms.limit, account)
 
     def send(self, message: bytes) -> None:
         """Send a message; there is one stream for all of them."""
@@ -97,12 +103,14 @@ class HttpSse:
             idle_timeout=idle_timeout,
             initialize_timeout=idle_timeout,
             prefix=prefix,
+            budget=host.budget,
         )
 
     async def get(self, request: Request, principal: Any) -> None:
         """Begin a session, and keep its stream open until the client or the server ends it."""
         check_accept(request.headers, EVENTS)
-        session = self._sessions.create(principal)
+        caller = self._terms.callers.key_of(principal, request)
+        session = self._sessions.create(principal, caller)
         self._sessions.add(session)
         session.enter()
         try:

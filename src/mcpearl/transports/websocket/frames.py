@@ -19,6 +19,7 @@ from websockets.typing import Subprotocol
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.framing import Frame as Message
 from mcpearl.protocol.framing import FrameError
+from mcpearl.runtime.liveness import Keepalive, Watch
 from mcpearl.transports.socket import SocketTransport
 from mcpearl.transports.websocket.deflate import DEFLATE_FROM
 
@@ -50,8 +51,14 @@ class MessageFramer:
             self.core = core
         self._is_client = core is None
         self._begun: list[bytes] = []  # of a message in several frames
+        self._begun_size = 0
         self._is_text = False  # whether that message is text
         self.was_control = False  # whether what was read last were pings, pongs and the like
+
+    @property
+    def held(self) -> int:
+        """Bytes of the message that has not arrived whole."""
+        return len(self.core.reader.buffer) + self._begun_size
 
     def feed(self, data: bytes) -> list[Message]:
         """Take bytes as they were read; give the messages they complete."""
@@ -76,11 +83,14 @@ class MessageFramer:
     def _continue(self, frame: Frame, found: list[Message]) -> None:
         if frame.opcode is not Opcode.CONT:
             self._begun = []
+            self._begun_size = 0
             self._is_text = frame.opcode is Opcode.TEXT
         if frame.data:
             self._begun.append(bytes(frame.data))
+            self._begun_size += len(frame.data)
         if frame.fin:
             whole, self._begun = b"".join(self._begun), []
+            self._begun_size = 0
             wrong = FrameError("a binary frame is not a message; send each one as a text frame")
             found.append(whole if self._is_text else wrong)
 
@@ -101,8 +111,7 @@ class WebSocketStream(SocketTransport):
     core: Core
     framer: MessageFramer
     beat: Beat
-    _beat_timer: asyncio.TimerHandle | None = None
-    _pinged_at = 0.0  # when a sign of life was asked for that has not come
+    _watch: Watch | None = None  # over the peer's silence
     _reading = True
     heard_at = 0.0  # when anything was last read, be it a pong
 
@@ -119,6 +128,8 @@ class WebSocketStream(SocketTransport):
         messages = self.framer.feed(data)
         if not self.framer.was_control:
             self.spoke_at = self.heard_at
+        if not messages or self._unfinished is not None:
+            self.count_unfinished()
         self.take(messages)
         return len(messages)
 
@@ -167,8 +178,8 @@ class WebSocketStream(SocketTransport):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the beat."""
-        if self._beat_timer is not None:
-            self._beat_timer.cancel()
+        if self._watch is not None:
+            self._watch.stop()
         super().connection_lost(exc)
 
     # The beat
@@ -189,25 +200,23 @@ class WebSocketStream(SocketTransport):
         self.heard_at = self._now()
         interval = self.beat.interval
         if interval is not None:
-            self._beat_in(interval, interval)
+            times = Keepalive(interval=interval, patience=self.beat.timeout)
+            self._watch = Watch(asyncio.get_running_loop(), self, times)
 
-    def _beat_in(self, seconds: float, interval: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._beat_timer = loop.call_later(seconds, self._check_life, interval)
+    @property
+    def attentive(self) -> bool:
+        """Whether the connection is being read, so that silence is the peer's."""
+        return self._reading
 
-    def _check_life(self, interval: float) -> None:
+    def ping(self, patience: float) -> bool:
+        """Send a ping; return False when the connection is closing."""
         if self.finished:
-            return
-        silent = self._now() - self.heard_at
-        if not self._reading or silent < interval:
-            self._pinged_at = 0.0
-            self._beat_in(interval - silent if self._reading else interval, interval)
-        elif self._pinged_at > self.heard_at:
-            patience = self.beat.timeout
-            self.finish(ConnectionLost(f"the peer did not answer a ping within {patience:g} s"))
-            self.wire.abort()
-        else:
-            self._pinged_at = self._now()
-            self.core.send_ping(b"mcp")
-            self.write_own()
-            self._beat_in(self.beat.timeout, interval)
+            return False
+        self.core.send_ping(b"mcp")
+        self.write_own()
+        return True
+
+    def silent(self, patience: float) -> None:
+        """End the connection: the peer is taken for dead."""
+        self.finish(ConnectionLost(f"the peer did not answer a ping within {patience:g} s"))
+        self.wire.abort()

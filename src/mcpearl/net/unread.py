@@ -1,0 +1,98 @@
+"""What a peer was sent and has not read: counted in the budget, and cut off when it is not read.
+
+This is the one place that decides whether a peer reads. A connection whose output piles up makes an
+`Unread`; it exists until the peer has caught up, and costs a timer. In every `patience` seconds the peer
+has to read all that waits, or at least `SLOWEST` bytes a second. A peer that does not, or leaves more
+than the budget has room for, is dropped.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from mcpearl.runtime.budget import UNCOUNTED, Account
+
+SLOWEST = 4 * 1024  # bytes a second that a peer reads at least, if so many wait
+_LOOKS = 16  # within the patience with a peer
+
+
+class Unread:
+    """The unread output of one connection.
+
+    Args:
+        account: The peer's.
+        patience: Seconds in which the peer must read.
+        waiting: Returns how many bytes wait.
+        written: Returns how many bytes were ever written, those that wait included.
+        drop: Ends the connection, with the reason.
+    """
+
+    __slots__ = (
+        "_drop",
+        "_holding",
+        "_loop",
+        "_patience",
+        "_since",
+        "_taken",
+        "_timer",
+        "_waiting",
+        "_wanted",
+        "_written",
+    )
+
+    def __init__(
+        self,
+        account: Account,
+        patience: float,
+        waiting: Callable[[], int],
+        written: Callable[[], int],
+        drop: Callable[[str], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._holding = account.open("answers")
+        self._patience = patience
+        self._waiting = waiting
+        self._written = written
+        self._drop = drop
+        self._timer: asyncio.TimerHandle | None = None
+        self._begin()
+        self._schedule()
+
+    def _begin(self) -> None:
+        """Begin to measure how much the peer reads."""
+        waiting = self._waiting()
+        self._since = self._loop.time()
+        self._taken = self._written() - waiting
+        self._wanted = max(1, min(waiting, int(SLOWEST * self._patience)))
+
+    def _schedule(self) -> None:
+        self._timer = self._loop.call_later(self._patience / _LOOKS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self.count():
+            return
+        if self._written() - self._waiting() - self._taken >= self._wanted:
+            self._begin()
+        elif self._loop.time() >= self._since + self._patience:
+            self._end("the peer does not read what it is sent")
+            return
+        self._schedule()
+
+    def count(self) -> bool:
+        """Count what waits now; return False when that was too much, and the peer is dropped."""
+        waiting = self._waiting()
+        if self._holding.resize(waiting if waiting > UNCOUNTED else 0):
+            return True
+        self._end("the peer does not read what it is sent, and there is no room to hold more of it")
+        return False
+
+    def _end(self, reason: str) -> None:
+        self.close()
+        self._drop(reason)
+
+    def close(self) -> None:
+        """Stop counting and watching: the peer has caught up, or is gone."""
+        self._holding.release()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

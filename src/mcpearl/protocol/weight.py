@@ -1,0 +1,13 @@
+"""How much memory a message takes once it is decoded, told from its bytes without decoding it.
+
+Small JSON becomes large objects: `{}` are two bytes and a dictionary of 64. What decides is how many
+values there are, and those are separated by commas. The estimate is high for most messages.
+"""
+
+OBJECT = 192  # bytes of a dictionary with few entries, beside them
+VALUE = 64  # bytes of a value and its place in a list or dictionary
+
+
+def weight_of(message: bytes) -> int:
+    """Return about how many bytes a message and what is decoded from it take together."""
+    return len(message) + OBJECT * message.count(b"{") + VALUE * message.count(b",")

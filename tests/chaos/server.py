@@ -1,0 +1,96 @@
+"""A server on all wires that can be asked to kill parts of itself, and what is left of them.
+
+Run as: server.py HTTP_PORT TCP_PORT WS_PORT UNIX_PATH
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from collections import Counter
+
+from mcpearl import Http, Server, Stdio, Supervisor, Tcp, Unix, WebSocket
+
+# More than any real server should restart: this one is killed for minutes.
+assert Supervisor.__init__.__kwdefaults__ is not None
+Supervisor.__init__.__kwdefaults__["restarts"] = 1_000_000
+
+app = Server("chaos", "1.0", grace=1.0)
+executed: Counter[str] = Counter()
+
+
+@app.background
+async def ticker() -> None:
+    while True:
+        await asyncio.sleep(0.01)
+
+
+@app.background(name="flaky", restart="transient")
+async def flaky() -> None:
+    await asyncio.sleep(0.2)
+    raise RuntimeError("it fails by itself, too")
+
+
+@app.tool
+async def echo(id: str, pause: float = 0.0) -> str:
+    """Say what was said, and count how often."""
+    executed[id] += 1
+    if pause:
+        await asyncio.sleep(pause)
+    return id
+
+
+@app.tool
+async def paths() -> list[list[str]]:
+    """Return the paths of all parts that can be killed."""
+    return [list(path) for path, _ in app.tree().walk() if path[0] != "wires"]
+
+
+@app.tool
+async def kill(path: list[str]) -> bool:
+    return app.parts.root.kill(*path)
+
+
+@app.tool
+async def tree() -> dict[str, str]:
+    return {"/".join(path): node.state for path, node in app.tree().walk()}
+
+
+@app.tool
+async def executions(ids: list[str]) -> list[int]:
+    return [executed[id] for id in ids]
+
+
+@app.tool
+async def census() -> dict[str, int]:
+    """Count what a leak would make grow."""
+    return {
+        "tasks": len(asyncio.all_tasks()),
+        "descriptors": len(os.listdir("/proc/self/fd")),  # noqa: PTH208
+        "threads": threading.active_count(),
+        "connections": len(app.connections),
+        "calls": app.core.counters()["calls_in_flight"],
+    }
+
+
+async def main() -> None:
+    http, tcp, ws, path = sys.argv[1:]
+    wires = (
+        Http(port=int(http), websocket="/ws"),
+        Tcp(port=int(tcp)),
+        WebSocket(port=int(ws)),
+        Unix(path=path),
+    )
+    # By itself, since what is said on it while it is killed cannot be said again.
+    control = asyncio.create_task(app.serve(Stdio()))
+    while app.tree().find("wires") is None:
+        await asyncio.sleep(0.01)
+    attacked = asyncio.create_task(app.serve(*wires))
+    await asyncio.wait([control, attacked], return_when=asyncio.FIRST_COMPLETED)
+    attacked.cancel()
+    await asyncio.wait([control, attacked])
+    control.result()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,12 @@
+"""The short form of `make chaos`."""
+
+import pytest
+
+from tests.chaos.rampage import rampage
+
+
+@pytest.mark.timeout(240)
+async def test_parts_of_a_server_are_killed_under_load() -> None:
+    total = await rampage(seconds=3.0, seed=14)
+    assert total["killed"] >= 9
+    assert total["answered"] > 100

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call
+from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context
 from mcpearl.server.tasks.journal import as_running, unpack_request
 from mcpearl.server.tasks.run import TaskRun
@@ -110,6 +111,8 @@ class TaskKeeper:
 
     async def _fail(self, record: TaskRecord, message: str) -> None:
         engine = self._engine
+        if record.status in TERMINAL:
+            return
         logger.warning("task %s: %s", record.id, message)
         error = McpError(INTERNAL_ERROR, message, {"taskId": record.id, "mayHaveRun": True})
         await engine.store.update(engine.failing(error)(record), record.revision, record.fence)

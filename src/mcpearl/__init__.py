@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
+    from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
@@ -91,6 +92,7 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Names": "runtime.names",
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
@@ -147,6 +149,7 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Names",
     "Observer",
     "Overloaded",
     "Phase",

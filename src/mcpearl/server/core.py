@@ -3,7 +3,7 @@
 A connection knows this, and no `Server`. So calls can be served for whatever has a dispatcher.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.limits import Limits
@@ -19,6 +19,7 @@ from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
+    from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.tasks.feed import TaskFeed
 
@@ -73,6 +74,8 @@ class ServerCore:
         self.observer = None if observer is None else Guarded(observer)
         self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
+        # Tells calls whose handlers may go on after they were answered.
+        self.outlives: Callable[[Call], bool] | None = None
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
         self.state_keys = state_keys

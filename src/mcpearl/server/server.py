@@ -12,6 +12,7 @@ from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.names import Names
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
@@ -234,6 +235,11 @@ class Server:
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
         """The clients and sessions that are connected now."""
         return tuple(self.core.roster)
+
+    @property
+    def names(self) -> Names:
+        """What is found by name in this process, until the task or connection that holds it ends."""
+        return self.core.roster.names
 
     @property
     def lifespan_value(self) -> Any:

@@ -136,6 +136,7 @@ class TaskKeeper:
             return
         ctx = Context(call, NoClient(), engine.core)
         run = TaskRun(engine, ctx, options)
+        run.prepare()
         run.questions.journal = engine.journal_of(record)
         run.settle(record)
         engine.runs[record.id] = run
@@ -219,6 +220,9 @@ class NoClient:
     def tell(self, message: bytes) -> bool:
         """Drop it."""
         return False
+
+    def answer(self, call: Call, result: Result) -> None:
+        """Drop it."""
 
     def stop(self, call: Call) -> None:
         """Do nothing."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
+    from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
+    from mcpearl.server.registry.dependencies import Depends
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
@@ -61,9 +63,11 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
+    from mcpearl.types.base import Icon
 
 _HOMES = {
     "AssistantMessage": "server.registry.returns",
@@ -78,10 +82,12 @@ _HOMES = {
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
+    "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
@@ -105,6 +111,7 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
@@ -116,6 +123,7 @@ _HOMES = {
     "ToolError": "protocol.errors",
     "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
+    "TypedToolResult": "client.tool_result",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
     "UserMessage": "server.registry.returns",
@@ -135,10 +143,12 @@ __all__ = [
     "ClientTask",
     "ConnectionLost",
     "Context",
+    "Depends",
     "Elicited",
     "File",
     "Handler",
     "Http",
+    "Icon",
     "Image",
     "InvalidResult",
     "Keepalive",
@@ -162,6 +172,7 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Session",
     "Shedding",
     "Stdio",
     "Supervisor",
@@ -173,6 +184,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Transport",
+    "TypedToolResult",
     "Unix",
     "UrlElicitationRequired",
     "UserMessage",

@@ -4,7 +4,7 @@
 it is answered (`Outlet`) is attached by the connection that received it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct
@@ -24,6 +24,16 @@ class Outlet(Protocol):
     @property
     def address(self) -> str | None:
         """The address of the peer, where the wire has one."""
+        ...
+
+    @property
+    def request_headers(self) -> Mapping[bytes, bytes]:
+        """The headers of the HTTP request the answer belongs to, by name in lower case; or none."""
+        ...
+
+    @property
+    def session_id(self) -> str | None:
+        """What tells the legacy session from others; None where there is no session."""
         ...
 
     def send(self, message: bytes) -> None:
@@ -46,7 +56,7 @@ class Outlet(Protocol):
 class Caller:
     """Who is asking: one per legacy session, or one per way a modern client presents itself."""
 
-    __slots__ = ("capabilities", "client", "log_level", "principal", "version")
+    __slots__ = ("capabilities", "client", "log_level", "principal", "session", "version")
 
     def __init__(
         self,
@@ -61,10 +71,13 @@ class Caller:
         self.capabilities = capabilities
         self.log_level = log_level  # modern: of the request; legacy: as last set in the session
         self.principal = principal
+        self.session: Any = None  # of a legacy client on a server: the application's handle on it
 
     def brought_by(self, principal: Any) -> "Caller":
         """Return the same caller with another principal."""
-        return Caller(self.version, self.client, self.capabilities, self.log_level, principal)
+        caller = Caller(self.version, self.client, self.capabilities, self.log_level, principal)
+        caller.session = self.session
+        return caller
 
 
 Hold = Callable[[int], bool]

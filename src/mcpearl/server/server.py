@@ -9,7 +9,6 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
-from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.names import Names
@@ -17,6 +16,7 @@ from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
+from mcpearl.server.attendants import NoticeListener, SessionListener
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -36,15 +36,18 @@ from mcpearl.server.registry.registration import (
     check_versions,
     icons_of,
 )
-from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
+from mcpearl.server.registry.registry import OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
+from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
+from mcpearl.stores.state import StateStore
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
 
@@ -106,6 +109,9 @@ class Server:
             first one seals, all of them open. Give the same to every process that serves the same
             clients, here or as `MCPEARL_STATE_KEYS`; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.
+        state_store: Keeps what handlers put into `Context.session`; in memory by default.
+        lenient: Take arguments as models send them by mistake: `"3"` for a number, `"true"` for a
+            boolean, JSON text for a list or object. A tool may have its own `lenient`.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
@@ -145,6 +151,8 @@ class Server:
         mask_errors: bool = False,
         state_keys: list[bytes] | None = None,
         state_ttl: float = 600.0,
+        state_store: StateStore | None = None,
+        lenient: bool = False,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         max_held: int | None = None,
@@ -170,6 +178,7 @@ class Server:
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
+        self._lenient = lenient
         self._middleware = list(middleware or ())
         self._registry = Registry(
             name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
@@ -209,6 +218,8 @@ class Server:
         if isinstance(self.handler, Handler) and self.handler.tasked:
             self._have_tasks()
         self._compose()
+        if state_store is not None:
+            self.core.state_store = state_store
         self._lifespan = lifespan
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
@@ -235,6 +246,15 @@ class Server:
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
         """The clients and sessions that are connected now."""
         return tuple(self.core.roster)
+
+    @property
+    def sessions(self) -> "tuple[Session, ...]":
+        """The clients that are connected to this process in a version with sessions.
+
+        Clients of 2026-07-28 have none: each of their requests stands for itself.
+        """
+        found = (getattr(connection, "session", None) for connection in self.core.roster)
+        return tuple(session for session in found if session is not None)
 
     @property
     def names(self) -> Names:
@@ -274,6 +294,7 @@ class Server:
             input_schema: A JSON Schema for the arguments, checked before the function's own types.
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
+            lenient: Take what models send by mistake; by default as the server does.
             scopes: Scopes a caller's token needs.
             rate: How often each caller may call it; see `RateLimit`.
             concurrency: How many calls of it run at once; more wait.
@@ -299,6 +320,8 @@ class Server:
         """
         check_options("app.add_tool", options, ToolOptions.__annotations__)
         options.setdefault("timeout", self._tool_timeout)
+        if options.get("input_schema") is None:
+            options.setdefault("lenient", self._lenient)
         kind: Callable[..., ToolEntry] = ToolEntry
         if options.keys() & {"rate", "concurrency", "queue"}:
             from mcpearl.server.registry.limited import LimitedTool
@@ -516,55 +539,47 @@ class Server:
             if meter is not None:
                 meter.share()
 
-    def on_notification(self, function: NoticeListener) -> NoticeListener:
-        """Call a function with what clients notify, such as `notifications/roots/list_changed`.
+    def on_session(self, function: SessionListener) -> SessionListener:
+        """Call a function when a legacy client has connected, for as long as it stays.
+
+        >>> @app.on_session
+        ... async def visit(session):
+        ...     await session.log("info", "welcome")
+        ...     yield                                # until the client leaves
+        ...     print(session.client.name, "left")
 
         Args:
-            function: Gets the notice (`method`, `params`) and the caller. It runs on the event loop.
+            function: Gets the `Session`, on the event loop. It may be plain, async, in which case it is
+                cancelled when the client leaves, or a generator, whose rest then runs.
         """
-        self._own_registry("on_notification").listeners.append(function)
+        self.core.attendants.on_session.append(function)
         return function
 
     @overload
-    def background(self, function: F, /) -> F: ...
+    def on_notification(self, function: NoticeListener, /) -> NoticeListener: ...
 
     @overload
-    def background(
-        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
-    ) -> Callable[[F], F]: ...
+    def on_notification(self, method: str, /) -> Callable[[NoticeListener], NoticeListener]: ...
 
-    def background(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        restart: Restart = "permanent",
-        shutdown: float = 5.0,
-    ) -> Any:
-        """Run a coroutine function as long as the server runs, and again when it ends.
+    def on_notification(self, which: NoticeListener | str, /) -> Any:
+        """Call a function with what clients notify.
 
-        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
-        failing ends the server; see `Supervisor`.
-
-        >>> @app.background
-        ... async def refresh():
-        ...     while True:
-        ...         await load_prices()
-        ...         await asyncio.sleep(60)
+        >>> @app.on_notification("notifications/roots/list_changed")
+        ... async def changed(notice, caller):
+        ...     print(await caller.session.roots())
 
         Args:
-            function: The function, when the decorator is used bare.
-            name: Its name in the tree; the function's by default.
-            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
-            shutdown: Seconds it has to end when it is cancelled.
+            which: The method of the notifications; the decorator alone hears all of them. The function
+                gets the notice (`method`, `params`) and the caller, on the event loop; it may be async.
         """
+        if isinstance(which, str):
+            return lambda function: self._add_listener(function, which)
+        return self._add_listener(which, None)
 
-        def register(function: F) -> F:
-            self.parts.add_background(function, name, restart, shutdown)
-            return function
-
-        return register if function is None else register(function)
+    def _add_listener(self, function: NoticeListener, method: str | None) -> NoticeListener:
+        registry = self._own_registry("on_notification")
+        registry.listeners.append(self.core.attendants.guarded(function, method))
+        return function
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
@@ -614,11 +629,11 @@ class Server:
     # Serving
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Server"]:
+    async def running(self) -> AsyncIterator[None]:
         """Hold the server up: its lifespan is entered by the first holder and left by the last."""
         await self._uptime.hold()
         try:
-            yield self
+            yield
         finally:
             await self._uptime.release()
 
@@ -654,6 +669,7 @@ class Server:
         self.core.lifespan_value = value
 
     async def _leaving(self) -> None:
+        await self.core.attendants.settle(UNWINDING)
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()

@@ -73,6 +73,7 @@ class ToolEntry:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
+        lenient: bool = False,
         scopes: Iterable[str] = (),
         task: "TaskOption" = None,
     ) -> None:
@@ -85,8 +86,15 @@ class ToolEntry:
                 name,
             )
         self._function = HandlerFunction(function, signature, pool)
-        self._decode: Callable[[bytes | Raw | None], Any] = signature.decode
+        self._decode: Callable[[bytes | Raw | None], Any] = (
+            signature.decode_lenient if lenient else signature.decode
+        )
         if input_schema is not None:
+            if lenient:
+                raise TypeError(
+                    f"tool `{name}`: `lenient` goes by the function's own types, and this tool has "
+                    "an `input_schema`, which is applied as it is; leave out one of them"
+                )
             check_input_schema(input_schema, signature.input_schema, f"tool `{name}`")
             self._decode = _GivenInput(input_schema, signature, name).decode
         self._output: Output | None = None
@@ -131,14 +139,15 @@ class ToolEntry:
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
         """Call the tool with raw arguments."""
+        decode, run = self._decode, self._function.run
         try:
-            arguments = self._decode(None if raw is UNSET else raw)
+            arguments = decode(None if raw is UNSET else raw)
         except ArgumentsError:
             raise
         except msgspec.DecodeError as error:
             raise McpError(PARSE_ERROR, f"The arguments are not JSON: {error}") from None
         if self.timeout is None:
-            value = await self._function.run(arguments, ctx)
+            value = await run(arguments, ctx)
         else:
             value = await self._within(self.timeout, arguments, ctx)
         if isinstance(value, Result):
@@ -171,7 +180,7 @@ class ToolEntry:
             result = whole_result(result, name)
         if not isinstance(result, CallToolResult) or result.is_error:
             return result
-        if self.definition.output_schema is not None and result.structured_content is UNSET:
+        if self.definition.output_schema is not None and result.structured_content is None:
             raise OutputError(
                 f"tool `{name}` has an output schema but returned no structured content"
             )

@@ -39,6 +39,7 @@ from mcpearl.types.tasks import (
     TaskRequestParams,
     UpdateTaskRequestParams,
 )
+from mcpearl.types.tools import CallToolRequestParams
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -109,6 +110,14 @@ class TasksExtension(ServerExtension):
         return msgspec.structs.replace(capabilities, tasks=tasks)
 
     # Around a tool
+
+    def passes(self, params: CallToolRequestParams) -> bool:
+        """Whether a call is of a tool that is never a task, and does not ask for one.
+
+        Args:
+            params: The params of the call.
+        """
+        return self._handler.tasks_of(params.name) is None and params.task is None
 
     def call_tool(self, ctx: Context, call_next: Next) -> Answering:
         """Run a tool as a call or as a task.

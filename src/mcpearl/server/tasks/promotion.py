@@ -27,18 +27,19 @@ logger = logging.getLogger("mcpearl.tasks")
 class _Young:
     """The calls of tools with the same `after`, in the order in which their time is up."""
 
-    __slots__ = ("after", "loop", "promotions", "runs", "timer")
+    __slots__ = ("_now", "after", "loop", "promotions", "runs", "timer")
 
     def __init__(self, promotions: "Promotions", after: float) -> None:
         self.promotions = promotions
         self.after = after
         self.loop = asyncio.get_running_loop()
+        self._now = self.loop.time
         self.runs: dict[TaskRun, float] = {}
         self.timer: asyncio.TimerHandle | None = None
 
     def add(self, run: TaskRun) -> None:
-        self.runs[run] = due = self.loop.time() + self.after
-        if self.timer is None:
+        self.runs[run] = due = self._now() + self.after
+        if self.timer is None and due != inf:
             self.timer = self.loop.call_at(due, self._look)
 
     def _look(self) -> None:
@@ -57,17 +58,14 @@ class Promotions:
 
     def __init__(self, engine: "TaskEngine") -> None:
         self._engine = engine
-        self._young: dict[float, _Young] = {}
+        self._young: dict[float | None, _Young] = {}
 
     async def call(self, ctx: Context, start: Next, options: Tasks) -> Result | Encoded:
         """Run a tool as a call. What it returns is the answer, unless it became a task meanwhile."""
-        run = TaskRun(self._engine, ctx, options)
-        call_of(ctx).run = run
-        after = options.after
-        assert after is not None
-        young = self._young.get(after) or self._of_age(after)
-        if after != inf:
-            young.add(run)
+        call = call_of(ctx)
+        call.run = run = TaskRun(self._engine, ctx, options)
+        young = self._young.get(options.after) or self._of_age(options.after)
+        young.add(run)
         try:
             run.value = value = await start()
         except BaseException as error:
@@ -76,16 +74,16 @@ class Promotions:
                 raise
         finally:
             young.runs.pop(run, None)
+            call.run = None  # they must not keep each other
         if run.record is None:
             return value
         if not run.ended:
             await self._engine.finish(run)
         return Result()  # the call was answered before
 
-    def _of_age(self, after: float) -> _Young:
-        loop = asyncio.get_running_loop()
+    def _of_age(self, after: float | None) -> _Young:
+        assert after is not None
         young = self._young[after] = _Young(self, after)
-        assert young.loop is loop
         return young
 
     def close(self) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from mcpearl.protocol.events import Call, Encoded
+from msgspec import Struct
+
+from mcpearl.protocol.events import Call, Encoded, Outlet
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context, call_of, continue_with, peer_of
 from mcpearl.server.dispatch import Next
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
 
 
-class TaskRun:
+class TaskRun(Struct, eq=False):  # a struct, since one is made for each call that may be a task
     """One run of a tool.
 
     Until it is a task it has the context of its call. From then on, questions, progress and
@@ -30,34 +32,23 @@ class TaskRun:
         options: What the tool declares about tasks.
     """
 
-    __slots__ = (
-        "adoption",
-        "ctx",
-        "ended",
-        "engine",
-        "fence",
-        "options",
-        "peer",
-        "questions",
-        "raised",
-        "record",
-        "value",
-        "work",
-    )
-    fence: int
-    peer: TaskPeer
-    questions: TaskQuestions
-    work: asyncio.Task[None] | None
-
-    def __init__(self, engine: "TaskEngine", ctx: Context, options: "Tasks") -> None:
-        self.engine = engine
-        self.ctx = ctx
-        self.options = options
-        self.record: TaskRecord | None = None  # as last seen; None before it is a task
-        self.adoption: asyncio.Task[None] | None = None  # its becoming one, while that takes
-        self.value: Result | Encoded | None = None  # what the tool returned
-        self.raised: BaseException | None = None
-        self.ended = False  # what the tool still does is of no interest any more
+    engine: "TaskEngine"
+    ctx: Context
+    options: "Tasks"
+    record: TaskRecord | None = None
+    """The task as last seen; None before it is one."""
+    adoption: asyncio.Task[None] | None = None
+    """Its becoming a task, while that takes."""
+    value: Result | Encoded | None = None
+    """What the tool returned."""
+    raised: BaseException | None = None
+    ended: bool = False
+    """Whether what the tool still does is of no interest any more."""
+    fence: int = 0
+    work: asyncio.Task[None] | None = None
+    peer: TaskPeer = cast("TaskPeer", None)
+    """Set by `prepare`, as all that follows."""
+    questions: TaskQuestions = cast("TaskQuestions", None)
 
     def prepare(self) -> None:
         """Make what a task needs and a call does not."""
@@ -104,7 +95,7 @@ class TaskRun:
             )  # once more: something may have been done meanwhile
         token = record.id if call.progress_token is None else call.progress_token
         detached = Call(call.id, call.method, call.params, call.raw, call.caller, token)
-        detached.outlet = NO_OUTLET
+        detached.outlet = _NoOutlet(call.outlet)
         detached.rounds = self.questions
         detached.run = self
         detached.work = self.work
@@ -164,7 +155,16 @@ class TaskRun:
 
 
 class _NoOutlet:
-    """The outlet of a tool whose call was answered: nothing can be sent to it."""
+    """The outlet of a tool whose call was answered: nothing can be sent to it.
+
+    Args:
+        before: The outlet of the call, which knows how it came.
+    """
+
+    def __init__(self, before: Outlet | None) -> None:
+        self.address = None if before is None else before.address
+        self.request_headers = {} if before is None else before.request_headers
+        self.session_id = None if before is None else before.session_id
 
     def send(self, message: bytes) -> None:
         """Drop it."""
@@ -177,6 +177,3 @@ class _NoOutlet:
 
     def send_away(self, retry_ms: int) -> None:
         """Do nothing: there is no response to hang up on."""
-
-
-NO_OUTLET = _NoOutlet()

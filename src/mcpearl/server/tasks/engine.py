@@ -98,6 +98,7 @@ class TaskEngine:
         self._put: set[tuple[str, str]] = set()  # questions that a client has before it
         self._stop_watching: Callable[[], None] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._meta: dict[str, Any] | None = None  # of the latest task
         self._side_work: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -168,12 +169,13 @@ class TaskEngine:
     async def create(self, run: TaskRun, ttl: float, *, running: bool) -> TaskRecord:
         """Store a task for a run. When this returns, it will not be lost."""
         call, id = run.call, clock.token(24)
+        call.params.meta = self._once(call.params.meta)
         record = TaskRecord(
             id=id,
             owner=owner_of(call),
             ttl=ttl,
             poll=run.options.poll,
-            request=self.sealed(id, pack_request(call)),
+            request=self.sealed(id, pack_request(call)) if self.store.durable else b"",
             repeatable=self._is_repeatable(call.params.name, run.options),
             running=running,
         )
@@ -192,6 +194,12 @@ class TaskEngine:
             raise McpError(INTERNAL_ERROR, f"No task can be created: {error}") from None
         logger.info("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
+
+    def _once(self, meta: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the same object for equal `_meta`: clients repeat it, and tasks keep it."""
+        if meta != self._meta:
+            self._meta = meta
+        return self._meta
 
     def _is_repeatable(self, name: str, options: Tasks) -> bool:
         tool = self._handler.tool(name)

@@ -18,7 +18,7 @@ from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context
-from mcpearl.server.tasks.journal import as_running, unpack_request
+from mcpearl.server.tasks.journal import as_running, pack_request, unpack_request
 from mcpearl.server.tasks.run import TaskRun
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.tasks import TaskRecord
@@ -149,6 +149,10 @@ class TaskKeeper:
         """Stop a run that waits for its client; it is run again when the answer is there."""
         engine, record = self._engine, run.record
         assert record is not None
+        if not engine.store.durable:  # else it was stored when the task was created
+            request = pack_request(run.call)
+            if await run.write(lambda record: replace(record, request=request)) is None:
+                return
         engine.drop(run)
         await engine.store.release(record.id, run.fence)
         latest = await engine.store.get(record.id, record.owner)

@@ -72,7 +72,9 @@ class TaskRun(Struct, eq=False):  # a struct, since one is made for each call th
 
     async def _execute(self, start: Next) -> None:
         try:
-            self.value = await start()
+            work = start()
+            del start  # it knows the call, which is answered by now
+            self.value = await work
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

@@ -104,7 +104,7 @@ def run(results: Results, *, quick: bool) -> None:
 @contextmanager
 def mcpearl(*arguments: str) -> Iterator[Modern]:
     """Serve mcpearl's tasks."""
-    server = Modern([sys.executable, str(SERVERS / "mcpearl_tasks.py"), *arguments])
+    server = Modern([sys.executable, str(SERVERS / "mcpearl_task_server.py"), *arguments])
     try:
         yield server
     finally:
@@ -115,7 +115,7 @@ def mcpearl(*arguments: str) -> Iterator[Modern]:
 def fastmcp() -> Iterator[Modern]:
     """Serve FastMCP's tasks."""
     python: Path = python_peer("fastmcp")
-    server = Modern([str(python), str(SERVERS / "fastmcp_tasks.py")])
+    server = Modern([str(python), str(SERVERS / "fastmcp_task_server.py")])
     try:
         yield server
     finally:

@@ -192,7 +192,7 @@ class TaskEngine:
         except StoreUnavailable as error:
             logger.error("a task could not be stored: %s", error)
             raise McpError(INTERNAL_ERROR, f"No task can be created: {error}") from None
-        logger.info("task %s of %s: created for %s", id, record.owner, call.params.name)
+        logger.debug("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
 
     def _once(self, meta: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -231,7 +231,7 @@ class TaskEngine:
         run.ended = True
         run.peer.close()
         self.forget(run)
-        logger.info("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
+        logger.debug("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
 
     def _ending(self, run: TaskRun) -> Callable[[TaskRecord], TaskRecord]:
         call, value = run.call, run.value
@@ -310,7 +310,7 @@ class TaskEngine:
         """Return a task of this owner; raises `McpError` if there is none."""
         record = await self.store.get(id, owner)
         if record is None:
-            logger.info("unknown task looked for by %s", owner)
+            logger.debug("unknown task looked for by %s", owner)
             raise unknown_task(id)
         return record
 

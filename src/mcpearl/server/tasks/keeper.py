@@ -142,7 +142,7 @@ class TaskKeeper:
         engine.runs[record.id] = run
         if engine.store.durable and await run.write(as_running) is None:
             return
-        logger.info("task %s of %s: run again", record.id, record.owner)
+        logger.debug("task %s of %s: run again", record.id, record.owner)
         run.start(lambda: engine.core.redispatch(run.call, ctx))
 
     async def park(self, run: TaskRun) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
+    from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -62,8 +63,10 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
+    from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
 
@@ -85,6 +88,8 @@ _HOMES = {
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "HttpRequest": "transports.http_server.pages",
+    "HttpResponse": "transports.http_server.pages",
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
@@ -109,6 +114,7 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
@@ -120,6 +126,7 @@ _HOMES = {
     "ToolError": "protocol.errors",
     "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
+    "TypedToolResult": "client.tool_result",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
     "UserMessage": "server.registry.returns",
@@ -144,6 +151,8 @@ __all__ = [
     "File",
     "Handler",
     "Http",
+    "HttpRequest",
+    "HttpResponse",
     "Icon",
     "Image",
     "InvalidResult",
@@ -168,6 +177,7 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Session",
     "Shedding",
     "Stdio",
     "Supervisor",
@@ -179,6 +189,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Transport",
+    "TypedToolResult",
     "Unix",
     "UrlElicitationRequired",
     "UserMessage",

@@ -17,6 +17,7 @@ from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
+from mcpearl.server.attendants import NoticeListener, SessionListener
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -36,13 +37,16 @@ from mcpearl.server.registry.registration import (
     check_versions,
     icons_of,
 )
-from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
+from mcpearl.server.registry.registry import OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
+from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
+from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.state import StateStore
@@ -218,6 +222,7 @@ class Server:
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan
+        self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
@@ -232,7 +237,7 @@ class Server:
             return None
         from mcpearl.server.throttle import Throttle
 
-        return Throttle(rate, shedding, self._pool, self.core.bounded)
+        return Throttle(rate, shedding, self._pool, self.turns, self.core.bounded)
 
     @property
     def name(self) -> str:
@@ -243,6 +248,15 @@ class Server:
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
         """The clients and sessions that are connected now."""
         return tuple(self.core.roster)
+
+    @property
+    def sessions(self) -> "tuple[Session, ...]":
+        """The clients that are connected to this process in a version with sessions.
+
+        Clients of 2026-07-28 have none: each of their requests stands for itself.
+        """
+        found = (getattr(connection, "session", None) for connection in self.core.roster)
+        return tuple(session for session in found if session is not None)
 
     @property
     def names(self) -> Names:
@@ -527,13 +541,87 @@ class Server:
             if meter is not None:
                 meter.share()
 
-    def on_notification(self, function: NoticeListener) -> NoticeListener:
-        """Call a function with what clients notify, such as `notifications/roots/list_changed`.
+    def route(
+        self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
+    ) -> Callable[[F], F]:
+        """Serve a function at a path of the HTTP endpoint, beside MCP. Register it before serving.
+
+        >>> @app.route("/version")
+        ... async def version(request: HttpRequest) -> dict[str, str]:
+        ...     return {"version": "1.0.0"}
+
+        The path is open to every client, whatever `auth` the endpoint has.
 
         Args:
-            function: Gets the notice (`method`, `params`) and the caller. It runs on the event loop.
+            path: The path; it is compared as a whole.
+            methods: The HTTP methods.
+            max_body: Bytes the body of a request may have.
         """
-        self._own_registry("on_notification").listeners.append(function)
+        from mcpearl.transports.http_server.pages import make_route
+
+        def register(function: F) -> F:
+            self.web.add(make_route(path, methods, function, max_body))
+            return function
+
+        return register
+
+    def health(self, function: HealthCheck) -> HealthCheck:
+        """Ask a function whether the server is ready, with `app.run("http", health="/health")`.
+
+        Args:
+            function: Takes nothing, may be async. It returns None or True if all is well, or the reason.
+        """
+        self.web.checks.append(function)
+        return function
+
+    async def in_thread(self, function: Callable[[], Any]) -> Any:
+        """Run a plain function in one of the server's threads.
+
+        Args:
+            function: The function, without arguments.
+        """
+        return await self._pool.run(function)
+
+    def on_session(self, function: SessionListener) -> SessionListener:
+        """Call a function when a legacy client has connected, for as long as it stays.
+
+        >>> @app.on_session
+        ... async def visit(session):
+        ...     await session.log("info", "welcome")
+        ...     yield                                # until the client leaves
+        ...     print(session.client.name, "left")
+
+        Args:
+            function: Gets the `Session`, on the event loop. It may be plain, async, in which case it is
+                cancelled when the client leaves, or a generator, whose rest then runs.
+        """
+        self.core.attendants.on_session.append(function)
+        return function
+
+    @overload
+    def on_notification(self, function: NoticeListener, /) -> NoticeListener: ...
+
+    @overload
+    def on_notification(self, method: str, /) -> Callable[[NoticeListener], NoticeListener]: ...
+
+    def on_notification(self, which: NoticeListener | str, /) -> Any:
+        """Call a function with what clients notify.
+
+        >>> @app.on_notification("notifications/roots/list_changed")
+        ... async def changed(notice, caller):
+        ...     print(await caller.session.roots())
+
+        Args:
+            which: The method of the notifications; the decorator alone hears all of them. The function
+                gets the notice (`method`, `params`) and the caller, on the event loop; it may be async.
+        """
+        if isinstance(which, str):
+            return lambda function: self._add_listener(function, which)
+        return self._add_listener(which, None)
+
+    def _add_listener(self, function: NoticeListener, method: str | None) -> NoticeListener:
+        registry = self._own_registry("on_notification")
+        registry.listeners.append(self.core.attendants.guarded(function, method))
         return function
 
     @overload
@@ -625,11 +713,11 @@ class Server:
     # Serving
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Server"]:
+    async def running(self) -> AsyncIterator[None]:
         """Hold the server up: its lifespan is entered by the first holder and left by the last."""
         await self._uptime.hold()
         try:
-            yield self
+            yield
         finally:
             await self._uptime.release()
 
@@ -665,6 +753,7 @@ class Server:
         self.core.lifespan_value = value
 
     async def _leaving(self) -> None:
+        await self.core.attendants.settle(UNWINDING)
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()

@@ -31,6 +31,8 @@ class AsgiOptions(TypedDict, total=False):
     body_timeout: float
     keep_alive: float
     stall_timeout: float
+    access_log: bool
+    health: str | None
     auth: "Auth | None"
     websocket: str | None
     max_websockets: int
@@ -56,6 +58,9 @@ class WireOptions(TypedDict, total=False):
     idle_timeout: float | None
     stall_timeout: float
     # Of HTTP
+    access_log: bool
+    drain_delay: float
+    health: str | None
     workers: int
     server: Literal["mcpearl", "granian"]
     websocket: str | None

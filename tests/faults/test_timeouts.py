@@ -16,23 +16,27 @@ BOTH = pytest.mark.parametrize("protocol", [LEGACY, MODERN])
 async def test_timeouts(world: World, protocol: str) -> None:
     async with (
         world.client(protocol=protocol) as client,
-        world.client(protocol=protocol, max_timeout=3.0) as limited,
+        world.client(protocol=protocol) as limited,
     ):
         keys = [f"{world.mark}-{name}" for name in ("silent", "working", "endless", "given-up")]
         silent, working, endless, given_up = keys
 
-        async def call(by: Client, key: str, times: int, *, timeout: float, told: bool) -> str:
-            heard = (lambda _: None) if told else None
+        async def call(
+            by: Client, key: str, times: int, *, timeout: float, longest: float | None = None
+        ) -> str:
+            heard = None if longest is None else lambda _: None
             arguments = {"key": key, "times": times}
-            result = await by.call_tool("tick", arguments, timeout=timeout, on_progress=heard)
+            result = await by.call_tool(
+                "tick", arguments, timeout=timeout, max_timeout=longest, on_progress=heard
+            )
             return str(result.content[0].text)  # type: ignore[union-attr]
 
-        giving_up = asyncio.ensure_future(call(client, given_up, 10_000, timeout=60, told=False))
+        giving_up = asyncio.ensure_future(call(client, given_up, 10_000, timeout=60))
         outcomes = await asyncio.gather(
             # Nobody asked for progress, so there is none.
-            call(client, silent, 10_000, timeout=0.2, told=False),
-            call(client, working, 50, timeout=2.0, told=True),
-            call(limited, endless, 10_000, timeout=2.5, told=True),
+            call(client, silent, 10_000, timeout=0.2),
+            call(client, working, 50, timeout=2.0, longest=60),
+            call(limited, endless, 10_000, timeout=2.5, longest=3.0),
             return_exceptions=True,
         )
         assert isinstance(outcomes[0], RequestTimeout)

@@ -41,7 +41,7 @@ help:
 run: $(VENV)/.run
 	@$(BIN)/python examples/weather_server.py --http
 
-test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done check
+test: $(VENV)/.test $(NODE_TESTS)/node_modules/.done .bench/fastmcp/.ready check
 	@$(MAKE) --no-print-directory -j2 --output-sync=target unit conformance
 
 # In an environment of its own.
@@ -106,6 +106,11 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.test
 # Node 24 comes with the test requirements; npm is run by it.
 $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/package-lock.json $(VENV)/.test
 	cd $(NODE_TESTS) && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --loglevel=error || $(FAILED)
+	@touch $@
+
+# FastMCP, for tests and for the benchmark, apart from the rest because it pins other versions.
+.bench/fastmcp/.ready: requirements/bench-fastmcp.txt $(VENV)/.test
+	$(BIN)/python -m bench.environments fastmcp || $(FAILED)
 	@touch $@
 
 clean:

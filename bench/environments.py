@@ -89,3 +89,8 @@ def _set_ready(home: Path, mark: str) -> None:
 def _run(*command: str, cwd: Path = ROOT) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(command, cwd=cwd, check=True, env=clean_environ() | {"PATH": path})
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        python_peer(name)

@@ -23,6 +23,8 @@ PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
 EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js")]
 INSPECTOR = [NODE, str(PACKAGES / "inspector" / "clients" / "launcher" / "build" / "index.js")]
 
+FASTMCP = str(HERE.parents[1] / ".bench" / "fastmcp" / "bin" / "python")
+
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = "2026-07-28"
 

@@ -256,6 +256,7 @@ class Client:
         if self._link.healing:
             self._cache.clear()
             self._known_tools.doubt()
+        self._tool_calls.tasks_offered = self._tasks.offered
         await self._era.restore(connection, self._timeout)
 
     async def close(self) -> None:

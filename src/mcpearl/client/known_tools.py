@@ -36,8 +36,6 @@ class KnownTools:
         self._tools: BoundedDict[_Known] = BoundedDict(max_bytes)
         self.generation = 0
         """Counts the times the list changed, or may have changed."""
-        self.only_as_tasks = False
-        """Whether some tool was seen that only runs as a task."""
 
     def learn(self, tools: list[Tool]) -> None:
         """Note what listed tools promise."""
@@ -47,8 +45,6 @@ class KnownTools:
             schema = None if tool.output_schema is None else msgspec.json.encode(tool.output_schema)
             execution = tool.execution
             support = (None if execution is None else execution.task_support) or "forbidden"
-            if support == "required":
-                self.only_as_tasks = True
             known = self._tools.get(tool.name)
             if known is not None and known.schema == schema:
                 known.repeatable = repeatable

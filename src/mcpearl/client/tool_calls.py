@@ -20,7 +20,7 @@ from mcpearl.client.tasks.client_tasks import ClientTasks
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
 from mcpearl.runtime.backoff import Backoff, Retries
 from mcpearl.types.base import encode
-from mcpearl.types.jsonrpc import HEADER_MISMATCH, METHOD_NOT_FOUND
+from mcpearl.types.jsonrpc import HEADER_MISMATCH
 from mcpearl.types.tools import CallToolResult, ListToolsResult
 
 logger = logging.getLogger("mcpearl.client")
@@ -55,6 +55,8 @@ class ToolCalls:
         self._list_page = list_page  # gets a page of the tools, and notes what it says
         self._validate = validate
         self._tasks = tasks
+        self.tasks_offered = False
+        """Whether the server is a legacy one that runs tool calls as tasks."""
         self._pace = _Pace()
         self._listing = asyncio.Lock()  # held by the one call that lists the tools
         self._listed = 0  # how often they were listed
@@ -68,34 +70,27 @@ class ToolCalls:
     async def run(self, name: str, call: ClientCall[CallToolResult]) -> CallToolResult:
         """Call the tool `name` and check its result. The call is made by `Requests.call`."""
         try:
-            if self._known.only_as_tasks and self._only_as_task(name):
+            if self.tasks_offered and await self._only_as_task(name, call):
                 result = await self._tasks.run(call)
             else:
                 result = await self._requests.run(call)
         except McpError as error:
-            result = await self._another_way(name, call, error)
+            if error.code != HEADER_MISMATCH:
+                raise
+            self._cache.clear("tools/list")  # the tool wants other headers than when it was listed
+            if not await self._list(name, _deadline(call)):
+                raise
+            result = await self._requests.run(call)
         if self._validate and not result.is_error and not self._known.check(name, result):
             await self.learn(name, _deadline(call))
             self._known.check(name, result)
         return result
 
-    def _only_as_task(self, name: str) -> bool:
-        return self._tasks.offered and self._known.task_support(name) == "required"
-
-    async def _another_way(
-        self, name: str, call: ClientCall[CallToolResult], error: McpError
-    ) -> CallToolResult:
-        """Call a tool again that a list of the tools says how to call; otherwise raise `error`."""
-        if error.code == HEADER_MISMATCH:
-            self._cache.clear("tools/list")  # the tool wants other headers than when it was listed
-            if not await self._list(name, _deadline(call)):
-                raise error
-            return await self._requests.run(call)
-        if error.code == METHOD_NOT_FOUND and self._tasks.offered and not self._known.knows(name):
+    async def _only_as_task(self, name: str, call: ClientCall[CallToolResult]) -> bool:
+        """Whether a tool of a legacy server has to be called as a task, which its list tells."""
+        if not self._known.knows(name):
             await self.learn(name, _deadline(call))
-            if self._only_as_task(name):
-                return await self._tasks.run(call)
-        raise error
+        return self._known.task_support(name) == "required"
 
     async def learn(self, name: str, deadline: float) -> None:
         """List the tools until `deadline`, to know what one of them promises."""

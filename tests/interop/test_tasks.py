@@ -1,0 +1,136 @@
+"""Tasks with the software of others: both shapes, both sides.
+
+2025-11-25: `server-everything` and the client of the first TypeScript SDK. The extension of
+2026-07-28: FastMCP, which has an environment of its own.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, TaskCancelled
+from mcpearl.types import CallToolResult, ElicitRequestParams, TextContent
+from tests.interop.peers import EVERYTHING_SERVER, FASTMCP, HERE, MODERN, NODE, run, serving
+
+OURS = [sys.executable, str(HERE / "tasks_server.py")]
+FASTMCP_SERVER = [FASTMCP, str(HERE / "fastmcp_tasks_server.py")]
+RESEARCH = "simulate-research-query"
+
+
+@contextmanager
+def reached(wire: str, command: list[str], *http: str) -> Iterator[Any]:
+    """Have a server: the command that starts it on stdio, or its URL."""
+    if wire == "stdio":
+        yield command
+        return
+    with serving([*command, *http]) as url:
+        yield url
+
+
+def text_of(result: CallToolResult) -> str:
+    (block, *_) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+# Our client
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+async def test_tasks_of_the_reference_server(wire: str) -> None:
+    asked: list[str] = []
+
+    def choose(form: ElicitRequestParams) -> dict[str, str]:
+        asked.append(form.message)
+        return {"interpretation": "snake"}
+
+    with reached(wire, EVERYTHING_SERVER, "streamableHttp") as target:
+        target = [*target, "stdio"] if wire == "stdio" else target
+        async with Client(target, elicitation=choose, connect_timeout=60) as client:
+            # The client does not know yet that the tool only runs as a task.
+            report = await client.call_tool(RESEARCH, {"topic": "python", "ambiguous": True})
+            assert "python (snake)" in text_of(report)
+            assert len(asked) == 1
+            task = await client.start_task(RESEARCH, {"topic": "tea", "ambiguous": False})
+            seen = [state.status async for state in task]
+            assert (seen[0], seen[-1]) == ("working", "completed")
+            assert "tea" in text_of(await task.result())
+
+
+async def test_the_reference_server_starts_tasks_at_our_client() -> None:
+    target = [*EVERYTHING_SERVER, "stdio"]
+    options: dict[str, Any] = {
+        "sampling": lambda params: "a poem",
+        "elicitation": lambda form: {"name": "Ada"},
+        "connect_timeout": 60,
+    }
+    async with Client(target, **options) as client:
+        sampled = await client.call_tool("trigger-sampling-request-async", {"prompt": "write"})
+        assert "[COMPLETED]" in text_of(sampled)
+        assert "a poem" in text_of(sampled)
+        filled = await client.call_tool("trigger-elicitation-request-async")
+        assert "[COMPLETED]" in text_of(filled)
+        assert "Name: Ada" in str(filled.content)
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+async def test_tasks_of_fastmcp(wire: str) -> None:
+    with reached(wire, FASTMCP_SERVER) as target:
+        async with Client(target, connect_timeout=60) as client:
+            assert client.protocol_version == MODERN
+            result = await client.call_tool("double", {"number": 4})
+            assert result.structured_content == {"result": 8}
+            task = await client.start_task("double", {"number": 5})
+            assert (await task.status()).status in ("working", "completed")
+            again = client.task(task.id)
+            assert (await again.result(timeout=60)).structured_content == {"result": 10}
+            failed = await client.call_tool("broken")
+            assert failed.is_error
+            endless = await client.start_task("endless")
+            await endless.cancel()
+            with pytest.raises(TaskCancelled):
+                await endless.result(timeout=60)
+
+
+# Our server
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_the_client_of_fastmcp(wire: str) -> None:
+    with reached(wire, OURS) as target:
+        words = target if wire == "stdio" else [target]
+        done = run([FASTMCP, str(HERE / "fastmcp_tasks_client.py"), *words])
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert met.pop("first") in ("working", "completed")
+    assert met == {
+        "called": 8,
+        "result": 10,
+        "greeting": "Hello, Ada!",
+        "error": met["error"],
+        "cancelled": "cancelled",
+    }
+    assert "the machine is on fire" in met["error"]
+
+
+@pytest.mark.parametrize("wire", ["stdio", "http"])
+def test_the_client_of_the_typescript_sdk(wire: str) -> None:
+    with reached(wire, OURS) as target:
+        words = target if wire == "stdio" else [target]
+        done = run([NODE, str(HERE / "node" / "tasks_client.mjs"), *words])
+    assert done.returncode == 0, done.stderr
+    met = json.loads(done.stdout)
+    assert met["errors"] == []
+    support = {"double": "optional", "endless": "optional"}
+    assert met["support"] == {**support, "greet": "required", "broken": "required"}
+    assert met["double"][0] == "taskCreated working"
+    assert met["double"][-1] == "10"
+    assert met["greet"][-1] == "Hello, Ada!"
+    assert met["asked"] == ["What is your name?"]
+    assert met["broken"][-1].endswith("failed")  # the SDK does not fetch the error
+    assert met["listed"] is (wire == "stdio")  # over HTTP, anyone could ask
+    assert (met["cancelled"], met["after"]) == ("cancelled", "cancelled")

@@ -77,7 +77,12 @@ Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
 
 
 def pytest_asyncio_loop_factories(config: Any, item: Any) -> Loops:
-    """Run the tests of a file on asyncio's loop, or on those its `LOOPS` names."""
+    """Run the tests of a file on asyncio's loop, or on those its `LOOPS` names.
+
+    A test that moves the clock runs on the one loop whose time can be moved.
+    """
+    if "clock" in getattr(item, "fixturenames", ()):
+        return {"asyncio": MovableLoop}
     return getattr(item.module, "LOOPS", {"asyncio": MovableLoop})
 
 

@@ -23,6 +23,7 @@ PAGES = [
         "auth.md",
         "auth-client.md",
         "operations.md",
+        "supervision.md",
     )
 ]
 

@@ -9,6 +9,29 @@ from typing import Any
 PATIENCE = 60.0  # seconds; only a failing test ever waits for so long
 
 
+async def turns(count: int = 100) -> None:
+    """Let the loop turn, with what is on its way on sockets: what has not happened then will not.
+
+    For both ends on one loop, and for work that waits for no timer.
+    """
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def at_rest(measure: Callable[[], Any], still: float = 0.2) -> Any:
+    """Wait until `measure` returns the same for `still` seconds, and return that."""
+    deadline = time.monotonic() + PATIENCE
+    value = measure()
+    since = time.monotonic()
+    while time.monotonic() - since < still:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"still changing: {inspect.getsource(measure).strip()}")
+        await asyncio.sleep(0.01)
+        if (now := measure()) != value:
+            value, since = now, time.monotonic()
+    return value
+
+
 async def eventually(
     condition: Callable[[], Any],
     within: float = PATIENCE,

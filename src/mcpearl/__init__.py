@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
     from mcpearl.runtime.liveness import Keepalive
+    from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
+    from mcpearl.server.registry.dependencies import Depends
     from mcpearl.server.registry.forms import Elicited
     from mcpearl.server.registry.returns import (
         AssistantMessage,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
+    from mcpearl.types.base import Icon
 
 _HOMES = {
     "AssistantMessage": "server.registry.returns",
@@ -77,10 +80,12 @@ _HOMES = {
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
     "Context": "server.context",
+    "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
     "Keepalive": "runtime.liveness",
@@ -91,6 +96,7 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Names": "runtime.names",
     "Observer": "runtime.observer",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
@@ -133,10 +139,12 @@ __all__ = [
     "ClientTask",
     "ConnectionLost",
     "Context",
+    "Depends",
     "Elicited",
     "File",
     "Handler",
     "Http",
+    "Icon",
     "Image",
     "InvalidResult",
     "Keepalive",
@@ -147,6 +155,7 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Names",
     "Observer",
     "Overloaded",
     "Phase",

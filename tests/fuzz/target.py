@@ -35,12 +35,18 @@ def require(condition: object, promise: str) -> None:
         raise Broken(promise)
 
 
-def cuts(data: bytes) -> Iterator[list[bytes]]:
-    """Yield the bytes whole, one by one, and in two random ways that depend on them alone."""
-    yield [data]
-    yield [data[i : i + 1] for i in range(len(data))]
+def cuts(data: bytes, *, is_slow: bool = False) -> Iterator[list[bytes]]:
+    """Yield the bytes whole, one by one, and in two random ways that depend on them alone.
+
+    Args:
+        data: The bytes.
+        is_slow: Whether feeding is slow. Then only some inputs are cut into single bytes.
+    """
     chance = random.Random(hashlib.sha256(data).digest())
-    for longest in (4, max(8, len(data) // 2)):
+    yield [data]
+    if not is_slow or len(data) < 100 or chance.randrange(8) == 0:
+        yield [data[i : i + 1] for i in range(len(data))]
+    for longest in (64 if is_slow else 4, max(8, len(data) // 2)):
         parts = []
         start = 0
         while start < len(data):

@@ -242,9 +242,10 @@ async def test_a_significant_child_ends_its_supervisor() -> None:
 
 async def test_a_significant_child_that_fails_for_good_says_why() -> None:
     children = [Child("main", broken, restart="temporary", significant=True)]
-    with pytest.raises(ValueError, match="no bread"):
+    with pytest.raises(GaveUp, match=r"after 1 failure within .*no bread") as raised:
         async with Supervisor("s", children) as supervisor:
             await supervisor.ended()
+    assert isinstance(raised.value.__cause__, ValueError)
 
 
 async def test_children_come_and_go_while_it_runs() -> None:

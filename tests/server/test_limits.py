@@ -241,7 +241,7 @@ async def test_calls_are_shed_while_the_loop_is_behind() -> None:
 
 
 async def test_calls_are_shed_while_too_many_wait_for_a_thread() -> None:
-    app = server(shedding=Shedding(lag=60, queue=2), threads=1)
+    app = server(shedding=Shedding(lag=4, queue=2), threads=1)
     release = threading.Event()
 
     @app.tool
@@ -253,9 +253,12 @@ async def test_calls_are_shed_while_too_many_wait_for_a_thread() -> None:
         await client.list_tools()
         calls = [asyncio.ensure_future(client.call_tool("slow")) for _ in range(4)]
         await eventually(lambda: app._pool.waiting == 3)
+        lag = app._throttle._lag  # type: ignore[union-attr]
+        await eventually(lambda: lag.due < 0)  # type: ignore[union-attr]
         assert (await refused(client, a=1, b=2)).code == OVERLOADED
         release.set()
         await asyncio.gather(*calls)
+        await eventually(lambda: lag.due > 0)  # type: ignore[union-attr]
         await client.call_tool("add", {"a": 1, "b": 2})
 
 

@@ -2,14 +2,15 @@
 
 import asyncio
 import socket
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcpearl import Client, Server, Tcp, Unix
+from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix
 from mcpearl.runtime.supervisor import GaveUp
 from mcpearl.server.server import Server as ServerType
 from tests.clock import MovableClock
@@ -151,6 +152,55 @@ async def test_a_wire_that_fails_is_opened_again(tmp_path: Path) -> None:
         assert node is not None and (node.state, node.restarts) == ("running", 0)
 
 
+async def test_an_http_wire_that_fails_loses_its_sessions() -> None:
+    app = server()
+    port = free_port()
+    phases: list[str] = []
+    url = f"http://127.0.0.1:{port}/mcp"
+    async with (
+        serving(app, Http(port=port)),
+        Client(url, protocol="2025-11-25", on_state=phases.append) as client,
+    ):
+        assert app.parts.root.kill("wires", f"http 127.0.0.1:{port}")
+        await eventually(lambda: app.tree().find("wires").children[0].restarts == 1)  # type: ignore[union-attr]
+        result = await client.call_tool("add", {"a": 1, "b": 2})
+        assert result.structured_content == {"result": 3}
+        assert phases.count("initializing") == 2, "there was a new session"
+
+
+async def test_all_wires_together_are_opened_again(tmp_path: Path) -> None:
+    app = server()
+    port = free_port()
+    path = tmp_path / "s"
+    async with (
+        serving(app, Tcp(port=port), Unix(path=path)),
+        Client(f"tcp://127.0.0.1:{port}") as tcp,
+        Client(f"unix://{path}") as unix,
+    ):
+        assert app.parts.root.kill("wires")
+        await eventually(lambda: app.tree().find("wires").restarts == 1)  # type: ignore[union-attr]
+        for client in (tcp, unix):
+            result = await client.call_tool("add", {"a": 1, "b": 2})
+            assert result.structured_content == {"result": 3}
+
+
+async def test_a_standard_input_that_fails_ends_the_server() -> None:
+    source = (
+        "from mcpearl import Server\n"
+        "app = Server('one')\n"
+        "@app.tool\n"
+        "async def fail() -> bool:\n"
+        "    return app.parts.root.kill('wires', 'stdio')\n"
+        "app.run()\n"
+    )
+    command = [sys.executable, "-c", source]
+    async with Client(command, reconnect=False, inherit_env=True) as client:
+        with suppress(ConnectionLost):  # the answer may be faster
+            await client.call_tool("fail")
+        with pytest.raises(ConnectionLost, match="exited with code 1"):
+            await client.given_up()
+
+
 async def test_a_port_that_stays_taken_ends_the_server_with_the_story(
     clock: MovableClock,
 ) -> None:
@@ -191,3 +241,15 @@ async def test_a_bus_that_failed_is_joined_again_and_everything_is_announced() -
         assert app.parts.root.kill("bus")
         await eventually(lambda: updated == ["all"])
         assert app.tree().children[0].restarts == 1
+
+
+async def test_a_name_goes_with_the_connection_that_holds_it() -> None:
+    app = server()
+    async with Client(app):
+        (connection,) = app.connections
+        app.names.hold("alice", connection)
+        app.names.mark(connection, "editor")
+        assert app.names.lookup("alice") is connection
+        assert list(app.names.where("editor")) == [connection]
+    assert app.names.lookup("alice") is None
+    assert app.names.count("editor") == 0

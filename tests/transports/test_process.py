@@ -20,7 +20,7 @@ import uvloop
 from mcpearl import Client, ConnectionLost, McpearlError, RequestTimeout
 from mcpearl.protocol.limits import Limits
 from mcpearl.transports.process import SAFE_VARIABLES, ProcessTransport, safe_environment
-from tests.waiting import eventually
+from tests.waiting import at_rest, eventually, turns
 
 from ..client.peers import Script
 
@@ -361,7 +361,7 @@ async def test_cancelled_in_a_call(tmp_path: Path) -> None:
 
     using = asyncio.ensure_future(use())
     await eventually(lambda: "server/discover" in script.methods())
-    await asyncio.sleep(0.05)
+    await turns()
     using.cancel()
     with pytest.raises(asyncio.CancelledError):
         await using
@@ -373,7 +373,7 @@ async def test_cancelled_while_closing(tmp_path: Path) -> None:
     client = client_of(script, grace=60)
     await client.connect()
     closing = asyncio.ensure_future(client.close())
-    await asyncio.sleep(0.05)
+    await turns()
     assert not closing.done()
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -611,8 +611,7 @@ async def test_a_flood_of_notifications_is_held_back(tmp_path: Path) -> None:
         calling = asyncio.ensure_future(client.call_tool("t", timeout=60))
         connection = client._link.connection
         await eventually(lambda: connection._full)
-        await asyncio.sleep(0.2)
-        held = len(connection._notices)
+        held = await at_rest(lambda: len(connection._notices))
         assert 10_000 <= held < 20_000
         assert max(noted(script, "sent")) < count - 1000  # the server waits
         gate.set()

@@ -21,7 +21,7 @@ from tests.transports import custom_transport
 from tests.transports.raw_http import Raw, modern
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.wires import STREAMS, WIRES, Place, place
-from tests.waiting import eventually
+from tests.waiting import at_rest, eventually
 
 on_every_wire = pytest.mark.parametrize("wire", WIRES)
 on_every_stream = pytest.mark.parametrize("wire", STREAMS)
@@ -265,7 +265,11 @@ async def test_a_client_that_leaves_takes_everything_with_it(at: Place, version:
     await client.connect()
     await client.subscribe(BOOK)
     pending = asyncio.create_task(client.call_tool("work", {"number": 7, "seconds": 60}))
-    await asyncio.sleep(0.2)
+
+    async def is_running() -> bool:
+        return (await client.call_tool("report")).structured_content["running"] > 0
+
+    await eventually(is_running)
     await client.close()
     await client.close()  # closing twice is closing
     with pytest.raises((McpError, ConnectionLost)):  # a process has time to say that it ends
@@ -320,10 +324,7 @@ async def test_a_client_that_does_not_read_makes_the_server_wait(
         transport.send(json.dumps(message).encode())
         transport.flush()
         await eventually(log.exists)
-        before = 0
-        async with asyncio.timeout(HANGS):
-            while before != (before := log.stat().st_size):
-                await asyncio.sleep(0.3)
+        before = await at_rest(lambda: log.stat().st_size, 0.3)
         assert before < lines  # 40 MB were to be said; the server has stopped on the way
         transport.resume()
         answer = await ear.answer_to("talk")
@@ -446,8 +447,7 @@ async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: st
     app = at.app
     await visit()  # what is made once, such as the loop's own descriptors
     await eventually(lambda: not app.core.roster)
-    await asyncio.sleep(0.1)
-    before = held()
+    before = await at_rest(held, 0.1)
     for _ in range(10):
         await visit()
     await asyncio.gather(*(visit() for _ in range(20)))

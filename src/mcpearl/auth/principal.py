@@ -25,7 +25,7 @@ class Principal:
         expires: When the token expires, in seconds since 1970; None if it does not.
     """
 
-    __slots__ = ("claims", "client_id", "expires", "issuer", "scopes", "subject")
+    __slots__ = ("_hash", "claims", "client_id", "expires", "issuer", "scopes", "subject")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Principal:
         self.claims: Mapping[str, Any] = MappingProxyType(dict(claims or {}))
         self.expires = expires
         """When the token or certificate expires, in seconds since 1970; None if it does not say."""
+        self._hash = hash(self.identity)
 
     @property
     def identity(self) -> Identity:
@@ -75,7 +76,7 @@ class Principal:
         return isinstance(other, Principal) and self.identity == other.identity
 
     def __hash__(self) -> int:
-        return hash(self.identity)
+        return self._hash
 
     def __repr__(self) -> str:
         client = "" if self.client_id is None else f", client_id={self.client_id!r}"

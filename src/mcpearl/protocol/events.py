@@ -4,7 +4,7 @@
 it is answered (`Outlet`) is attached by the connection that received it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct
@@ -24,6 +24,16 @@ class Outlet(Protocol):
     @property
     def address(self) -> str | None:
         """The address of the peer, where the wire has one."""
+        ...
+
+    @property
+    def request_headers(self) -> Mapping[bytes, bytes]:
+        """The headers of the HTTP request the answer belongs to, by name in lower case; or none."""
+        ...
+
+    @property
+    def session_id(self) -> str | None:
+        """What tells the legacy session from others; None where there is no session."""
         ...
 
     def send(self, message: bytes) -> None:

@@ -1,6 +1,9 @@
 """Whether an event loop keeps up: how long it has been since it last came round to its timers."""
 
 import asyncio
+import time
+from collections.abc import Callable
+from math import inf
 
 
 class LagWatch:
@@ -8,37 +11,35 @@ class LagWatch:
 
     Args:
         limit: Seconds one turn of the loop may take.
+        also: Called at every look; returns whether something else is behind, such as a pool.
     """
 
-    __slots__ = ("_due", "_interval", "_limit", "_now", "_timer")
+    __slots__ = ("_also", "_interval", "_limit", "_timer", "due", "now")
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float, also: Callable[[], bool]) -> None:
         if limit <= 0:
             raise ValueError("a loop needs some time for each turn")
         self._limit = limit
+        self._also = also
         self._interval = limit / 4
-        self._due = float("inf")  # when a timer is overdue by more than the limit
         self._timer: asyncio.TimerHandle | None = None
-        self._now = asyncio.get_running_loop().time
+        self.now = time.monotonic  # the loop's, while it is watched
+        self.due = inf
+        """From this time of the loop on it is behind: it should have come round to its timers."""
 
     def start(self) -> None:
         """Begin to watch the running loop."""
         loop = asyncio.get_running_loop()
-        self._now = loop.time
-        self._tick(loop)
+        self.now = loop.time
+        self._look(loop)
 
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due = self._now() + self._interval + self._limit
-        self._timer = loop.call_later(self._interval, self._tick, loop)
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.due = -inf if self._also() else self.now() + self._interval + self._limit
+        self._timer = loop.call_later(self._interval, self._look, loop)
 
     def stop(self) -> None:
         """Watch no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._due = float("inf")
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether this turn of the loop has taken too long already."""
-        return self._now() > self._due
+        self.due = inf

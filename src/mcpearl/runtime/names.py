@@ -215,11 +215,20 @@ class Names:
     # As a directory
 
     async def claim(self, name: Hashable, owner: Any) -> None:
-        """Hold a name: on a single machine that is all there is to it."""
+        """Hold a name: on a single machine that is all there is to it.
+
+        Args:
+            name: Anything hashable.
+            owner: As for `hold`.
+        """
         self.hold(name, owner)
 
     async def machine_of(self, name: Hashable) -> str | None:
-        """Return this machine if the name is held, else None."""
+        """Return this machine if the name is held, else None.
+
+        Args:
+            name: The name.
+        """
         if name not in self._names:
             return None
         return self._machine or socket.gethostname()

@@ -6,7 +6,7 @@ size in memory that they all map.
 """
 
 import mmap
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Literal
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from mcpearl.runtime import clock
 
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
+_EXACT = 1e-9  # seconds that rounding may make up
 _MANY = 100_000  # keys that are remembered in one process, and twice as many for a while
 
 
@@ -54,45 +55,57 @@ class Meter:
         most: How many keys are remembered; at twice as many, those seen longest ago are forgotten.
     """
 
-    __slots__ = ("_earlier", "_interval", "_most", "_newer", "_shared", "_tolerance", "limit")
+    __slots__ = ("_earlier", "_interval", "_most", "_newer", "_tolerance", "limit", "take")
 
     def __init__(self, limit: RateLimit, most: int = _MANY) -> None:
         self.limit = limit
         self._interval = limit.per / limit.calls
         burst = max(1, int(limit.calls)) if limit.burst is None else limit.burst
-        self._tolerance = self._interval * burst
+        self._tolerance = self._interval * burst + _EXACT
         self._most = most
         self._newer: dict[Hashable, float] = {}
         self._earlier: dict[Hashable, float] = {}
-        self._shared: SharedTimes | None = None
+        self.take: Callable[[Hashable], float] = self._taking()
+        """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
 
     def __len__(self) -> int:
         return len(self._newer) + len(self._earlier)
 
     def share(self) -> None:
         """Count together with the processes that are forked from now on."""
-        if self._shared is None:
-            self._shared = SharedTimes(self._most)
+        shared = SharedTimes(self._most)
+        interval, tolerance = self._interval, self._tolerance
+        self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
 
-    def take(self, key: Hashable) -> float:
-        """Count a call; return 0 when it is allowed, else the seconds until one will be."""
-        now = clock.monotonic()
-        if self._shared is not None:
-            return self._shared.take(key, now, self._interval, self._tolerance)
-        free_at = self._newer.get(key)
-        if free_at is None:
-            free_at = self._earlier.pop(key, now)
-            if len(self._newer) >= self._most:
-                self._earlier, self._newer = self._newer, {}
-        if free_at < now:
-            free_at = now
-        free_at += self._interval
-        wait = free_at - self._tolerance - now
-        if wait > 1e-9:
-            self._newer[key] = free_at - self._interval
-            return wait
+    def _taking(self) -> Callable[[Hashable], float]:
+        """Return `take` as a function with everything at hand: calls go through it."""
+        newer, interval, tolerance = self._newer, self._interval, self._tolerance
+        known, first = newer.get, self._first
+
+        def take(key: Hashable) -> float:
+            now = clock.monotonic()
+            free_at = known(key)
+            if free_at is None:
+                free_at = first(key)
+            if free_at < now:
+                free_at = now
+            free_at += interval
+            wait = free_at - now - tolerance
+            if wait > 0:
+                return wait
+            newer[key] = free_at
+            return 0.0
+
+        return take
+
+    def _first(self, key: Hashable) -> float:
+        """Return the time of a key that is not among the newer ones, and make room for it there."""
+        if len(self._newer) >= self._most:
+            self._earlier = self._newer.copy()
+            self._newer.clear()
+        free_at = self._earlier.pop(key, 0.0)
         self._newer[key] = free_at
-        return 0.0
+        return free_at
 
 
 class SharedTimes:
@@ -120,7 +133,7 @@ class SharedTimes:
         free_at = times[place] if self._keys[place] == mark else now
         free_at = max(free_at, now) + interval
         wait = free_at - tolerance - now
-        if wait > 1e-9:
+        if wait > 0:
             return wait
         self._keys[place] = mark
         times[place] = free_at

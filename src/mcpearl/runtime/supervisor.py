@@ -42,19 +42,18 @@ class Failure(Struct, frozen=True):
 
 
 class GaveUp(RuntimeError):
-    """A supervisor restarted its children too often and stopped.
+    """A supervisor restarted its children too often, or lost a significant one, and stopped.
 
     `failures` are those within its period, the last one at the end; the cause is the error of that one.
     """
 
     def __init__(self, name: str, period: float, failures: tuple[Failure, ...]) -> None:
         last = failures[-1].at
+        count = f"{len(failures)} failures" if len(failures) > 1 else "1 failure"
         story = "; ".join(
             f"{each.at - last:+.1f} s `{each.child}`: {each.error}" for each in failures
         )
-        super().__init__(
-            f"supervisor `{name}` gave up after {len(failures)} failures within {period:g} s: {story}"
-        )
+        super().__init__(f"supervisor `{name}` gave up after {count} within {period:g} s: {story}")
         self.failures = failures
 
 
@@ -149,8 +148,7 @@ class Supervisor:
         """Wait until the supervisor ends by itself.
 
         Raises:
-            GaveUp: Its children were restarted too often.
-            Exception: What ended a significant child that is not restarted.
+            GaveUp: Its children were restarted too often, or a significant one failed for good.
         """
         if self._end is None:
             raise RuntimeError(f"supervisor `{self.name}` is not running")
@@ -361,9 +359,7 @@ class Supervisor:
         if len(recent) > self._restarts:
             kept.state = "failed"
             self._changed(kept)
-            gave_up = GaveUp(self.name, self._period, tuple(recent))
-            gave_up.__cause__ = error
-            await self._over(gave_up)
+            await self._over(self._gave_up(recent, error))
         delay = kept.retries.next_delay()
         logger.warning("%s/%s: %s; restart in %.2g s", self.name, child.name, reason, delay)
         self._wait(kept)
@@ -385,10 +381,16 @@ class Supervisor:
         if kept.error is not None:
             logger.warning("%s/%s: %s", self.name, kept.child.name, kept.last_error)
         if kept.child.significant:
-            await self._over(kept.error)
+            failure = Failure(clock.monotonic(), kept.child.name, kept.last_error or "")
+            await self._over(None if kept.error is None else self._gave_up([failure], kept.error))
         if kept.added or kept.child.restart == "temporary":
             self._children.pop(kept.child.name, None)
         kept.go(kept.error)
+
+    def _gave_up(self, failures: list[Failure], cause: BaseException | None) -> GaveUp:
+        gave_up = GaveUp(self.name, self._period, tuple(failures))
+        gave_up.__cause__ = cause
+        return gave_up
 
     async def _over(self, error: BaseException | None) -> None:
         """End the supervisor: nothing is left running."""

@@ -35,6 +35,7 @@ class Signature:
         "_mismatch",
         "call",
         "description",
+        "filled",
         "injected",
         "input_schema",
         "name",
@@ -55,6 +56,8 @@ class Signature:
             named, extra = [*named, *options], None
         self.name = subject.name
         self.injected = injected
+        #: The parameters that are injected, with what was said of them.
+        self.filled = tuple(each for each in subject.parameters if each.name in injected)
         self.description: str | None = documented.summary or None
         #: The resolved return annotation, for `compile_output`; MISSING if there is none.
         self.returns = subject.returns
@@ -90,6 +93,39 @@ class Signature:
             return self._decode(whole)
         except self._mismatch as again:
             raise self._compiled.explain(whole, again, strict=True) from None
+
+    def decode_lenient(self, arguments: bytes | msgspec.Raw | None) -> Any:
+        """Decode raw JSON as `decode` does, but also take what models send by mistake.
+
+        `"3"` is taken for a number and `"true"` for a boolean, where one is expected, and JSON text for
+        an array or object.
+
+        Args:
+            arguments: A JSON object; None for no arguments.
+        """
+        if arguments is None:
+            arguments = b"{}"
+        try:
+            return self._decode(arguments)
+        except self._mismatch:
+            pass
+        except RecursionError:
+            raise ArgumentsError("the arguments are nested too deeply") from None
+        try:
+            given = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError:
+            return self.decode(arguments)  # it is not an object, and says so
+        raw = msgspec.json.encode({name: self._read(name, each) for name, each in given.items()})
+        raw = with_whole_numbers(raw) or raw
+        try:
+            return self._compiled.decode_lax(raw)
+        except self._mismatch as error:
+            raise self._compiled.explain(raw, error, strict=False) from None
+
+    def _read(self, name: str, raw: msgspec.Raw) -> Any:
+        if bytes(raw)[:1] != b'"':
+            return raw
+        return self._as_json(name, msgspec.json.decode(raw, type=str))
 
     def bind(self, values: dict[str, Any]) -> Any:
         """Decode values that are already parsed.

@@ -23,7 +23,13 @@ from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import Problem, arguments_error, path_text, shown
 from mcpearl.types.base import decode_any
 
-__all__ = ["UNSUPPORTED", "PydanticArguments", "cleaned", "describe_pydantic"]
+__all__ = [
+    "UNSUPPORTED",
+    "PydanticArguments",
+    "cleaned",
+    "compile_pydantic_value",
+    "describe_pydantic",
+]
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -109,6 +115,30 @@ def describe_pydantic(found: Any) -> str:
         parent, name = path_text(found["loc"][:-1]), found["loc"][-1]
         return f"`{parent}`: object missing required field `{name}`"
     return f"{place}: {what}, got {shown(found['input'])}"
+
+
+def compile_pydantic_value(
+    annotation: Any, where: str, name: str
+) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """Return the schema of one value, and what converts a JSON value to it."""
+    try:
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
+            PydanticAdapter().adapt(annotation)
+        )
+        schema = cleaned(adapter, "validation")
+    except UNSUPPORTED as error:
+        reason = TypeError(str(error).partition("\n")[0])
+        raise no_json_form(where, annotation, reason) from error
+
+    def read(value: Any) -> Any:
+        try:
+            return adapter.validate_json(msgspec.json.encode(value))
+        except pydantic.ValidationError as error:
+            found = error.errors(include_url=False)
+            said = [describe_pydantic({**one, "loc": (name, *one["loc"])}) for one in found[:5]]
+            raise ValueError("; ".join(said)) from None
+
+    return schema, read
 
 
 def cleaned(model: Any, mode: JsonSchemaMode) -> dict[str, Any]:

@@ -8,7 +8,7 @@ is lost, all of it ends. `SoloConnection` serves requests that stand for themsel
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Coroutine, Hashable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -43,35 +43,13 @@ from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
 from mcpearl.server.subscriptions import Subscriber
+from mcpearl.server.whole_outlet import WholeOutlet
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.server")
 TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile leaves together
-
-
-class _Whole:
-    """The outlet of a connection that carries everything: an answer is a message like others."""
-
-    __slots__ = ("_transport", "finish", "send")
-    send: Callable[..., None]
-    finish: Callable[..., None]
-
-    def __init__(self, transport: Transport) -> None:
-        self.send = self.finish = transport.send
-        self._transport = transport
-
-    @property
-    def address(self) -> str | None:
-        """The address of the client, where its transport has one."""
-        return getattr(self._transport, "peer_address", None)
-
-    async def drained(self) -> None:
-        """Wait for nothing: the connection knows whether its client reads."""
-
-    def send_away(self, retry_ms: int) -> None:
-        """Do nothing: there is no response to hang up on."""
 
 
 class ServerConnection:
@@ -106,7 +84,7 @@ class ServerConnection:
             core.offer, core.stamp, core.limits, principal, renewable=renewable
         )
         self._core = core
-        self._outlet: Outlet = _Whole(transport)
+        self._outlet: Outlet = WholeOutlet(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout)
         self._account = account = account or core.budget.account()

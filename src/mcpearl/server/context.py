@@ -7,9 +7,9 @@ request, asking a modern one ends this round of the call (see `rounds`).
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -19,7 +19,12 @@ from mcpearl.runtime import clock
 from mcpearl.server.peer import Peer, wants_log
 from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import RequestId, Result
-from mcpearl.types.elicitation import ElicitRequest, ElicitRequestParams, ElicitResult
+from mcpearl.types.elicitation import (
+    ElicitRequest,
+    ElicitRequestParams,
+    ElicitResult,
+    RequestedSchema,
+)
 from mcpearl.types.input_required import InputRequest
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
 from mcpearl.types.progress import ProgressNotificationParams
@@ -36,17 +41,24 @@ from mcpearl.types.sampling import (
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
     from mcpearl.auth.principal import Principal
     from mcpearl.server.core import ServerCore
     from mcpearl.server.input_rounds import InputRounds
+    from mcpearl.server.session_state import SessionState
     from mcpearl.server.tasks.questions import TaskQuestions
+
+    L = DefaultingTypeVar("L", default=Any)
 else:
-    Principal = ServerCore = Any  # loaded where they are made, not where they are named
+    # Loaded where they are made, not where they are named.
+    Principal = ServerCore = SessionState = Any
+    L = TypeVar("L")
 
 T = TypeVar("T")
 
 
-class Context:
+class Context(Generic[L]):
     """The call a handler is working on. Annotate a parameter with it to get it.
 
     >>> @app.tool
@@ -54,6 +66,8 @@ class Context:
     ...     for number in range(to):
     ...         await ctx.progress(number + 1, to)
     ...     return "done"
+
+    `Context[Lifespan]` says of which type `lifespan` is.
 
     Args:
         call: The call; handlers get their context ready made.
@@ -113,9 +127,42 @@ class Context:
         return principal is None or scopes <= principal.scopes
 
     @property
-    def lifespan(self) -> Any:
+    def lifespan(self) -> L:
         """What the server's lifespan yielded."""
-        return self._core.lifespan_value
+        value: L = self._core.lifespan_value
+        return value
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the HTTP request, by name in lower case; empty on wires without headers."""
+        return {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in self._call.outlet.request_headers.items()
+        }
+
+    @property
+    def client_address(self) -> str | None:
+        """The client's IP address; behind a proxy the proxy's. None on wires without addresses."""
+        address: str | None = self._call.outlet.address
+        return address
+
+    @property
+    def session_id(self) -> str | None:
+        """What tells a client's session from others; None in the modern era, which has no sessions."""
+        if self._call.caller.version.modern:
+            return None
+        id: str | None = self._call.outlet.session_id
+        return id
+
+    @property
+    def session(self) -> "SessionState":
+        """Values kept for the client beyond this call: for its session, or else for its principal.
+
+        Raises `LookupError` for a client that has neither.
+        """
+        from mcpearl.server.session_state import session_state
+
+        return session_state(self._core, self.session_id, self.principal)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -144,6 +191,18 @@ class Context:
             message: What is being done.
         """
         return self._deliver(self._send_progress(progress, total, message))
+
+    def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> Awaitable[None]:
+        """Report how far the work is: another name of `progress`.
+
+        Args:
+            progress: How much is done.
+            total: How much there is to do, if that is known.
+            message: What is being done.
+        """
+        return self.progress(progress, total, message)
 
     async def _send_progress(
         self, progress: float, total: float | None, message: str | None
@@ -237,8 +296,32 @@ class Context:
 
     # Asking
 
+    @overload
     async def elicit(
-        self, message: str, schema: Any = None, *, key: str | None = None
+        self, message: str, schema: type[T], *, key: str | None = None
+    ) -> Elicited[T]: ...
+
+    @overload
+    async def elicit(
+        self, message: str, *, response_type: type[T], key: str | None = None
+    ) -> Elicited[T]: ...
+
+    @overload
+    async def elicit(
+        self,
+        message: str,
+        schema: dict[str, Any] | RequestedSchema | None = None,
+        *,
+        key: str | None = None,
+    ) -> Elicited[dict[str, Any]]: ...
+
+    @overload
+    async def elicit(
+        self, message: str, schema: Any = None, *, response_type: Any = None, key: str | None = None
+    ) -> Elicited[Any]: ...
+
+    async def elicit(
+        self, message: str, schema: Any = None, *, response_type: Any = None, key: str | None = None
     ) -> Elicited[Any]:
         """Ask the user to fill in a form.
 
@@ -248,10 +331,17 @@ class Context:
 
         Args:
             message: What the user is asked.
-            schema: The form: a flat dataclass, `TypedDict`, struct or pydantic model, which is the type
-                of the answer's `data`, or a JSON Schema. None asks for consent only.
+            schema: The form, and the type of the answer's `data`: a flat dataclass, `TypedDict`, struct
+                or pydantic model; or `str`, `int`, `float`, `bool`, a `Literal`, an `Enum`, or a list of
+                `Literal`, which is one question; or a list of texts to choose one of, in another list
+                to choose several; or a JSON Schema. None asks for consent only.
+            response_type: Another name of `schema`.
             key: Tells this question from others when the handler runs again; by default its number.
         """
+        if response_type is not None:
+            if schema is not None:
+                raise TypeError("`response_type` is another name of `schema`; give one of them")
+            schema = response_type
         require(self._call.caller.capabilities, "elicitation.form")
         form = Form(schema)
         params = ElicitRequestParams(

@@ -16,6 +16,7 @@ from mcpearl.runtime.observer import Guarded, Observer
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
 from mcpearl.server.subscriptions import Subscriptions
+from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class ServerCore:
         self.subscriptions = Subscriptions()
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
+        self._state_store: StateStore | None = None
         self._state_keys = state_keys
         self._state_ttl = state_ttl
         self._sealer: Sealer | None = None
@@ -91,6 +93,19 @@ class ServerCore:
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""
         self.offer.renew(self.dispatcher.capabilities())
+
+    @property
+    def state_store(self) -> StateStore:
+        """What keeps `Context.session`; in memory, unless another one was set."""
+        if self._state_store is None:
+            from mcpearl.stores.memory_state import MemoryStateStore
+
+            self._state_store = MemoryStateStore()
+        return self._state_store
+
+    @state_store.setter
+    def state_store(self, store: StateStore) -> None:
+        self._state_store = store
 
     def sealer(self) -> "Sealer":
         """Return the sealer of `requestState`, made when first needed."""

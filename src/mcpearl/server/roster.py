@@ -5,6 +5,8 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mcpearl.runtime.names import Names
+
 if TYPE_CHECKING:
     from mcpearl.runtime.observer import Guarded
     from mcpearl.server.connection import ServerConnection, SoloConnection
@@ -16,12 +18,14 @@ UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 class Roster:
     """Connections enter when they are made and leave when they are lost."""
 
-    __slots__ = ("_connections", "_observer", "_unwinding")
+    __slots__ = ("_connections", "_observer", "_unwinding", "names")
 
     def __init__(self, observer: "Guarded | None" = None) -> None:
         self._observer = observer
         self._connections: set[ServerConnection | SoloConnection] = set()
         self._unwinding: set[asyncio.Task[None]] = set()
+        self.names = Names()
+        """What is found by name while its connection, or the task that holds it, is there."""
 
     def __iter__(self) -> "Iterator[ServerConnection | SoloConnection]":
         return iter(tuple(self._connections))
@@ -46,6 +50,7 @@ class Roster:
         """Remove a connection that is lost."""
         if connection in self._connections:
             self._connections.discard(connection)
+            self.names.let_go(connection)
             if self._observer is not None:
                 self._observer.connection_ended(connection, reason)
 

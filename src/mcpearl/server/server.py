@@ -12,6 +12,7 @@ from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.names import Names
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
@@ -44,6 +45,7 @@ from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
+from mcpearl.stores.state import StateStore
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Annotations, CacheScope, Icon, Implementation
 
@@ -105,6 +107,9 @@ class Server:
             first one seals, all of them open. Give the same to every process that serves the same
             clients, here or as `MCPEARL_STATE_KEYS`; without any, one is made up.
         state_ttl: Seconds a client may take to answer before the call has to start again.
+        state_store: Keeps what handlers put into `Context.session`; in memory by default.
+        lenient: Take arguments as models send them by mistake: `"3"` for a number, `"true"` for a
+            boolean, JSON text for a list or object. A tool may have its own `lenient`.
         versions: Protocol versions to speak, newest first.
         auth: Which clients may connect over HTTP and WebSocket; see `mcpearl.auth`.
         max_held: Bytes that may be held for all clients together: bodies that arrive, answers that are
@@ -143,6 +148,8 @@ class Server:
         mask_errors: bool = False,
         state_keys: list[bytes] | None = None,
         state_ttl: float = 600.0,
+        state_store: StateStore | None = None,
+        lenient: bool = False,
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         max_held: int | None = None,
@@ -168,6 +175,7 @@ class Server:
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
+        self._lenient = lenient
         self._middleware = list(middleware or ())
         self._registry = Registry(
             name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
@@ -208,6 +216,8 @@ class Server:
         if isinstance(self.handler, Handler) and self.handler.tasked:
             self._have_tasks()
         self._compose()
+        if state_store is not None:
+            self.core.state_store = state_store
         self._lifespan = lifespan
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
@@ -234,6 +244,11 @@ class Server:
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
         """The clients and sessions that are connected now."""
         return tuple(self.core.roster)
+
+    @property
+    def names(self) -> Names:
+        """What is found by name in this process, until the task or connection that holds it ends."""
+        return self.core.roster.names
 
     @property
     def lifespan_value(self) -> Any:
@@ -268,6 +283,7 @@ class Server:
             input_schema: A JSON Schema for the arguments, checked before the function's own types.
             output_schema: A JSON Schema for what it returns, instead of the return annotation's.
             timeout: Seconds the tool may take.
+            lenient: Take what models send by mistake; by default as the server does.
             scopes: Scopes a caller's token needs.
             rate: How often each caller may call it; see `RateLimit`.
             concurrency: How many calls of it run at once; more wait.
@@ -293,6 +309,8 @@ class Server:
         """
         check_options("app.add_tool", options, ToolOptions.__annotations__)
         options.setdefault("timeout", self._tool_timeout)
+        if options.get("input_schema") is None:
+            options.setdefault("lenient", self._lenient)
         kind: Callable[..., ToolEntry] = ToolEntry
         if options.keys() & {"rate", "concurrency", "queue"}:
             from mcpearl.server.registry.limited import LimitedTool

@@ -56,52 +56,56 @@ class Throttle:
         self.meter = None if rate is None else Meter(rate)
         self._key_of = None if rate is None else key_of(rate.by)
         self._shedding = shedding
-        self._pool = pool
         self._bounded = bounded
         self._lag: LagWatch | None = None
+        if shedding is not None:
+            most = shedding.queue
+            self._lag = LagWatch(shedding.lag, lambda: pool.waiting > most)
 
     def start(self) -> None:
         """Begin to watch the running loop."""
-        if self._shedding is not None:
-            self._lag = LagWatch(self._shedding.lag)
+        if self._lag is not None:
             self._lag.start()
 
     def stop(self) -> None:
         """Watch the loop no more."""
         if self._lag is not None:
             self._lag.stop()
-            self._lag = None
 
     def around(self, dispatch: Dispatch) -> Dispatch:
         """Put the limits in front of what answers calls."""
-        if self._shedding is not None:
-            dispatch = self._shed_before(dispatch, self._shedding)
+        if self._shedding is not None and self._lag is not None:
+            dispatch = self._shed_before(dispatch, self._lag, self._shedding.retry_after)
         if self.meter is not None and self._key_of is not None:
             dispatch = self._metered(dispatch, self.meter, self._key_of)
         return dispatch
 
     def _metered(self, dispatch: Dispatch, meter: Meter, key: KeyOf) -> Dispatch:
-        take = meter.take
-
         def metered(call: Call, ctx: Context) -> Answering:
-            wait = take(key(call))
+            wait = meter.take(key(call))
             if wait:
-                error = RateLimited(str(meter.limit), wait)
-                self._bounded("Server.rate", error.message)
-                raise error
+                raise self._over(wait)
             return dispatch(call, ctx)
 
-        return metered
+        def metered_by_principal(call: Call, ctx: Context) -> Answering:
+            wait = meter.take(call.caller.principal)
+            if wait:
+                raise self._over(wait)
+            return dispatch(call, ctx)
 
-    def _shed_before(self, dispatch: Dispatch, shedding: Shedding) -> Dispatch:
+        return metered_by_principal if meter.limit.by == "principal" else metered
+
+    def _over(self, wait: float) -> RateLimited:
+        assert self.meter is not None
+        error = RateLimited(str(self.meter.limit), wait)
+        self._bounded("Server.rate", error.message)
+        return error
+
+    def _shed_before(self, dispatch: Dispatch, lag: LagWatch, retry_after: float) -> Dispatch:
         def shed(call: Call, ctx: Context) -> Answering:
-            lag = self._lag
-            behind = lag is not None and lag.is_behind
             # A client that polls its task is not a new call, and must get to know how it stands.
-            if (behind or self._pool.waiting > shedding.queue) and call.method[:6] != "tasks/":
-                error = Overloaded(
-                    "The server has more calls than it can serve", shedding.retry_after
-                )
+            if lag.now() > lag.due and call.method[:6] != "tasks/":
+                error = Overloaded("The server has more calls than it can serve", retry_after)
                 self._bounded("Server.shedding", error.message)
                 raise error
             return dispatch(call, ctx)

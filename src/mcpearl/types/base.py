@@ -103,7 +103,14 @@ class TaskMetadata(Wire, kw_only=True):
 
 
 class Icon(Wire, kw_only=True):
-    """An icon: its URL, and the sizes and theme it is meant for."""
+    """An icon: its URL, and the sizes and theme it is meant for.
+
+    Args:
+        src: The URL of the image; `data:` is one too.
+        mime_type: Its media type.
+        sizes: The sizes it is meant for, such as `48x48` or `any`.
+        theme: Whether it is meant for a `light` or a `dark` background.
+    """
 
     src: str
     mime_type: str | None = None

@@ -59,7 +59,7 @@ async def _answer(parts: list[bytes], http2: bool) -> Any:
 def _checked(http2: bool) -> Any:
     def check(data: bytes) -> None:
         expected = None
-        for parts in cuts(data[: 16 * 1024]):
+        for parts in cuts(data[: 16 * 1024], is_slow=http2):
             outcome = run(_answer(parts, http2))
             expected = outcome if expected is None else expected
             require(outcome == expected, f"a cut changes the answer: {expected!r} {outcome!r}")

@@ -31,12 +31,14 @@ from hyperframe.frame import (
 from mcpearl.net.http_client.dial import tls_context
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import Http1Connection
-from mcpearl.net.http_client.pool import ConnectionPool
+from mcpearl.net.http_client.http2 import _PONG, _QUIET
+from mcpearl.net.http_client.pool import _MAX_IDLE, ConnectionPool
 from mcpearl.net.tls import Tls
+from tests.clock import MovableClock
 from tests.net.http_client.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
 from tests.transports.proxies import proxy
-from tests.waiting import eventually
+from tests.waiting import at_rest, eventually, turns
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -270,14 +272,10 @@ async def test_a_slow_reader_holds_up_nobody_and_piles_up_nothing(certificate: P
 
         unread = [await ask(wire, "/endless") for _ in range(8)]
         assert await fetch(wire, "/large") == b"y" * 3_000_000
-        before = 0
-        async with asyncio.timeout(SECONDS):
-            while before != (before := sent):
-                await asyncio.sleep(0.2)
-        assert sent <= 8 * 256 * 1024
+        before = await at_rest(lambda: sent)
+        assert before <= 8 * 256 * 1024
         for _ in range(4):  # it goes on where it is read
             await unread[0].chunk()
-            await asyncio.sleep(0.02)
         await eventually(lambda: sent > before)
         for each in unread:
             each.release()
@@ -309,13 +307,13 @@ async def test_windows_that_open_late_and_settings_that_change(certificate: Path
             peer.on(path)(take)
         work = [asyncio.ensure_future(fetch(wire, p, b"x" * 100_000)) for p in ("/a", "/b")]
         await peer.until_asked(2)
-        await asyncio.sleep(0.05)
+        await turns()
         assert [asked.body for asked in got.values()] == [b"", b""]
         host = peer.connections[0]
         host.set(INITIAL_WINDOW_SIZE=70_000)
-        await asyncio.sleep(0.05)
+        await eventually(lambda: all(len(asked.body) > 10 for asked in got.values()))
         host.set(INITIAL_WINDOW_SIZE=10)  # less than was sent already
-        await asyncio.sleep(0.05)
+        await turns()
         host.set(INITIAL_WINDOW_SIZE=200_000)
         assert await asyncio.gather(*work) == [b"100000", b"100000"]
 
@@ -375,7 +373,7 @@ async def test_only_so_many_streams_as_the_server_takes(certificate: Path) -> No
             if at_once == 16:
                 all_there.set()
             await all_there.wait()
-            await asyncio.sleep(0.02)
+            await turns(10)
             at_once -= 1
             await asked.answer(b"done")
 
@@ -394,7 +392,7 @@ async def test_who_waits_for_a_stream_can_give_up(certificate: Path) -> None:
             taken[-1].send("GET", "/never", [])
             await peer.until_asked(number + 1)
         waiting = [asyncio.ensure_future(wire.acquire()) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        await turns()
         assert not any(each.done() for each in waiting)
         waiting[0].cancel()
         taken[0].release()
@@ -411,7 +409,7 @@ async def test_a_server_that_takes_no_streams_for_now(certificate: Path) -> None
     async with linked(certificate, MAX_CONCURRENT_STREAMS=0) as (peer, wire):
         work = asyncio.ensure_future(fetch(wire))
         await eventually(lambda: peer.connections)
-        await asyncio.sleep(0.1)
+        await turns()
         assert not work.done()
         assert len(peer.connections) == 1
         peer.connections[0].set(MAX_CONCURRENT_STREAMS=5)
@@ -621,20 +619,17 @@ async def test_a_cut_connection_fails_everything_on_it(certificate: Path) -> Non
 
 
 async def test_a_connection_left_alone_is_not_trusted(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
+    certificate: Path, clock: MovableClock
 ) -> None:
-    monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.05)
     async with linked(certificate) as (peer, wire):
         await fetch(wire)
-        await asyncio.sleep(0.1)
+        await clock.advance(_MAX_IDLE)
         await fetch(wire)
         assert peer.streams == [1, 1]
-        await asyncio.wait_for(peer.connections[0].gone.wait(), SECONDS)
-        monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 60)
+        await eventually(peer.connections[0].gone.is_set)
         held = await wire.acquire()  # a stream in use is reason enough to trust it
         held.send("GET", "/never", [])
-        monkeypatch.setattr("mcpearl.net.http_client.pool._MAX_IDLE", 0.05)
-        await asyncio.sleep(0.1)
+        await clock.advance(_MAX_IDLE)
         await fetch(wire)
         assert peer.streams == [1, 3]
         held.release()
@@ -661,17 +656,21 @@ async def test_closing_waits_for_what_is_in_use(certificate: Path) -> None:
 
 
 async def test_a_quiet_connection_is_asked_whether_it_lives(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
+    certificate: Path, clock: MovableClock
 ) -> None:
-    monkeypatch.setattr(f"{MODULE}._QUIET", 0.05)
-    monkeypatch.setattr(f"{MODULE}._PONG", 2.0)
     async with linked(certificate) as (peer, wire):
-        work = asyncio.ensure_future(ask(wire, "/never"))
+        stream = await wire.acquire()
+        stream.send("GET", "/never", [])
+        work = asyncio.ensure_future(stream.answered())
         await peer.until_asked()
-        await asyncio.sleep(0.5)  # many pings, all answered
+        for _ in range(10):  # each time a ping, which is answered
+            await clock.advance(_QUIET)
+            await turns()
         assert not work.done()
         peer.connections[0].transport.pause_reading()
+        await clock.advance(2 * _QUIET + _PONG)
         error = await failure(work)
+        stream.release()
         assert "did not answer a ping" in error.reason
         assert error.sent
         assert await fetch(wire) == b"hello"

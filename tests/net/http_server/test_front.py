@@ -91,13 +91,12 @@ async def test_a_head_that_comes_again_is_the_same_object() -> None:
 
 
 async def test_a_known_head_whose_body_comes_in_pieces_or_with_more_behind_it() -> None:
-    async with serving(Echo()) as (_, port):
+    async with serving(Echo()) as (front, port):
         line = await connect(port)
         assert await line.ask(post(b"12345")) == (200, b"12345")
         whole = post(b"abcde")
         line.writer.write(whole[:-3])
-        await line.writer.drain()
-        await asyncio.sleep(0.02)
+        await eventually(lambda: any(each.busy for each in front.connections))
         line.writer.write(whole[-3:])
         assert await line.answer() == (200, b"abcde")
         line.writer.write(post(b"fghij") + post(b"klmno") + post(b"pqrst"))
@@ -114,8 +113,7 @@ async def test_a_known_head_in_the_middle_of_a_body_is_body() -> None:
         assert len(front.heads) == 1
         outer = post(b"x" * len(inner))
         line.writer.write(outer[: -len(inner)])
-        await line.writer.drain()
-        await asyncio.sleep(0.02)
+        await eventually(lambda: any(each.busy for each in front.connections))
         line.writer.write(inner)  # arrives alone, and looks like a request
         assert await line.answer() == (200, inner)
 

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Limits, Server
+from mcpearl.net.http_server.front import KEEP_ALIVE
 from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.transports.http_server.endpoint import Endpoint
 from tests.clock import MovableClock
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 
 def make_app() -> Server:
@@ -170,8 +171,7 @@ async def test_a_client_of_http_1_0_is_not_asked_for_its_body(line: Line) -> Non
     call = line.call("add", {"a": 1, "b": 2}, Expect="100-continue")
     head, _, data = call.replace(b"HTTP/1.1", b"HTTP/1.0").partition(b"\r\n\r\n")
     line.writer.write(head + b"\r\n\r\n")
-    await line.writer.drain()
-    await asyncio.sleep(0.05)
+    await turns()
     line.writer.write(data)
     answer = await line.rest()
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n") and b"100 Continue" not in answer
@@ -334,7 +334,7 @@ async def test_an_endpoint_that_fails_says_so_and_costs_one_connection(
     assert (await client.call("add", {"a": 1, "b": 2})).status == 200
 
 
-async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
+async def test_an_idle_connection_is_closed_and_a_used_one_is_not(clock: MovableClock) -> None:
     async with serving(make_app()) as client:
         connections = [await client.connect() for _ in range(2)]
         busy, idle = (Line(client, *connection) for connection in connections)
@@ -342,11 +342,11 @@ async def test_an_idle_connection_is_closed_and_a_used_one_is_not() -> None:
             line.writer.write(line.call("add", {"a": 1, "b": 2}))
             assert await line.result() == 3
         ended = asyncio.create_task(line.rest())
-        while not ended.done():  # five seconds
+        for _ in range(2 * round(KEEP_ALIVE)):
             busy.writer.write(busy.call("add", {"a": 1, "b": 2}))
             assert await busy.result() == 3
-            await asyncio.wait((ended,), timeout=0.5)
-        assert ended.result() == b""
+            await clock.advance(1)
+        assert await ended == b""
         busy.writer.write(busy.call("add", {"a": 1, "b": 2}))
         assert await busy.result() == 3
         busy.writer.close()
@@ -369,8 +369,7 @@ async def test_garbage_behind_a_request_does_not_get_ahead_of_its_answer(
 async def test_garbage_in_a_body_ends_its_request_and_the_connection(line: Line) -> None:
     head = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
     line.writer.write(line._client.head("POST", head) + b'5\r\n{"a":\r\n')
-    await line.writer.drain()
-    await asyncio.sleep(0.05)
+    await turns()
     line.writer.write(b"no chunk\r\n")
     assert (await line.rest()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
@@ -395,7 +394,7 @@ async def test_connections_too_many_cost_the_others_nothing() -> None:
             line.writer.write(line.call("add", {"a": 1, "b": 2}))
             assert (await line.rest()).startswith(b"HTTP/1.1 503 ")
         further = [Line(client, *await client.connect()) for _ in range(2)]  # and say nothing
-        await asyncio.sleep(0.05)
+        await turns()
         first.writer.write(first.call("wait") + first.call("add", {"a": 3, "b": 4}))
         second.writer.write(second.call("release") + second.call("add", {"a": 5, "b": 6}))
         assert [await first.result() for _ in range(2)] == ["waited", 7]
@@ -582,7 +581,7 @@ async def test_a_client_that_reads_slowly_gets_everything(era: str) -> None:
         while (one := await answer.next()) is not None:
             heard.append(one)
             if len(heard) % 100 == 0:
-                await asyncio.sleep(0.02)
+                await turns()
         steps = [one["params"]["progress"] for one in heard[:-1]]
         assert steps == [*range(1, count + 1)]
         assert heard[-1]["result"]["content"][0]["text"] == "done"
@@ -592,12 +591,13 @@ async def test_a_client_that_reads_slowly_gets_everything(era: str) -> None:
 async def test_a_stream_that_was_sent_away_ends_once() -> None:
     """Whatever is said while its last part waits to be read belongs to whoever comes back."""
     app = Server("leaver", grace=1.0)
-    gate = asyncio.Event()
+    gate, reached = asyncio.Event(), asyncio.Event()
 
     @app.tool
     async def leave(ctx: Context) -> str:
         await ctx.progress(1, message="x" * 3_000_000)
         ctx.close_stream(1000)
+        reached.set()
         await gate.wait()
         await ctx.progress(2)
         return "done"
@@ -616,9 +616,9 @@ async def test_a_stream_that_was_sent_away_ends_once() -> None:
         writer.transport.pause_reading()
         head = {"Content-Type": "application/json", "Content-Length": str(len(data))}
         writer.write(session.head("POST", {**head, "Accept": BOTH}) + data)
-        await asyncio.sleep(0.2)
+        await eventually(reached.is_set)
         gate.set()
-        await asyncio.sleep(0.2)
+        await turns()
         writer.transport.resume_reading()
         answer = await response(reader, writer)
         await answer.read()

@@ -14,8 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from mcpearl import Client, Server
+from mcpearl import Client, McpError, Server
 from mcpearl.types.elicitation import ElicitResult
+from mcpearl.types.jsonrpc import RATE_LIMITED
 from tests.ports import free_port
 from tests.transports.raw_http import HANGS, Raw, Response, Session, modern, response
 from tests.waiting import eventually
@@ -272,6 +273,19 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         assert answer.status == 404
         assert await pids(running, 20) <= {worker.pid for worker in running.workers}
         assert len(before & {worker.pid for worker in running.workers}) == WORKERS - 1
+
+
+async def test_rates_are_counted_by_all_workers_together(tmp_path: Path) -> None:
+    answered: list[int] = []
+    async with crew(tmp_path) as many:
+        for _ in range(20):
+            async with Client(many.url, validate_output=False) as client:
+                try:
+                    answered.append(int((await client.call_tool("rare")).content[0].text))  # type: ignore[union-attr]
+                except McpError as error:
+                    assert error.code == RATE_LIMITED
+    assert len(answered) == 10
+    assert len(set(answered)) > 1, "several workers have answered"
 
 
 async def test_a_signal_lets_calls_finish_and_leaves_no_process(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcpearl import Context, Server
+from mcpearl import Context, RateLimit, Server
 
 app = Server("crew", grace=10.0)
 if "--broken" in sys.argv:
@@ -16,6 +16,11 @@ if "--broken" in sys.argv:
 @app.tool
 async def who() -> int:
     """Which process answers."""
+    return os.getpid()
+
+
+@app.tool(rate=RateLimit(10, per=10_000))
+async def rare() -> int:
     return os.getpid()
 
 

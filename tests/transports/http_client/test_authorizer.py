@@ -13,6 +13,7 @@ from mcpearl.transports.http_client.authorizer import Refusal
 from mcpearl.transports.http_client.transport import HttpTransport
 from tests.transports.http_client.test_transport import call, modern_request, old, wired
 from tests.transports.http_peer import HttpPeer, Request, http_peer
+from tests.waiting import eventually, turns
 
 
 class Keeper:
@@ -125,14 +126,13 @@ async def test_a_call_that_is_given_up_while_it_waits_is_never_sent(era: str) ->
         async with wired(peer, authorizer=keeper) as (wire, _):
             wire.send(message)
             await peer.until_asked("tools/call")
-            while not keeper.refusals:
-                await asyncio.sleep(0.005)
+            await eventually(lambda: keeper.refusals)
             wire.send(
                 b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
             )
-            await asyncio.sleep(0.05)
+            await turns()
             keeper.ready.set()
-            await asyncio.sleep(0.05)
+            await turns()
         assert len(peer.requests) == 1
 
 

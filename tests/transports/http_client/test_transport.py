@@ -32,7 +32,7 @@ from tests.transports.http_peer import (
     request,
     wired,
 )
-from tests.waiting import eventually
+from tests.waiting import at_rest, eventually, turns
 
 CALLED = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
 
@@ -556,12 +556,9 @@ async def test_an_endless_stream_is_read_only_as_fast_as_it_is_taken(peer: HttpP
         wire.send(modern_request(1, "tools/call", name="x"))
         await heard.until(lambda: len(heard.messages) > 10)
         wire.pause()
-        before = 0
-        async with asyncio.timeout(30):
-            while before != (before := written):
-                await asyncio.sleep(0.2)
+        before = await at_rest(lambda: written)
         seen = len(heard.messages)
-        await asyncio.sleep(0.1)
+        await turns()
         assert written == before
         assert len(heard.messages) == seen
         wire.resume()
@@ -668,12 +665,12 @@ async def test_giving_up_a_modern_request_closes_its_response(peer: HttpPeer, be
     async with wired(peer) as (wire, heard):
         wire.send(modern_request(1, "tools/call", name="x"))
         await peer.until_asked("tools/call")
-        await asyncio.sleep(0.02)
+        await turns()
         wire.send(notification("notifications/cancelled", requestId=1))
         await asyncio.wait_for(told.wait(), 30)
         wire.send(notification("notifications/cancelled", requestId=1))
         wire.send(notification("notifications/cancelled", requestId=77))
-        await asyncio.sleep(0.02)
+        await turns()
     assert not heard.messages
     assert not heard.failures
     assert len(peer.requests) == 1
@@ -814,7 +811,7 @@ async def test_nothing_overtakes_the_start_of_a_session(peer: HttpPeer) -> None:
     @peer.on("notifications/initialized")
     async def initialized(request: Request) -> None:
         nonlocal ready
-        await asyncio.sleep(0.05)
+        await turns()
         ready = True
         await request.respond(202)
 
@@ -990,7 +987,7 @@ async def test_a_server_without_a_standing_stream_is_left_alone(
     async with wired(peer, reconnect_delay=10) as (wire, heard):
         await in_session(wire, heard)
         await peer.until_asked("GET")
-        await asyncio.sleep(0.05)
+        await turns()
         assert not heard.losses
     assert len(peer.asked("GET")) == 1
 
@@ -1125,7 +1122,7 @@ async def test_giving_up_while_waiting_to_resume(peer: HttpPeer) -> None:
         await in_session(wire, heard)
         wire.send(request(1, "tools/call", name="x"))
         await peer.until_asked("tools/call")
-        await asyncio.sleep(0.05)
+        await turns()
         wire.send(notification("notifications/cancelled", requestId=1))
         await peer.until_asked("notifications/cancelled")
         await eventually(lambda: not wire._exchanges)

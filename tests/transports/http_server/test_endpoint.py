@@ -28,7 +28,7 @@ from tests.transports.raw_http import (
     serving,
     wrapped,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
@@ -644,7 +644,7 @@ async def test_a_body_that_breaks_off(client: Raw) -> None:
     writer.write(
         client.head("POST", {"Content-Type": "application/json", "Content-Length": "1000"}) + b"{"
     )
-    await asyncio.sleep(0.05)
+    await turns()
     writer.transport.abort()
     assert (await client.call("add", {"a": 1, "b": 2})).status == 200
 

@@ -14,6 +14,7 @@ from mcpearl.transports.http_server.event_stream import KeptStream
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import Pace
+from tests.waiting import turns
 
 
 def terms() -> Terms:
@@ -173,7 +174,7 @@ async def test_a_late_call_of_a_session_goes_on_without_its_client() -> None:
     async def work() -> None:
         exchange.send(b"news")
         wire.leave()
-        await asyncio.sleep(0.05)
+        await turns()
         exchange.finish(b"answer")
 
     conversation = Answering(work)

@@ -27,7 +27,7 @@ from tests.transports.raw_http import (
     modern,
     serving,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 INITIALIZE = message(
     "initialize",
@@ -402,11 +402,11 @@ async def test_a_broken_stream_goes_on_where_it_broke(finished: bool) -> None:
     async with serving(make_app(gate)) as client:
         session = await client.initialize()
         last = await broken(session, gate)
-        await asyncio.sleep(0.05)
+        await turns()
         assert not gate.cancelled.is_set()
         if finished:
             gate.opened.set()
-            await asyncio.sleep(0.05)
+            await turns()
         again = await session.get({"Last-Event-ID": last})
         gate.opened.set()
         progress, answer = await again.rest()

@@ -11,6 +11,7 @@ from mcp.client.sse import sse_client
 from mcpearl import Client, Context, Limits, Server
 from tests.ports import free_port
 from tests.transports.raw_http import HANGS, Raw, Response, message, response, serving, until_open
+from tests.waiting import turns
 
 OLDEST = "2024-11-05"
 
@@ -188,7 +189,7 @@ async def test_a_body_that_ends_when_enough_is_in_hand_is_refused() -> None:
         reader, writer = await client.connect()
         head = {"Content-Type": "application/json", "Content-Length": "2"}
         writer.write(client.head("POST", head, place) + b"{")
-        await asyncio.sleep(0.05)
+        await turns()
         call = message("tools/call", {"name": "hang", "arguments": {}})
         assert (await client.post(call, path=place)).status == 202
         writer.write(b"}")

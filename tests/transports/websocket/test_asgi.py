@@ -20,7 +20,7 @@ from tests.server.wire import HANGS, LEGACY, MODERN
 from tests.transports.suite_server import BOOK, make_app
 from tests.transports.test_suite import Ear
 from tests.transports.websocket.test_websocket import Doorman, answer, call, opened
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 
 @asynccontextmanager
@@ -198,7 +198,7 @@ async def test_a_server_that_has_enough_reads_no_more():
     transport.pause()
     for number in range(3):
         hand.events.put_nowait({"type": "websocket.receive", "text": f'{{"n":{number}}}'})
-    await asyncio.sleep(0.05)
+    await turns()
     assert len(served.messages) <= 1  # the one that was being waited for
     transport.resume()
     await eventually(lambda: len(served.messages) == 3)

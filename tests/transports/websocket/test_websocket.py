@@ -21,11 +21,12 @@ from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.websocket.client import WebSocketClient
 from mcpearl.transports.websocket.frames import Beat
 from tests.client.peers import DISCOVERED
+from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.server.wire import HANGS, meta
 from tests.transports.suite_server import make_app
 from tests.transports.wires import serving
-from tests.waiting import eventually
+from tests.waiting import eventually, turns
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -303,18 +304,20 @@ async def test_a_ping_is_answered():
             await pong
 
 
-async def test_a_silent_client_is_pinged_and_stays():
+async def test_a_silent_client_is_pinged_and_stays(clock: MovableClock):
     app = make_app()
-    async with served(app=app, ping_interval=0.1, ping_timeout=3.0) as url:
+    async with served(app=app, ping_interval=10.0, ping_timeout=5.0) as url:
         async with opened(url, ping_interval=None) as peer:
             await peer.send(call("add", 1, a=1, b=1))
             await answer(peer)
-            await asyncio.sleep(0.8)
+            for _ in range(8):
+                await clock.advance(10)
             await peer.send(call("add", 2, a=1, b=1))
             assert (await answer(peer))["id"] == 2
         async with Client(url) as client:
             await client.ping()
-            await asyncio.sleep(0.8)
+            for _ in range(8):
+                await clock.advance(10)
             await client.ping()
 
 
@@ -383,8 +386,8 @@ async def test_a_server_that_ends_says_goodbye():
         assert peer.close_code == 1001
 
 
-async def test_one_client_too_many_and_one_that_says_nothing():
-    async with served(max_connections=1, handshake_timeout=2.0) as url:
+async def test_one_client_too_many_and_one_that_says_nothing(clock: MovableClock):
+    async with served(max_connections=1, handshake_timeout=20.0) as url:
         port = int(url.rpartition(":")[2])
         async with asyncio.timeout(HANGS):
             while True:  # until the probe that found the port open is gone
@@ -396,14 +399,16 @@ async def test_one_client_too_many_and_one_that_says_nothing():
         with pytest.raises(ConnectionLost, match=r"answered 503.*as many clients as it takes, 1"):
             async with Client(url):
                 pass
+        await clock.advance(20)
         with pytest.raises(ConnectionClosed):  # it has shaken hands, and that was all
             await answer(peer)
-        assert (peer.close_code, peer.close_reason) == (1013, "No message came within 2 s")
+        assert (peer.close_code, peer.close_reason) == (1013, "No message came within 20 s")
         reader, _ = await asyncio.open_connection("127.0.0.1", port)
-        async with asyncio.timeout(HANGS):
-            response = await reader.read()
+        await turns()
+        await clock.advance(20)
+        response = await reader.read()
         assert response.startswith(b"HTTP/1.1 503 ")
-        assert b"No message came within 2 s" in response
+        assert b"No message came within 20 s" in response
 
 
 async def test_pings_nobody_takes_the_answers_of_do_not_pile_up():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 1024 * 1024  # bytes on their way for all streams together
 _MAX_NOISE = 256 * 1024  # bytes in `_NOISE_SPAN` seconds that serve no exchange
+_PER_FRAME = 32  # bytes that a frame counts beside its own: many small ones are more work
 _NOISE_SPAN = 10.0
 _MAX_UNREAD = 4 * 1024 * 1024  # bytes a server may leave unread; bodies wait long before that
 _LAST_STREAM = 2**31 - 1
@@ -213,6 +214,7 @@ class Http2Connection(asyncio.Protocol):
             self._take_answers(self._h2.seen)
             self._fail(f"the server violated HTTP/2: {str(error) or type(error).__name__}")
             return
+        self._noise += _PER_FRAME * self._h2.frames
         for event in events:
             handle = _HANDLERS.get(type(event))
             if handle is not None:

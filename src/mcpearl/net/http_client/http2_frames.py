@@ -48,13 +48,17 @@ class ClientFrames(H2Connection):
 
         self.seen: list[Any] = []
         """The events of what was received last, also of frames before a violation."""
+        self.frames = 0
+        """How many frames were in it."""
 
     def receive_data(self, data: Any) -> list[Any]:
         """Take bytes; return their events."""
         self.seen = []
+        self.frames = 0
         return super().receive_data(data)
 
     def _receive_frame(self, frame: Any) -> Any:
+        self.frames += 1
         events = super()._receive_frame(frame)
         self.seen += events
         return events

@@ -1,5 +1,11 @@
-"""Elicitation forms: from a Python type to the flat schema of a form, and back to a value."""
+"""Elicitation forms: from a Python type to the flat schema of a form, and back to a value.
 
+A type with fields is a form with these fields. Any other type that a form can show (text, numbers,
+booleans, choices) is a form with the one field `value`.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -10,6 +16,7 @@ from mcpearl.types.elicitation import ElicitResult, RequestedSchema, primitive_s
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 T = TypeVar("T")
+_ONLY = "value"  # the field of a form that asks for one thing
 
 
 class Elicited(Generic[T]):
@@ -39,16 +46,15 @@ class Form:
     """A form. Without a schema it only asks for consent."""
 
     def __init__(self, schema: Any) -> None:
-        self._kind: Any = None
+        self._read: Callable[[dict[str, Any]], Any] = self._as_it_came
         if schema is None:
             self.requested_schema = RequestedSchema(properties={})
         elif isinstance(schema, RequestedSchema):
             self.requested_schema = schema
         elif isinstance(schema, dict):
-            self.requested_schema = msgspec.convert(schema, RequestedSchema)
+            self.requested_schema = _written(schema)
         else:
-            self._kind = schema
-            self.requested_schema = _from_type(schema)
+            self.requested_schema, self._read = _of_type(_choices(schema))
         for name, definition in self.requested_schema.properties.items():
             if isinstance(definition, Wire):
                 continue
@@ -64,37 +70,85 @@ class Form:
         """Return the user's answer, converted to the type of the form. Raises `McpError`."""
         if result.action != "accept":
             return Elicited(result.action, None)
-        content = result.content or {}
         try:
-            if self._kind is None:
-                _check(content, self.requested_schema)
-                return Elicited("accept", content)
-            return Elicited("accept", _to_type(content, self._kind))
+            return Elicited("accept", self._read(result.content or {}))
         except ValueError as error:
             raise McpError(
                 INVALID_PARAMS, f"The client's answer does not fit the form: {error}"
             ) from None
 
+    def _as_it_came(self, content: dict[str, Any]) -> dict[str, Any]:
+        from mcpearl.schema.given import compile_schema
 
-def _check(content: dict[str, Any], schema: RequestedSchema) -> None:
-    from mcpearl.schema.given import compile_schema
-
-    compile_schema(msgspec.to_builtins(schema), where="form").check(content)
+        compile_schema(msgspec.to_builtins(self.requested_schema), where="form").check(content)
+        return content
 
 
-def _from_type(kind: Any) -> RequestedSchema:
-    if hasattr(kind, "model_json_schema"):
-        schema = kind.model_json_schema()
-        defs = schema.get("$defs", {})
-    else:
-        (schema,), defs = msgspec.json.schema_components([kind])
-    schema = _resolved(schema, defs)
-    if schema.get("type") != "object":
-        raise TypeError(f"a form needs a type with fields, not {kind!r}")
-    properties = {
-        name: _field(definition, defs) for name, definition in schema.get("properties", {}).items()
-    }
-    return RequestedSchema(properties=properties, required=schema.get("required") or None)
+def _written(schema: dict[str, Any]) -> RequestedSchema:
+    try:
+        return msgspec.convert(schema, RequestedSchema)
+    except msgspec.ValidationError as error:
+        raise TypeError(
+            f"this is not the schema of a form ({error}); a dict is a JSON Schema with "
+            '`"type": "object"` and `"properties"`'
+        ) from None
+
+
+def _choices(schema: Any) -> Any:
+    """Return the type of a list of choices: one of them, or several if the list is in a list."""
+    if not isinstance(schema, list):
+        return schema
+    several = len(schema) == 1 and isinstance(schema[0], list)
+    options = schema[0] if several else schema
+    if not options or not all(isinstance(option, str) for option in options):
+        raise TypeError(
+            f"a form can offer a choice of texts, as in ['low', 'high'], not {schema!r}"
+        )
+    one = Literal.__getitem__(tuple(options))
+    return list[one] if several else one  # type: ignore[valid-type]
+
+
+def _of_type(kind: Any) -> tuple[RequestedSchema, Callable[[dict[str, Any]], Any]]:
+    try:
+        schema, read = _compiled(kind)
+    except TypeError:
+        if _is_hashable(kind):
+            raise
+        schema, read = _compile(kind)
+    return RequestedSchema(properties=dict(schema.properties), required=schema.required), read
+
+
+def _is_hashable(kind: Any) -> bool:
+    try:
+        hash(kind)
+    except TypeError:
+        return False
+    return True
+
+
+def _compile(kind: Any) -> tuple[RequestedSchema, Callable[[dict[str, Any]], Any]]:
+    from mcpearl.schema.value import compile_value
+
+    value = compile_value(kind, where="form", name=_ONLY)
+    defs = value.schema.get("$defs", {})
+    schema = _resolved(value.schema, defs)
+    if schema.get("type") == "object" and "properties" in schema:
+        fields = {name: _field(each, defs) for name, each in schema["properties"].items()}
+        asked = RequestedSchema(properties=fields, required=schema.get("required") or None)
+        return asked, lambda content: _read_fields(value.read, content)
+    only = _field(_without(schema, "$defs"), defs)
+    asked = RequestedSchema(properties={_ONLY: only}, required=[_ONLY])
+    return asked, lambda content: value.read(content.get(_ONLY))
+
+
+def _read_fields(read: Callable[[Any], Any], content: dict[str, Any]) -> Any:
+    try:
+        return read(content)
+    except ValueError as error:
+        raise ValueError(str(error).replace(f"`{_ONLY}.", "`")) from None
+
+
+_compiled = lru_cache(maxsize=256)(_compile)  # a handler shows the same form again and again
 
 
 def _resolved(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +163,8 @@ def _field(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
     if len(options) == 1:
         schema = {**_without(schema, "anyOf"), **_resolved(options[0], defs)}
+    if "const" in schema:
+        schema = {**_without(schema, "const"), "enum": [schema["const"]]}
     if "enum" in schema and "type" not in schema:
         schema = {**schema, "type": "string"}
     if schema.get("default", ...) is None:
@@ -120,9 +176,3 @@ def _field(schema: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
 
 def _without(schema: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != name}
-
-
-def _to_type(content: dict[str, Any], kind: Any) -> Any:
-    if hasattr(kind, "model_validate"):
-        return kind.model_validate(content)
-    return msgspec.convert(content, kind)

@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections import abc
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin
 
@@ -17,6 +17,7 @@ from mcpearl.schema.errors import SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.signature import Signature, compile_signature
 from mcpearl.server.context import Context, share_of
+from mcpearl.server.registry.dependencies import compile_dependencies, dependency_of
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -50,6 +51,8 @@ def compile_handler(function: Any, where: str, name: str | None) -> Signature:
     what = f"{where} `{name or getattr(function, '__name__', type(function).__name__)}`"
 
     def filled_in(parameter: Parameter) -> bool:
+        if dependency_of(parameter) is not None:
+            return True
         if parameter.annotation is MISSING:
             _check_bare(parameter.name, what)
         return wants_context(parameter)
@@ -74,7 +77,7 @@ def _check_bare(name: str, what: str) -> None:
 class HandlerFunction:
     """A function with its compiled signature and the way to run it."""
 
-    __slots__ = ("_joins", "_pool", "name", "returns", "run", "signature")
+    __slots__ = ("_bare", "_dependencies", "_joins", "_pool", "name", "returns", "run", "signature")
 
     def __init__(self, function: Callable[..., Any], signature: Signature, pool: "ThreadPool"):
         self.signature = signature
@@ -85,7 +88,7 @@ class HandlerFunction:
         self.returns = signature.returns
         self._joins = True  # whether parts that are all text are joined
         #: `await run(arguments, ctx)` returns the function's value.
-        self.run: Callable[[Any, Context], Awaitable[Any]]
+        self.run: Callable[..., Awaitable[Any]]
         if inspect.isasyncgenfunction(target):
             self.run = self._run_stream
             self._note_parts()
@@ -97,6 +100,11 @@ class HandlerFunction:
             self._note_parts()
         else:
             self.run = self._run_thread
+        self._dependencies = compile_dependencies(
+            signature.filled, wants_context, pool, f"`{signature.name}`"
+        )
+        if self._dependencies is not None:
+            self._bare, self.run = self.run, self._run_filled
 
     def _note_parts(self) -> None:
         """Derive the return annotation from the type that the generator yields."""
@@ -109,26 +117,41 @@ class HandlerFunction:
         names = self.signature.injected
         return dict.fromkeys(names, ctx) if names else None
 
-    def _run_async(self, arguments: Any, ctx: Context) -> Awaitable[Any]:
-        coroutine: Awaitable[Any] = self.signature.call(arguments, self._injected(ctx))
+    async def _run_filled(self, arguments: Any, ctx: Context) -> Any:
+        """Run the function with what it depends on, and close that afterwards."""
+        assert self._dependencies is not None
+        async with AsyncExitStack() as stack:
+            values = await self._dependencies.fill(ctx, stack)
+            return await self._bare(arguments, ctx, values)
+
+    def _run_async(
+        self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
+    ) -> Awaitable[Any]:
+        coroutine: Awaitable[Any] = self.signature.call(arguments, values or self._injected(ctx))
         return coroutine
 
-    async def _run_thread(self, arguments: Any, ctx: Context) -> Any:
-        value = await self._pool.run(
-            functools.partial(self.signature.call, arguments, self._injected(ctx)), share_of(ctx)
-        )
+    async def _run_thread(
+        self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
+    ) -> Any:
+        call = functools.partial(self.signature.call, arguments, values or self._injected(ctx))
+        value = await self._pool.run(call, share_of(ctx))
         return await value if inspect.isawaitable(value) else value
 
-    async def _run_stream(self, arguments: Any, ctx: Context) -> Any:
+    async def _run_stream(
+        self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
+    ) -> Any:
         parts: list[Any] = []
-        async with aclosing(self.signature.call(arguments, self._injected(ctx))) as stream:
+        call = self.signature.call
+        async with aclosing(call(arguments, values or self._injected(ctx))) as stream:
             async for part in stream:
                 parts.append(part)
                 await ctx.progress(len(parts), message=_shown(part))
         return "".join(parts) if self._joins and _is_text(parts) else parts
 
-    async def _run_generator(self, arguments: Any, ctx: Context) -> Any:
-        generator = self.signature.call(arguments, self._injected(ctx))
+    async def _run_generator(
+        self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
+    ) -> Any:
+        generator = self.signature.call(arguments, values or self._injected(ctx))
         parts: list[Any] = []
         end = object()
         while (

@@ -31,6 +31,7 @@ class ToolOptions(PromptOptions, total=False):
     input_schema: dict[str, Any] | None
     output_schema: dict[str, Any] | None
     timeout: float | None
+    lenient: bool
     rate: RateLimit | None
     concurrency: int | None
     queue: int

@@ -73,6 +73,7 @@ class ToolEntry:
         input_schema: dict[str, Any] | None = None,
         output_schema: dict[str, Any] | None = None,
         timeout: float | None = None,
+        lenient: bool = False,
         scopes: Iterable[str] = (),
         task: "TaskOption" = None,
     ) -> None:
@@ -85,8 +86,15 @@ class ToolEntry:
                 name,
             )
         self._function = HandlerFunction(function, signature, pool)
-        self._decode: Callable[[bytes | Raw | None], Any] = signature.decode
+        self._decode: Callable[[bytes | Raw | None], Any] = (
+            signature.decode_lenient if lenient else signature.decode
+        )
         if input_schema is not None:
+            if lenient:
+                raise TypeError(
+                    f"tool `{name}`: `lenient` goes by the function's own types, and this tool has "
+                    "an `input_schema`, which is applied as it is; leave out one of them"
+                )
             check_input_schema(input_schema, signature.input_schema, f"tool `{name}`")
             self._decode = _GivenInput(input_schema, signature, name).decode
         self._output: Output | None = None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mcpearl.protocol.events import Call, Encoded
+from mcpearl.protocol.events import Call, Encoded, Outlet
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.runtime.eager import spawn
 from mcpearl.server.context import Context, call_of, continue_with, peer_of
@@ -133,7 +133,7 @@ class TaskRun:
         call = self.call
         token = record.id if call.progress_token is None else call.progress_token
         detached = Call(call.id, call.method, call.params, call.raw, call.caller, token)
-        detached.outlet = NO_OUTLET
+        detached.outlet = _NoOutlet(call.outlet)
         detached.rounds = self.questions
         detached.run = self
         detached.work = self.work
@@ -193,7 +193,16 @@ class TaskRun:
 
 
 class _NoOutlet:
-    """The outlet of a tool whose call was answered: nothing can be sent to it."""
+    """The outlet of a tool whose call was answered: nothing can be sent to it.
+
+    Args:
+        before: The outlet of the call, which knows how it came.
+    """
+
+    def __init__(self, before: Outlet | None) -> None:
+        self.address = None if before is None else before.address
+        self.request_headers = {} if before is None else before.request_headers
+        self.session_id = None if before is None else before.session_id
 
     def send(self, message: bytes) -> None:
         """Drop it."""
@@ -206,6 +215,3 @@ class _NoOutlet:
 
     def send_away(self, retry_ms: int) -> None:
         """Do nothing: there is no response to hang up on."""
-
-
-NO_OUTLET = _NoOutlet()

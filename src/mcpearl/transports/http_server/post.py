@@ -11,7 +11,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from mcpearl.net.http_server.compression import MIN_SIZE, encoded
-from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, HeaderPairs, Request
+from mcpearl.net.http_server.request import (
+    BodyTooLarge,
+    ClientLeft,
+    HeaderMap,
+    HeaderPairs,
+    Request,
+)
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.weight import weight_of
@@ -107,6 +113,17 @@ class PostOutlet:
         """The client's address, where the socket has one."""
         address = self._request.peer.address
         return None if address is None else address[0]
+
+    @property
+    def request_headers(self) -> HeaderMap:
+        """The headers of the request."""
+        return self._request.headers
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session the request belongs to."""
+        id = None if self._new_stream is None else self._request.headers.get(b"mcp-session-id")
+        return None if id is None else id.decode("latin-1")
 
     def waits(self) -> None:
         """Note that the request could not be answered in place: from now on its time is watched."""

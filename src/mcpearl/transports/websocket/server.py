@@ -106,6 +106,7 @@ class WebSocketServer(WebSocketStream, SocketServer):
             certificate_of(self.wire),
         )
         request = UpgradeRequest(unquote(path), query.encode("latin-1"), headers, peer)
+        self.request = request
         try:
             document = None if self._gate is None else self._gate.document(request)
             if document is not None:

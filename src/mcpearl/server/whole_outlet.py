@@ -1,0 +1,50 @@
+"""The outlet of a connection that carries everything: an answer is a message like others."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcpearl.runtime import clock
+from mcpearl.transports.null import NullTransport
+from mcpearl.transports.transport import Transport
+
+
+class WholeOutlet:
+    """Sends answers by the transport of their connection.
+
+    Args:
+        transport: Carries the client's messages.
+    """
+
+    __slots__ = ("_session_id", "_transport", "finish", "send")
+    send: Callable[..., None]
+    finish: Callable[..., None]
+
+    def __init__(self, transport: Transport) -> None:
+        self.send = self.finish = transport.send
+        self._transport: Any = transport
+        self._session_id: str | None = None
+
+    @property
+    def address(self) -> str | None:
+        """The address of the client, where its transport has one."""
+        address: str | None = getattr(self._transport, "peer_address", None)
+        return address
+
+    @property
+    def request_headers(self) -> Mapping[bytes, bytes]:
+        """The headers of the request that opened the connection, where it began with one."""
+        request = getattr(self._transport, "request", None)
+        return {} if request is None else request.headers
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session; on wires whose connection is the session, one made up for it."""
+        if self._session_id is None and not isinstance(self._transport, NullTransport):
+            self._session_id = getattr(self._transport, "id", None) or clock.token(24)
+        return self._session_id
+
+    async def drained(self) -> None:
+        """Wait for nothing: the connection knows whether its client reads."""
+
+    def send_away(self, retry_ms: int) -> None:
+        """Do nothing: there is no response to hang up on."""

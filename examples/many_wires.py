@@ -4,7 +4,6 @@ python examples/many_wires.py
 """
 
 import asyncio
-import socket
 import tempfile
 from pathlib import Path
 
@@ -30,38 +29,18 @@ async def call(name: str, address: str) -> None:
         print(f"{scheme}: {result.structured_content}")
 
 
-async def until_open(port: int) -> None:
-    """Wait until the port accepts connections."""
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return
-
-
-def free_port() -> int:
-    """Return an unused port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def main() -> None:
     """Serve on three wires, call each of them, then stop."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "visitors.sock"
-        tcp, ws = free_port(), free_port()
-        serving = asyncio.create_task(app.serve(Unix(path=path), Tcp(port=tcp), WebSocket(port=ws)))
-        await until_open(ws)
-        await call("Ada", f"tcp://127.0.0.1:{tcp}")
-        await call("Grace", f"unix://{path}")
-        await call("Barbara", f"ws://127.0.0.1:{ws}")
-        serving.cancel()
-        await asyncio.wait([serving])
+        unix = Unix(path=Path(folder) / "visitors.sock")
+        async with (
+            app.serving(Tcp(port=0)) as tcp_url,
+            app.serving(unix) as unix_url,
+            app.serving(WebSocket(port=0)) as ws_url,
+        ):
+            await call("Ada", tcp_url)
+            await call("Grace", unix_url)
+            await call("Barbara", ws_url)
 
 
 if __name__ == "__main__":

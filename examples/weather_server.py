@@ -58,24 +58,8 @@ def complete_city(typed: str) -> list[str]:
     return [city for city in sorted(SKIES) if city.startswith(typed)]
 
 
-SERVES = "weather 1.0.0 serves 2 tools, 1 resource template and 1 prompt, every protocol version"
-
 if __name__ == "__main__":
     if "--http" in sys.argv:
-        port = int(sys.argv[2]) if len(sys.argv) > 2 else 8000
-        url = f"http://127.0.0.1:{port}/mcp"
-        print(
-            f"{SERVES},\nat {url} (Ctrl-C ends it).\n"
-            f"Connect a client:  python examples/weather_client.py {url}\n"
-            f'or from code:      async with Client("{url}") as client: ...',
-            file=sys.stderr,
-        )
-        app.run("http", port=port)
+        app.run("http", port=sys.argv[2] if len(sys.argv) > 2 else 8000)
     else:
-        print(
-            f"{SERVES},\non stdio: it reads messages, one per line, and ends with Ctrl-D.\n"
-            "Connect a client:  python examples/weather_client.py\n"
-            'or from code:      async with Client("examples/weather_server.py") as client: ...',
-            file=sys.stderr,
-        )
         app.run()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
+    from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.server.server import Server
     from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
     from mcpearl.transports.transport import Receiver, Transport
@@ -109,6 +111,7 @@ _HOMES = {
     "ResourceNotFound": "protocol.errors",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
+    "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
@@ -120,6 +123,7 @@ _HOMES = {
     "ToolError": "protocol.errors",
     "ToolResult": "server.registry.returns",
     "Transport": "transports.transport",
+    "TypedToolResult": "client.tool_result",
     "Unix": "server.serving.wires",
     "UrlElicitationRequired": "protocol.errors",
     "UserMessage": "server.registry.returns",
@@ -168,6 +172,7 @@ __all__ = [
     "ResourceNotFound",
     "Server",
     "ServerExtension",
+    "Session",
     "Shedding",
     "Stdio",
     "Supervisor",
@@ -179,6 +184,7 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "Transport",
+    "TypedToolResult",
     "Unix",
     "UrlElicitationRequired",
     "UserMessage",

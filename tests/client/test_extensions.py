@@ -87,7 +87,7 @@ async def test_what_an_extension_resolves_to_has_to_be_a_result_of_the_method() 
 
     peer = modern_peer(tools_call=lambda _: {"resultType": "ticket", "ticket": "t"})
     async with await client_of(peer, extensions=[Wrong()]) as client:
-        with pytest.raises(InvalidResult, match="to a Result in place of a CallToolResult"):
+        with pytest.raises(InvalidResult, match="to a Result in place of a TypedToolResult"):
             await client.call_tool("x")
 
 

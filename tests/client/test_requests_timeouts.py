@@ -97,7 +97,7 @@ async def test_progress_gives_a_request_more_time() -> None:
     peer = modern_peer(tools_call=lambda _: None)
     async with await client_of(peer, validate_output=False) as client:
         calling = asyncio.ensure_future(
-            client.call_tool("t", timeout=30, on_progress=lambda _: None)
+            client.call_tool("t", timeout=30, max_timeout=90, on_progress=lambda _: None)
         )
         await eventually(lambda: peer.asked("tools/call"))
         pending = client._link.connection.end.pending
@@ -110,11 +110,27 @@ async def test_progress_gives_a_request_more_time() -> None:
         await calling
 
 
+async def test_the_timeout_of_a_call_is_its_deadline() -> None:
+    peer = modern_peer(tools_call=lambda _: None)
+    async with await client_of(peer) as client:
+        calling = asyncio.ensure_future(
+            client.call_tool("t", timeout=0.5, on_progress=lambda _: None)
+        )
+        await eventually(lambda: peer.asked("tools/call"))
+        pending = client._link.connection.end.pending
+        first = pending.next_deadline()
+        clock = asyncio.ensure_future(ticking(peer, peer.asked("tools/call")[0]["id"], 0.02))
+        with pytest.raises(RequestTimeout, match=r"within 0\.5 s"):
+            await calling
+        clock.cancel()
+        assert asyncio.get_running_loop().time() >= first
+
+
 async def test_progress_gives_a_request_no_more_than_the_maximum() -> None:
     peer = modern_peer(tools_call=lambda _: None)
-    async with await client_of(peer, max_timeout=1.5) as client:
+    async with await client_of(peer) as client:
         calling = asyncio.ensure_future(
-            client.call_tool("t", timeout=1.2, on_progress=lambda _: None)
+            client.call_tool("t", timeout=1.2, max_timeout=1.5, on_progress=lambda _: None)
         )
         await eventually(lambda: peer.asked("tools/call"))
         clock = asyncio.ensure_future(ticking(peer, peer.asked("tools/call")[0]["id"], 0.02))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from mcpearl.protocol.codec import splice
 from mcpearl.protocol.events import Call, Cancel, Reply
 from mcpearl.protocol.modern import CallerReader, Presentation, Stamp, subscription_meta
 from mcpearl.protocol.versions import SUPPORTED, VERSIONS
@@ -279,7 +280,7 @@ OTHERS: list[Any] = [
 
 
 def stamped(result: Result) -> dict[str, Any]:
-    encoded = Stamp(SERVER).encode(result, MODERN)
+    encoded = splice(*Stamp(SERVER).encode(result, MODERN))
     pairs = json.loads(encoded, object_pairs_hook=list)
     names = [name for name, _ in pairs]
     assert len(names) == len(set(names)), "a member is there twice"

@@ -40,7 +40,7 @@ def test_workers_that_share_a_key_open_each_others_states() -> None:
 
 def test_without_keys_each_server_has_its_own() -> None:
     token = Sealer().seal(PAYLOAD, CALL, 0.0)
-    assert "was not made by this server" in refusal(Sealer(), token)
+    assert "was not made by this process" in refusal(Sealer(), token)
 
 
 def test_a_flipped_bit_anywhere_is_noticed() -> None:

@@ -14,6 +14,8 @@ from mcpearl.types import (
     RequestParams,
     TextContent,
     Tool,
+    ToolAnnotations,
+    ToolExecution,
     convert,
     decode,
     encode,
@@ -36,8 +38,17 @@ def test_meta_has_an_underscore_on_the_wire() -> None:
 
 
 def test_an_explicit_false_survives() -> None:
-    wire = b'{"content":[],"isError":false}'
-    assert encode(decode(CallToolResult, wire)) == wire
+    wire = b'{"taskSupport":"optional"}'
+    hints = b'{"readOnlyHint":false}'
+    assert encode(decode(ToolAnnotations, hints)) == hints
+    assert encode(decode(ToolExecution, wire)) == wire
+
+
+def test_a_result_is_no_error_unless_it_says_so() -> None:
+    for wire in (b'{"content":[]}', b'{"content":[],"isError":false}'):
+        result = decode(CallToolResult, wire)
+        assert result.is_error is False
+        assert encode(result) == b'{"content":[]}'
 
 
 def test_an_explicit_null_means_absent() -> None:
@@ -64,7 +75,7 @@ def test_a_member_named_like_the_place_for_extras_is_an_extra() -> None:
     wire = b'{"content":[],"*":{"isError":true}}'
     result = decode(CallToolResult, wire)
     assert result.extra == {"*": {"isError": True}}
-    assert result.is_error is None
+    assert result.is_error is False
     assert encode(result) == wire
 
 

@@ -68,13 +68,13 @@ def test_contents_built_with_a_narrower_type_read_as_the_common_one() -> None:
 
 def test_a_tool_result_carries_blocks_and_data() -> None:
     block = ToolResultContent(
-        tool_use_id="1", content=[TextContent(text="4")], structured_content=None
+        tool_use_id="1", content=[TextContent(text="4")], structured_content={"n": None}
     )
     assert json.loads(encode(block)) == {
         "type": "tool_result",
         "toolUseId": "1",
         "content": [{"type": "text", "text": "4"}],
-        "structuredContent": None,
+        "structuredContent": {"n": None},
     }
 
 

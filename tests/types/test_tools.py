@@ -1,6 +1,7 @@
 """Tools, their calls and their results."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,7 +9,15 @@ import pytest
 from mcpearl.types import (
     CallToolRequestParams,
     CallToolResult,
+    ImageContent,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    ReadResourceResult,
     TaskMetadata,
+    TextContent,
+    TextResourceContents,
     Tool,
     ToolAnnotations,
     ToolExecution,
@@ -56,11 +65,51 @@ def test_a_call_as_a_task() -> None:
     assert json.loads(encode(params)) == {"name": "add", "arguments": {}, "task": {"ttl": 5}}
 
 
-@pytest.mark.parametrize("value", [b"null", b"0", b'"x"', b"[]", b'{"a":null}'])
+@pytest.mark.parametrize("value", [b"0", b'"x"', b"[]", b'{"a":null}'])
 def test_structured_content_is_any_json(value: bytes) -> None:
     wire = b'{"content":[],"structuredContent":' + value + b"}"
     assert encode(decode(CallToolResult, wire)) == wire
 
 
-def test_no_structured_content_is_not_null() -> None:
-    assert decode(CallToolResult, b'{"content":[]}').structured_content is msgspec.UNSET
+def test_no_structured_content_is_none() -> None:
+    for wire in (b'{"content":[]}', b'{"content":[],"structuredContent":null}'):
+        assert decode(CallToolResult, wire).structured_content is None
+    assert encode(CallToolResult(content=[], structured_content=None)) == b'{"content":[]}'
+
+
+def test_a_null_can_be_sent_all_the_same() -> None:
+    result = CallToolResult(content=[], structured_content=msgspec.Raw(b"null"))
+    assert encode(result) == b'{"content":[],"structuredContent":null}'
+
+
+def test_the_text_of_a_result() -> None:
+    image = ImageContent(data="", mime_type="image/png")
+    result = CallToolResult(content=[TextContent(text="a"), image, TextContent(text="b")])
+    assert result.text == "a\nb"
+    assert CallToolResult(content=[image]).text == ""
+
+
+def test_lists_are_sequences_of_what_they_list() -> None:
+    tools = [Tool(name=name, input_schema={"type": "object"}) for name in "ab"]
+    page = ListToolsResult(tools=tools, next_cursor="c")
+    assert list(page) == tools
+    assert len(page) == 2
+    assert page[-1].name == "b"
+    assert ListToolsResult(tools=[])  # a page is there, even if it is empty
+    contents = ReadResourceResult(contents=[TextResourceContents(uri="a:b", text="x")])
+    assert contents[0].text == "x"
+    assert len(ListPromptsResult(prompts=[])) == len(ListResourcesResult(resources=[])) == 0
+    assert list(ListResourceTemplatesResult(resource_templates=[])) == []
+
+
+def test_a_value_as_plain_json() -> None:
+    result = CallToolResult(content=[TextContent(text="a")], extra={"own": 1})
+    assert result.to_dict() == {"content": [{"type": "text", "text": "a"}], "own": 1}
+
+
+def test_members_can_be_read_under_the_names_of_the_specification() -> None:
+    tool: Any = Tool(name="a", input_schema={"type": "object"}, meta={"b": 1})
+    assert tool.inputSchema == {"type": "object"}
+    assert tool._meta == {"b": 1}
+    with pytest.raises(AttributeError, match="'Tool' object has no attribute 'inputschema'"):
+        _ = tool.inputschema

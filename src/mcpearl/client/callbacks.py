@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from mcpearl.client.handlers import Handlers
 from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpError, RequestTimeout
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.types.base import Result
@@ -53,6 +54,8 @@ class Callbacks:
         self._sampling = sampling
         self._elicitation = elicitation
         self._roots = roots if roots is None or callable(roots) else _listed(roots)
+        self.handlers: Handlers | None = None
+        """Handlers of further requests."""
         self._timeout = timeout
         self._pool = ThreadPool(8, name="mcpearl-callback", refusal=LimitReached)
 
@@ -105,7 +108,10 @@ class Callbacks:
                 roots = self._roots
                 given = await self._call(roots) if callable(roots) else roots
                 return ListRootsResult(roots=[_root(root) for root in given])
-        raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+        result = None if self.handlers is None else await self.handlers.answer(method, params)
+        if result is None:
+            raise McpError(METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
+        return result
 
     async def _call(self, function: Callable[..., Any], *given: Any) -> Any:
         if inspect.iscoroutinefunction(function):

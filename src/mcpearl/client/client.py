@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from mcpearl._version import __version__
+from mcpearl.client.arguments import as_text, encode_arguments
 from mcpearl.client.cache import CacheView, ResponseCache
 from mcpearl.client.callbacks import (
     Callbacks,
@@ -27,6 +28,7 @@ from mcpearl.client.callbacks import (
 from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
 from mcpearl.client.extensions import Asked, ClientExtension, ClientExtensions
+from mcpearl.client.handlers import Handlers, shown
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
@@ -39,6 +41,7 @@ from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.client.tasks.client_tasks import ClientTasks
 from mcpearl.client.tasks.handle import ClientTask
 from mcpearl.client.tool_calls import ToolCalls
+from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.errors import ConnectionLost, ToolError
@@ -67,7 +70,6 @@ from mcpearl.types.completion import (
     PromptReference,
     ResourceTemplateReference,
 )
-from mcpearl.types.content import TextContent
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
 from mcpearl.types.prompts import (
     GetPromptRequestParams,
@@ -85,8 +87,9 @@ from mcpearl.types.resources import (
 )
 from mcpearl.types.subscriptions import SubscriptionFilter
 from mcpearl.types.tasks import ListTasksResult, Task
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
+from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
+T = TypeVar("T")
 P = TypeVar("P", bound=PaginatedResult)
 R = TypeVar("R", bound=Result)
 
@@ -226,6 +229,8 @@ class Client:
             lambda name, deadline: self._tool_calls.learn(name, deadline),
         )
         self._extensions = ClientExtensions([self._tasks, *extensions])
+        self._handlers = Handlers(self._extensions.routes)
+        self._callbacks.handlers = self._handlers
         self._tool_calls = ToolCalls(
             self._link,
             self._requests,
@@ -248,7 +253,15 @@ class Client:
     def _begin(self, transport: Transport) -> ClientConnection:
         added = self._extensions
         capabilities = self._callbacks.capabilities(added.settings)
-        end = ClientEnd(self._info, capabilities, self._limits, added.routes, added.claims)
+        handlers = self._handlers
+        end = ClientEnd(
+            self._info,
+            capabilities,
+            self._limits,
+            handlers.notices,
+            added.claims,
+            handlers.requests,
+        )
         return ClientConnection(transport, end, self._callbacks, self._noticed, self._link.lost)
 
     async def _restore(self, connection: ClientConnection) -> None:
@@ -364,41 +377,74 @@ class Client:
         """Iterate over all tools, page by page."""
         return walk(self.list_tools, lambda page: page.tools)
 
+    @overload
     async def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | msgspec.Struct | None = None,
+        arguments: Any = None,
         *,
+        returns: type[T],
         timeout: float | None = None,
+        max_timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
         raise_on_error: bool = False,
-    ) -> CallToolResult:
+    ) -> TypedToolResult[T]: ...
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        returns: Any = None,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+        raise_on_error: bool = False,
+    ) -> TypedToolResult[Any]: ...
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        returns: Any = None,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+        raise_on_error: bool = False,
+    ) -> TypedToolResult[Any]:
         """Call a tool and return its result.
 
         Args:
             name: the tool's name.
-            arguments: what the tool is called with.
+            arguments: what the tool is called with, by name: a dict, or an object with fields, such as
+                a dataclass or a pydantic model. Values may be such objects too, and dates and paths.
+            returns: the type of `result.data`; by default the output schema decides.
             timeout: seconds for the call, with all that is done for it; by default the client's.
+            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
             on_progress: called with each progress notification; without one, progress is not asked for.
             meta: members of `_meta` in the request.
             raise_on_error: whether a tool that failed raises `ToolError`, instead of returning a
                 result with `is_error`.
         """
-        encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
+        encoded = UNSET if arguments is None else encode_arguments(name, arguments)
         params = CallToolRequestParams(name=name, arguments=encoded)
-        result = await self._tool_calls.run(
-            name,
-            self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta),
+        call = self._requests.call(
+            "tools/call", params, TypedToolResult, timeout, max_timeout, on_progress, meta
         )
+        result = await self._tool_calls.run(name, call, returns)
         if result.is_error and raise_on_error:
-            raise ToolError(_text_of(result) or f"tool `{name}` failed")
+            raise ToolError(result.text or f"tool `{name}` failed")
         return result
 
     async def start_task(
         self,
         name: str,
-        arguments: Mapping[str, Any] | msgspec.Struct | None = None,
+        arguments: Any = None,
         *,
         ttl: float | None = None,
         timeout: float | None = None,
@@ -412,7 +458,7 @@ class Client:
 
         Args:
             name: the tool's name.
-            arguments: what the tool is called with.
+            arguments: what the tool is called with, as in `call_tool`.
             ttl: seconds for which a server of 2025-11-25 is asked to keep the task; a modern one
                 decides that by itself.
             timeout: seconds for the server to accept the call; by default the client's.
@@ -420,9 +466,11 @@ class Client:
                 is in its status message.
             meta: members of `_meta` in the request.
         """
-        encoded = UNSET if arguments is None else msgspec.Raw(msgspec.json.encode(arguments))
+        encoded = UNSET if arguments is None else encode_arguments(name, arguments)
         params = CallToolRequestParams(name=name, arguments=encoded)
-        call = self._requests.call("tools/call", params, CallToolResult, timeout, on_progress, meta)
+        call = self._requests.call(
+            "tools/call", params, TypedToolResult, timeout, None, on_progress, meta
+        )
         return await self._tasks.start(call, ttl)
 
     def task(self, id: str) -> ClientTask:
@@ -498,6 +546,7 @@ class Client:
         uri: str,
         *,
         timeout: float | None = None,
+        max_timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
     ) -> ReadResourceResult:
@@ -506,6 +555,7 @@ class Client:
         Args:
             uri: the resource's URI.
             timeout: seconds for the call, with all that is done for it; by default the client's.
+            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
             on_progress: called with each progress notification.
             meta: members of `_meta` in the request.
         """
@@ -516,7 +566,9 @@ class Client:
             return cached
         asked_at = self._cache.changes
         params = ReadResourceRequestParams(uri=uri)
-        call = self._requests.call(method, params, ReadResourceResult, timeout, on_progress, meta)
+        call = self._requests.call(
+            method, params, ReadResourceResult, timeout, max_timeout, on_progress, meta
+        )
         result = await self._requests.run(call)
         if not call.rounds:  # a result may depend on the answers of this user
             self._cache.put(method, uri, result, asked_at)
@@ -583,6 +635,7 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,
+        max_timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: dict[str, Any] | None = None,
     ) -> GetPromptResult:
@@ -592,14 +645,16 @@ class Client:
             name: the prompt's name.
             arguments: values by name; what is not text is sent as JSON.
             timeout: seconds for the call, with all that is done for it; by default the client's.
+            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
             on_progress: called with each progress notification.
             meta: members of `_meta` in the request.
         """
-        texts = {key: _as_text(value) for key, value in (arguments or {}).items()}
+        texts = {key: as_text(name, value) for key, value in (arguments or {}).items()}
         params = GetPromptRequestParams(name=name, arguments=texts or None)
-        return await self._requests.run(
-            self._requests.call("prompts/get", params, GetPromptResult, timeout, on_progress, meta)
+        call = self._requests.call(
+            "prompts/get", params, GetPromptResult, timeout, max_timeout, on_progress, meta
         )
+        return await self._requests.run(call)
 
     async def complete(
         self,
@@ -651,6 +706,21 @@ class Client:
         """Tell a legacy server that the roots changed; a modern one asks when it needs them."""
         self._era.notify_roots_changed()
 
+    def on(self, method: str, handler: Callable[[Any], Any] | None) -> None:
+        """Call a function with each notification of one kind, or with requests of an extension.
+
+        It takes the place of `on_log` or `on_notification` for its method, and stays set when the client
+        reconnects. It is called with the params; those of a method that the specification does not have
+        are a dict. What it returns for a request, a dict or None, is the result.
+
+        Args:
+            method: the method, such as `notifications/tools/list_changed`.
+            handler: a function, which may be async; None removes the one that is set.
+        """
+        self._handlers.put(method, handler)
+        if method == "notifications/message" and handler is not None:
+            self._link.listen_to_logs()
+
     def _noticed(self, notice: Notice) -> Told | None:
         """Act on a notification, and return the callback to call with it, in its turn."""
         params = notice.params
@@ -659,6 +729,9 @@ class Client:
             self._known_tools.forget()
         elif notice.method == "notifications/tasks/status":
             self._tasks.heard(notice)
+        handler = self._handlers.of(notice.method)
+        if handler is not None:
+            return handler, shown(params)
         extension = self._extensions.of_notice(notice.method)
         if extension is not None:
             return partial(extension.noticed, self), notice
@@ -667,11 +740,3 @@ class Client:
         if self._on_notification is not None:
             return self._on_notification, notice
         return None
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def _text_of(result: CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))

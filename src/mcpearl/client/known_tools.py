@@ -4,11 +4,13 @@ Bounded: of a server with more tools than fit, the tools listed last are known. 
 be listed is decided in `tool_calls`.
 """
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
+from mcpearl.client.tool_result import Reader
 from mcpearl.protocol.errors import InvalidResult
 from mcpearl.runtime.bounded import BoundedDict
 from mcpearl.types.tools import CallToolResult, Tool
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from mcpearl.schema.given import Validator
 
 _MAX_BYTES = 32 << 20  # of names and schemas
+_LONGEST_NAME = 128  # for which similar ones are looked for
+_MAX_COMPARED = 1000  # tools that are compared with it
 
 
 class _Known(Struct, eq=False):
@@ -25,8 +29,10 @@ class _Known(Struct, eq=False):
     repeatable: bool
     schema: bytes | None  # of its output, as JSON
     seen_in: int  # the generation of lists that had it last
+    listed: bool = True  # False for a tool that the server has not listed
     task_support: str = "forbidden"  # whether it may, must or cannot run as a task (2025-11-25)
     validator: "Validator | None" = None  # compiled when first needed
+    reader: "Reader | None" = None  # makes `data` of results, compiled when first needed
 
 
 class KnownTools:
@@ -47,16 +53,22 @@ class KnownTools:
             support = (None if execution is None else execution.task_support) or "forbidden"
             known = self._tools.get(tool.name)
             if known is not None and known.schema == schema:
-                known.repeatable = repeatable
+                known.repeatable, known.listed = repeatable, True
                 known.seen_in = self.generation
                 known.task_support = support
             else:
                 self._put(tool.name, repeatable, schema, support)
 
     def _put(
-        self, name: str, repeatable: bool, schema: bytes | None, support: str = "forbidden"
+        self,
+        name: str,
+        repeatable: bool,
+        schema: bytes | None,
+        support: str = "forbidden",
+        *,
+        listed: bool = True,
     ) -> None:
-        known = _Known(repeatable, schema, self.generation, support)
+        known = _Known(repeatable, schema, self.generation, listed, support)
         self._tools.put(name, known, 0 if schema is None else len(schema))
 
     def knows(self, name: str) -> bool:
@@ -67,7 +79,12 @@ class KnownTools:
     def settle(self, name: str) -> None:
         """Note that a tool is not listed, so it promises nothing."""
         if not self.knows(name):
-            self._put(name, False, None)
+            self._put(name, False, None, listed=False)
+
+    def is_listed(self, name: str) -> bool:
+        """Whether the server listed a tool, as far as that is known."""
+        known = self._tools.get(name)
+        return known is not None and known.listed
 
     def may_repeat(self, name: str) -> bool | None:
         """Whether running a tool twice does what running it once does; None when it is not known."""
@@ -95,19 +112,61 @@ class KnownTools:
             return False
         if known.schema is None:
             return True
-        if result.structured_content is UNSET:
-            raise InvalidResult(
-                f"tool `{name}` has an output schema but its result has no structured content"
-            )
         if known.validator is None:
             known.validator = _compile(name, known.schema)
         try:
             known.validator.check(result.structured_content)
         except ValueError as error:
+            if result.structured_content is None:  # which a schema may allow
+                raise InvalidResult(
+                    f"tool `{name}` has an output schema but its result has no structured content"
+                ) from None
             raise InvalidResult(
                 f"the structured content of tool `{name}` breaks its output schema: {error}"
             ) from None
         return True
+
+    def reader(self, name: str) -> "Reader | None":
+        """Return what makes `data` of a tool's results; None when its schema is not known."""
+        known = self._tools.get(name)
+        if known is None or known.schema is None:
+            return None
+        if known.reader is None:
+            known.reader = _reader(known.schema)
+        return known.reader
+
+    def is_wrapped(self, name: str) -> bool:
+        """Whether a tool's results have their value under `result`, by its output schema."""
+        known = self._tools.get(name)
+        if known is None or known.schema is None:
+            return False
+        from mcpearl.client.tool_data import is_wrapped
+
+        return is_wrapped(msgspec.json.decode(known.schema))
+
+    def similar(self, name: str) -> list[str]:
+        """Return known tools that are named like one that is not known."""
+        from difflib import get_close_matches
+
+        if len(name) > _LONGEST_NAME:
+            return []
+        names = [each for each in islice(self._tools, _MAX_COMPARED) if self.is_listed(each)]
+        return get_close_matches(name, names, 3)
+
+
+def _reader(schema: bytes) -> Reader:
+    """Return what makes `data`; most results are never asked for it, so it is compiled late."""
+    read: Reader | None = None
+
+    def read_late(content: Any) -> Any:
+        nonlocal read
+        if read is None:
+            from mcpearl.client.tool_data import reader_by_schema
+
+            read = reader_by_schema(msgspec.json.decode(schema))
+        return read(content)
+
+    return read_late
 
 
 def _compile(name: str, schema: bytes) -> "Validator":

@@ -113,6 +113,10 @@ class Link:
         """Choose the log level of this connection, as far as requests carry it, and of later ones."""
         self._handshake.set_log_level(level, self.connection)
 
+    def listen_to_logs(self) -> None:
+        """Have a modern server send log messages, unless a level was chosen already."""
+        self._handshake.listen_to_logs(self.connection)
+
     def introduced(self) -> Introduction:
         """Return what the server said of itself in the last handshake, also after closing."""
         if self._introduction is None:

@@ -27,7 +27,13 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.pending import Entry
 from mcpearl.runtime.backoff import Backoff, doubling
-from mcpearl.types.base import InputResponseRequestParams, RequestParams, Result, to_builtins
+from mcpearl.types.base import (
+    InputResponseRequestParams,
+    RequestParams,
+    Result,
+    convert,
+    to_builtins,
+)
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.tools import CallToolRequestParams
 
@@ -151,13 +157,20 @@ class Requests:
         params: InputResponseRequestParams,
         kind: type[R],
         timeout: float | None,
+        max_timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: dict[str, Any] | None,
     ) -> ClientCall[R]:
-        """Return a call that may take several rounds, for `run`."""
+        """Return a call that may take several rounds, for `run`.
+
+        Without a time of its own, progress extends it up to the client's maximum; a `timeout` is its
+        deadline, unless there is a `max_timeout` up to which progress extends it.
+        """
         if timeout is None:
             timeout = self._timeout
-        max_timeout = self._max_timeout if timeout <= self._max_timeout else timeout
+            max_timeout = self._max_timeout if max_timeout is None else max_timeout
+        if max_timeout is None or max_timeout < timeout:
+            max_timeout = timeout
         on_progress = on_progress or self._on_progress
         return ClientCall(method, params, kind, timeout, max_timeout, on_progress, meta, True)
 
@@ -203,6 +216,9 @@ class Requests:
         deadline = call.deadlines(asyncio.get_running_loop().time())[1]
         asked = Asked(method=call.method, params=call.params, deadline=deadline)
         resolved = await self._claimed(asked, result)
+        if type(resolved) in call.kind.__bases__ and type(resolved) is not Result:
+            # The specification's type, of which the client has one with more to it.
+            resolved = convert(call.kind, to_builtins(resolved))
         if not isinstance(resolved, call.kind):
             raise InvalidResult(
                 f"an extension resolved the result of `{call.method}` to a "

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
+from typing import Any
 
 from mcpearl.client.cache import CacheView
 from mcpearl.client.known_tools import KnownTools
@@ -17,11 +18,12 @@ from mcpearl.client.link import Link
 from mcpearl.client.pages import pages
 from mcpearl.client.requests import ClientCall, Requests
 from mcpearl.client.tasks.client_tasks import ClientTasks
+from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
 from mcpearl.runtime.backoff import Backoff, Retries
 from mcpearl.types.base import encode
-from mcpearl.types.jsonrpc import HEADER_MISMATCH
-from mcpearl.types.tools import CallToolResult, ListToolsResult
+from mcpearl.types.jsonrpc import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcpearl.types.tools import ListToolsResult
 
 logger = logging.getLogger("mcpearl.client")
 
@@ -29,6 +31,7 @@ logger = logging.getLogger("mcpearl.client")
 MAX_PAGES = 1000
 MAX_TOOLS = 10_000
 MAX_BYTES = 64 << 20
+_SUGGESTION_TIME = 2.0  # seconds to find out which tool may have been meant
 
 _AFTER_LISTING = Backoff(delays=(0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 10.0), settled_after=30.0)
 _AFTER_FAILURE = Backoff(delays=(1.0, 2.0, 5.0, 10.0, 30.0, 60.0), settled_after=120.0)
@@ -67,7 +70,9 @@ class ToolCalls:
         self._pace = _Pace()
         self._listing = asyncio.Lock()
 
-    async def run(self, name: str, call: ClientCall[CallToolResult]) -> CallToolResult:
+    async def run(
+        self, name: str, call: ClientCall[TypedToolResult[Any]], returns: Any = None
+    ) -> TypedToolResult[Any]:
         """Call the tool `name` and check its result. The call is made by `Requests.call`."""
         try:
             if self.tasks_offered and await self._only_as_task(name, call):
@@ -75,6 +80,8 @@ class ToolCalls:
             else:
                 result = await self._requests.run(call)
         except McpError as error:
+            if error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                raise await self._explained(name, call, error) from None
             if error.code != HEADER_MISMATCH:
                 raise
             self._cache.clear("tools/list")  # the tool wants other headers than when it was listed
@@ -84,13 +91,30 @@ class ToolCalls:
         if self._validate and not result.is_error and not self._known.check(name, result):
             await self.learn(name, _deadline(call))
             self._known.check(name, result)
+        if returns is None:
+            result.read_with(self._known.reader(name))
+        elif not result.is_error:
+            result.read_as(returns, name, wrapped=self._known.is_wrapped(name))
         return result
 
-    async def _only_as_task(self, name: str, call: ClientCall[CallToolResult]) -> bool:
+    async def _only_as_task(self, name: str, call: ClientCall[Any]) -> bool:
         """Whether a tool of a legacy server has to be called as a task, which its list tells."""
         if not self._known.knows(name):
             await self.learn(name, _deadline(call))
         return self._known.task_support(name) == "required"
+
+    async def _explained(self, name: str, call: ClientCall[Any], error: McpError) -> McpError:
+        """Name tools that may have been meant, if the server does not have this one."""
+        if "tool" not in error.message.lower():
+            return error  # it is about something else
+        if not self._known.knows(name):
+            soon = asyncio.get_running_loop().time() + _SUGGESTION_TIME
+            await self.learn(name, min(soon, _deadline(call)))
+        similar = [] if self._known.is_listed(name) else self._known.similar(name)
+        if not similar or "did you mean" in error.message:
+            return error
+        meant = ", ".join(f"`{each}`" for each in similar)
+        return McpError(error.code, f"{error.message}; did you mean {meant}?", error.data)
 
     async def learn(self, name: str, deadline: float) -> None:
         """List the tools until `deadline`, to know what one of them promises."""
@@ -162,5 +186,5 @@ class _Pace:
         self._not_before = now + retries.next_delay()
 
 
-def _deadline(call: ClientCall[CallToolResult]) -> float:
+def _deadline(call: ClientCall[Any]) -> float:
     return call.deadlines(asyncio.get_running_loop().time())[0]

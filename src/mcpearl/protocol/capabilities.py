@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mcpearl.protocol.errors import McpError, MissingClientCapability
+from mcpearl.protocol.errors import McpError, MissingClientCapability, ToolError
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.versions import Version
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
@@ -73,6 +73,10 @@ def absent(method: str, capability: str) -> McpError:
     )
 
 
+STATELESS = ClientCapabilities()
+"""Of a legacy client at an endpoint without sessions: what it declared is not known."""
+
+
 def require(capabilities: ClientCapabilities, path: str) -> None:
     """Raise `MissingClientCapability` unless the client declared the capability.
 
@@ -80,6 +84,11 @@ def require(capabilities: ClientCapabilities, path: str) -> None:
     """
     if _declares(capabilities, path):
         return
+    if capabilities is STATELESS:
+        raise ToolError(
+            f"The client cannot be asked for {path.partition('.')[0]}: the endpoint is stateless, so its "
+            "answer would not find this call. Serve without `stateless`, or use a client of 2026-07-28"
+        )
     required: dict[str, Any] = {}
     for name in reversed(_names(path)):
         required = {name: required}

@@ -46,8 +46,10 @@ class ClientEnd(End):
         limits: Limits,
         notices: Mapping[str, Route] = NOTICES_TO_CLIENT,
         claims: Claims = NO_CLAIMS,
+        requests: Mapping[str, Route] = TO_CLIENT,
     ) -> None:
         super().__init__("client", limits, notices)
+        self._requests = requests  # that the server may send
         self._claims = claims  # results that extensions may send in place of a method's own
         self.info = info
         self.capabilities = capabilities
@@ -142,7 +144,7 @@ class ClientEnd(End):
         if self.presentation is not None and (self.ready or method != "ping"):
             # Until the handshake is over this may still be a legacy server, which may ping.
             return Ignored(f"a modern server sent the request `{method[:128]}`")
-        route = TO_CLIENT.get(method)
+        route = self._requests.get(method)
         if route is None:
             raise unknown_method(method)
         refusal = self.lifecycle.refuse(method)

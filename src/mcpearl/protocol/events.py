@@ -56,7 +56,7 @@ class Outlet(Protocol):
 class Caller:
     """Who is asking: one per legacy session, or one per way a modern client presents itself."""
 
-    __slots__ = ("capabilities", "client", "log_level", "principal", "version")
+    __slots__ = ("capabilities", "client", "log_level", "principal", "session", "version")
 
     def __init__(
         self,
@@ -71,10 +71,13 @@ class Caller:
         self.capabilities = capabilities
         self.log_level = log_level  # modern: of the request; legacy: as last set in the session
         self.principal = principal
+        self.session: Any = None  # of a legacy client on a server: the application's handle on it
 
     def brought_by(self, principal: Any) -> "Caller":
         """Return the same caller with another principal."""
-        return Caller(self.version, self.client, self.capabilities, self.log_level, principal)
+        caller = Caller(self.version, self.client, self.capabilities, self.log_level, principal)
+        caller.session = self.session
+        return caller
 
 
 Hold = Callable[[int], bool]

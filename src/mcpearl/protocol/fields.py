@@ -152,14 +152,14 @@ def narrow(value: T, version: str) -> T:
     return value if plan is None else plan(value)
 
 
-def _object_or_unset(value: Any) -> Any:
+def _object_or_none(value: Any) -> Any:
     """Drop structured content that is not an object; older versions allow only objects."""
-    if value is msgspec.UNSET or isinstance(value, dict):
+    if value is None or isinstance(value, dict):
         return value
     if isinstance(value, msgspec.Raw):
-        return value if bytes(value).lstrip().startswith(b"{") else msgspec.UNSET
-    if value is None or isinstance(value, str | bytes | int | float | list | tuple | set):
-        return msgspec.UNSET
+        return value if bytes(value).lstrip().startswith(b"{") else None
+    if isinstance(value, str | bytes | int | float | list | tuple | set):
+        return None
     return value
 
 
@@ -213,8 +213,8 @@ def _field_without_default(definition: dict[str, Any]) -> dict[str, Any]:
 
 # Members whose values were more restricted: until which version, and the conversion.
 REWRITES: Final[dict[type[Wire], dict[str, tuple[str, Callable[[Any], Any]]]]] = {
-    CallToolResult: {"structured_content": ("..2025-11-25", _object_or_unset)},
-    ToolResultContent: {"structured_content": ("..2025-11-25", _object_or_unset)},
+    CallToolResult: {"structured_content": ("..2025-11-25", _object_or_none)},
+    ToolResultContent: {"structured_content": ("..2025-11-25", _object_or_none)},
     Tool: {"output_schema": ("..2025-11-25", _object_schema_or_none)},
     CreateMessageRequestParams: {"messages": ("..2025-06-18", _one_block_per_message)},
     CreateMessageResult: {"content": ("..2025-06-18", _one_block)},

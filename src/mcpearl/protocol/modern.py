@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from mcpearl.protocol.codec import splice
 from mcpearl.protocol.errors import McpError, brief
 from mcpearl.protocol.events import Caller
 from mcpearl.protocol.fields import narrow
@@ -129,25 +128,25 @@ class Stamp:
             for kind in (COMPLETE, INPUT_REQUIRED)
         }
 
-    def complete(self, body: bytes) -> bytes:
-        """Return an encoded result with `resultType` and the server's identity in front."""
-        return splice(self._members[COMPLETE], body)
+    @property
+    def complete(self) -> bytes:
+        """The members of a result that is complete: `resultType` and the server's identity."""
+        return self._members[COMPLETE]
 
-    def encode(self, result: Result, version: Version) -> bytes:
-        """Return the bytes of a result in this version."""
+    def encode(self, result: Result, version: Version) -> tuple[bytes, bytes]:
+        """Return the members to splice into a result in this version, and the encoded result."""
         result = narrow(result, version.name)
         if isinstance(result, CacheableResult):
             result = _with_cache_hints(result)
         kind = INPUT_REQUIRED if type(result) is InputRequiredResult else COMPLETE
         if result.meta is None and result.result_type is None:
-            return splice(self._members[kind], encode(result))
-        return encode(
-            replace(
-                result,
-                meta={**self._identity, **(result.meta or {})},
-                result_type=result.result_type or kind,
-            )
+            return self._members[kind], encode(result)
+        whole = replace(
+            result,
+            meta={**self._identity, **(result.meta or {})},
+            result_type=result.result_type or kind,
         )
+        return b"", encode(whole)
 
 
 def _with_cache_hints(result: CacheableResult) -> CacheableResult:

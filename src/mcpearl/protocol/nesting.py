@@ -12,6 +12,9 @@ MAX_DEPTH = 128
 SHALLOW = 2 * MAX_DEPTH + 1
 """Bytes in which JSON cannot be too deep: each level takes two."""
 
+_SHALLOW_OBJECTS = 5 * MAX_DEPTH + 1  # the same where there are no arrays: `{"":` and `}` take five
+_ARRAY = ord("[")
+
 _MORE = MAX_DEPTH + 1
 _CHUNK = 64 * 1024
 # Brackets as signed bytes: how far each leads up or down.
@@ -32,7 +35,7 @@ def is_too_deep(message: bytes) -> bool:
     Linear in the message, and close to free for one that is short or has few brackets.
     """
     size = len(message)
-    if size <= SHALLOW:
+    if size <= SHALLOW or (size <= _SHALLOW_OBJECTS and _ARRAY not in message):
         return False
     # Removing up to a number of them finds brackets several times faster than counting does.
     without = len(message.replace(b"{", b"", _MORE)) + len(message.replace(b"[", b"", _MORE))

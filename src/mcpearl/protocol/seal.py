@@ -22,6 +22,11 @@ from mcpearl.types.jsonrpc import INVALID_PARAMS
 _KEY_BYTES = 32
 _KEY_ID_BYTES = 4
 _NONCE_BYTES = 12
+_UNKNOWN_KEY = "was not made by this server, or its key was rotated out"
+_FOREIGN = (
+    "was not made by this process; if several processes serve this address, give all of them the same "
+    "`Server(state_keys=…)` or MCPEARL_STATE_KEYS"
+)
 _sorted = msgspec.json.Encoder(order="sorted")
 
 
@@ -76,7 +81,7 @@ class KeyRing:
         random_bytes: Where random bytes come from.
     """
 
-    __slots__ = ("_ciphers", "_first", "_random_bytes")
+    __slots__ = ("_ciphers", "_first", "_made_up", "_random_bytes")
 
     def __init__(
         self,
@@ -86,6 +91,7 @@ class KeyRing:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # 20 ms, only when used
 
         self._random_bytes = random_bytes
+        self._made_up = not keys
         self._ciphers: dict[bytes, AESGCM] = {}
         for key in keys or [random_bytes(_KEY_BYTES)]:
             if len(key) != _KEY_BYTES:
@@ -106,7 +112,7 @@ class KeyRing:
         key_id, rest = sealed[:_KEY_ID_BYTES], sealed[_KEY_ID_BYTES:]
         cipher = self._ciphers.get(key_id)
         if cipher is None or len(rest) <= _NONCE_BYTES:
-            raise Unsealable("was not made by this server, or its key was rotated out")
+            raise Unsealable(_FOREIGN if self._made_up else _UNKNOWN_KEY)
         try:
             return cipher.decrypt(rest[:_NONCE_BYTES], rest[_NONCE_BYTES:], key_id + bound)
         except InvalidTag:

@@ -130,7 +130,7 @@ class ServerEnd(End):
         if route.needs is not None and route.needs not in self.offer.paths:
             raise absent(method, route.needs)
         if method in _ANSWERED_HERE:
-            return Reply(codec.encode_result(id, self._answer(method, params, caller)))
+            return self._answer(id, method, params, caller)
         meta = params.meta
         token = progress_token(meta) if meta is not None and PROGRESS_TOKEN_KEY in meta else None
         return self._admit(Call(id, method, params, raw, caller, token, batch))
@@ -169,12 +169,14 @@ class ServerEnd(End):
         self.lifecycle.take(Step.RENEW if self.lifecycle.can(Step.RENEW) else Step.INITIALIZE)
         return Opened(codec.encode_result(id, encode(result)))
 
-    def _answer(self, method: str, params: Any, caller: Caller) -> bytes:
+    def _answer(self, id: RequestId, method: str, params: Any, caller: Caller) -> Reply:
+        members, body = b"", b"{}"
         if method == "server/discover":
-            return self.stamp.encode(modern.discover(self.offer, caller.version), caller.version)
-        if method == "logging/setLevel":
+            discovered = modern.discover(self.offer, caller.version)
+            members, body = self.stamp.encode(discovered, caller.version)
+        elif method == "logging/setLevel":
             caller.log_level = params.level
-        return b"{}"
+        return Reply(codec.encode_result(id, body, members))
 
     def _refuse_notice(self, method: str) -> str | None:
         # A modern client may cancel, and notify an extension, whatever the session beside it is in.
@@ -197,15 +199,16 @@ class ServerEnd(End):
         """Answer a call as its caller's version has it; None when nothing is to be sent."""
         if self.in_flight.get(call.key) is not call:
             return None
-        version = call.caller.version
+        version, members = call.caller.version, b""
         if isinstance(result, Encoded):
-            whole = result.complete or not version.modern
-            body = result.body if whole else self.stamp.complete(result.body)
+            body = result.body
+            if version.modern and not result.complete:
+                members = self.stamp.complete
         elif version.modern:
-            body = self.stamp.encode(result, version)
+            members, body = self.stamp.encode(result, version)
         else:
             body = encode(narrow(result, version.name))
-        return self._finish(call, codec.encode_result(call.id, body))
+        return self._finish(call, codec.encode_result(call.id, body, members))
 
     # Asking
 

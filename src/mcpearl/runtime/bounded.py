@@ -1,6 +1,6 @@
 """A dictionary with a bound on what it holds: the oldest entries make room for new ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -27,6 +27,9 @@ class BoundedDict(Generic[V]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
 
     def __contains__(self, key: object) -> bool:
         return key in self._values

@@ -19,12 +19,17 @@ if sys.version_info >= (3, 12):
         """Start a task for `work`: it runs to its first wait now, and from there on the loop."""
         return asyncio.Task(work, loop=loop, eager_start=True)
 
+    current_task = asyncio.current_task
+
 else:
     from asyncio.tasks import (  # type: ignore[attr-defined]
         _current_tasks,
         _enter_task,
         _leave_task,
     )
+
+    current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None]
+    current_task = _current_tasks.get  # what `asyncio.current_task` does after some checks
 
     class _Catcher:
         """Takes the place of `call_soon` while a task is created, and keeps what was to be scheduled."""

@@ -22,13 +22,11 @@ from mcpearl.schema.parameters import MISSING
 from mcpearl.schema.publish import Publisher
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import describe, not_finite
+from mcpearl.types.base import WRAPPED_RESULT_KEY
 
-__all__ = ["WRAPPED_KEY", "Output", "compile_output"]
+__all__ = ["Output", "compile_output"]
 
 _NOTHING = (MISSING, inspect.Signature.empty, None, type(None), Any, object, Never, NoReturn)
-#: In an output schema: the value is the member `result`. FastMCP's clients look for it, as ours do.
-WRAPPED_KEY = "x-fastmcp-wrap-result"
-
 _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
 _GROUPS = (
     *(Union, types.UnionType, Annotated, list, tuple, set, frozenset),
@@ -112,7 +110,7 @@ def _wrapped_schema(schema: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "properties": {"result": inner},
         "required": ["result"],
-        WRAPPED_KEY: True,
+        WRAPPED_RESULT_KEY: True,
     }
     return {**outer, "$defs": schema["$defs"]} if "$defs" in schema else outer
 

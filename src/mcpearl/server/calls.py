@@ -14,7 +14,7 @@ from mcpearl.protocol.errors import McpError, answer_too_large
 from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
-from mcpearl.runtime.eager import spawn
+from mcpearl.runtime.eager import current_task, spawn
 from mcpearl.runtime.observer import Guarded, Outcome
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
@@ -27,6 +27,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.server")
 CallAnswer = Result | Encoded | McpError
+_RESULTS = (Result, Encoded)
 Run = Callable[[Call], Coroutine[Any, Any, None]]
 
 
@@ -89,7 +90,7 @@ class Calls:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
         if self._closing:
             return self._refuse(call)
-        call.work = asyncio.current_task(self._loop)
+        call.work = current_task(self._loop)
         return self.run(call)
 
     async def _refuse(self, call: Call) -> None:
@@ -113,10 +114,10 @@ class Calls:
         """Run one call and answer it. If it has `work` already, that goes on after the call."""
         answer: CallAnswer
         raised: BaseException | None = None
-        task = call.work
+        dispatch, task = self._core.dispatch, call.work
         earlier = 0 if task is None else task.cancelling()
         try:
-            answer = await self._core.dispatch(call, Context(call, self._peer, self._core))
+            answer = await dispatch(call, Context(call, self._peer, self._core))
         except asyncio.CancelledError as error:
             if not self._end.is_open(call):
                 if self.watched:
@@ -158,7 +159,7 @@ class Calls:
         """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
         end = self._end
         try:
-            if isinstance(answer, (Result, Encoded)):
+            if isinstance(answer, _RESULTS):
                 message = end.result(call, answer)
             else:
                 message = end.fail(call, _error(answer))

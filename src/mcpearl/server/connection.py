@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from mcpearl.protocol.capabilities import STATELESS
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import (
@@ -42,8 +43,10 @@ from mcpearl.server.large_calls import LARGE
 from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
+from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.server.whole_outlet import WholeOutlet
+from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -84,7 +87,8 @@ class ServerConnection:
             core.offer, core.stamp, core.limits, principal, renewable=renewable
         )
         self._core = core
-        self._outlet: Outlet = WholeOutlet(transport)
+        self.session: Session | None = None  # once a legacy client is ready
+        self.outlet: Outlet = WholeOutlet(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout)
         self._account = account = account or core.budget.account()
@@ -123,7 +127,7 @@ class ServerConnection:
                 else:
                     event = receive(frame)
                 if isinstance(event, Call):
-                    event.outlet = self._outlet
+                    event.outlet = self.outlet
                     if event.method == LISTEN:
                         self._start_listening(event)
                     else:
@@ -178,7 +182,7 @@ class ServerConnection:
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
-        self.end.restore(Snapshot(version))
+        self.end.restore(Snapshot(version, capabilities=STATELESS))
 
     @property
     def is_ready(self) -> bool:
@@ -210,7 +214,7 @@ class ServerConnection:
     def _handle(self, event: Event) -> None:
         match event:
             case Call():
-                event.outlet = self._outlet
+                event.outlet = self.outlet
                 if event.method == LISTEN:
                     self._start_listening(event)
                 else:
@@ -241,6 +245,20 @@ class ServerConnection:
         times = self._core.keepalive
         if times is not None and self._watch is None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
+        self._begin_session()
+
+    def _begin_session(self) -> None:
+        """Make the application's handle on the client. One that initializes again is a new client."""
+        self._end_session()
+        if not isinstance(self.transport, NullTransport):
+            assert self.end.caller is not None
+            self.session = self.end.caller.session = Session(self, self._core)
+            self._core.session_began(self.session)
+
+    def _end_session(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            self._core.session_ended(session)
 
     def _notice(self, notice: Notice) -> None:
         if notice.method == "notifications/progress":
@@ -327,7 +345,7 @@ class ServerConnection:
 
     def _own_subscriber(self) -> Subscriber:
         if self._subscriber is None:
-            self._subscriber = Subscriber(self._outlet, self._account)
+            self._subscriber = Subscriber(self.outlet, self._account)
         return self._subscriber
 
     def reserve(self, uri: str) -> None:
@@ -396,6 +414,7 @@ class ServerConnection:
         self._calls.stop_all()
         self._intake.close()
         self._call_ended()
+        self._end_session()
         self._core.roster.leave(self, reason)
 
     async def wait_closed(self) -> None:

@@ -3,6 +3,7 @@
 A connection knows this, and no `Server`. So calls can be served for whatever has a dispatcher.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,13 @@ from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
+from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Guarded, Observer
+from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
+from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
 from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
@@ -22,6 +26,9 @@ from mcpearl.types.base import Implementation
 if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.tasks.feed import TaskFeed
+
+
+sessions = logging.getLogger("mcpearl.sessions")
 
 
 class ServerCore:
@@ -76,6 +83,10 @@ class ServerCore:
         self.subscriptions = Subscriptions()
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
+        self.attendants = Attendants()  # functions of the application that hear of clients
+        self._lives = LimitedLog(
+            sessions, logging.INFO, "%d more sessions began or ended within a second"
+        )
         self._state_store: StateStore | None = None
         self._state_keys = state_keys
         self._state_ttl = state_ttl
@@ -119,6 +130,16 @@ class ServerCore:
                 random_bytes=clock.random_bytes,
             )
         return self._sealer
+
+    def session_began(self, session: Session) -> None:
+        """Tell the application that a legacy client is ready."""
+        self._lives.note("session begun: %a", session)
+        if self.attendants.on_session:
+            self.attendants.attend(session)
+
+    def session_ended(self, session: Session) -> None:
+        """Note that a legacy client has left."""
+        self._lives.note("session ended: %a", session)
 
     def bounded(self, bound: str, detail: str) -> None:
         """Tell the observer, if there is one, that a limit was reached."""

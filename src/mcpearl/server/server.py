@@ -9,7 +9,6 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
-from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.names import Names
@@ -17,6 +16,7 @@ from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
+from mcpearl.server.attendants import NoticeListener, SessionListener
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -36,11 +36,13 @@ from mcpearl.server.registry.registration import (
     check_versions,
     icons_of,
 )
-from mcpearl.server.registry.registry import NoticeListener, OnDuplicate, Registry
+from mcpearl.server.registry.registry import OnDuplicate, Registry
 from mcpearl.server.registry.resources import ResourceEntry, TemplateEntry
 from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
+from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
 from mcpearl.stores.bus import Bus
@@ -244,6 +246,15 @@ class Server:
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
         """The clients and sessions that are connected now."""
         return tuple(self.core.roster)
+
+    @property
+    def sessions(self) -> "tuple[Session, ...]":
+        """The clients that are connected to this process in a version with sessions.
+
+        Clients of 2026-07-28 have none: each of their requests stands for itself.
+        """
+        found = (getattr(connection, "session", None) for connection in self.core.roster)
+        return tuple(session for session in found if session is not None)
 
     @property
     def names(self) -> Names:
@@ -528,55 +539,47 @@ class Server:
             if meter is not None:
                 meter.share()
 
-    def on_notification(self, function: NoticeListener) -> NoticeListener:
-        """Call a function with what clients notify, such as `notifications/roots/list_changed`.
+    def on_session(self, function: SessionListener) -> SessionListener:
+        """Call a function when a legacy client has connected, for as long as it stays.
+
+        >>> @app.on_session
+        ... async def visit(session):
+        ...     await session.log("info", "welcome")
+        ...     yield                                # until the client leaves
+        ...     print(session.client.name, "left")
 
         Args:
-            function: Gets the notice (`method`, `params`) and the caller. It runs on the event loop.
+            function: Gets the `Session`, on the event loop. It may be plain, async, in which case it is
+                cancelled when the client leaves, or a generator, whose rest then runs.
         """
-        self._own_registry("on_notification").listeners.append(function)
+        self.core.attendants.on_session.append(function)
         return function
 
     @overload
-    def background(self, function: F, /) -> F: ...
+    def on_notification(self, function: NoticeListener, /) -> NoticeListener: ...
 
     @overload
-    def background(
-        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
-    ) -> Callable[[F], F]: ...
+    def on_notification(self, method: str, /) -> Callable[[NoticeListener], NoticeListener]: ...
 
-    def background(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        restart: Restart = "permanent",
-        shutdown: float = 5.0,
-    ) -> Any:
-        """Run a coroutine function as long as the server runs, and again when it ends.
+    def on_notification(self, which: NoticeListener | str, /) -> Any:
+        """Call a function with what clients notify.
 
-        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
-        failing ends the server; see `Supervisor`.
-
-        >>> @app.background
-        ... async def refresh():
-        ...     while True:
-        ...         await load_prices()
-        ...         await asyncio.sleep(60)
+        >>> @app.on_notification("notifications/roots/list_changed")
+        ... async def changed(notice, caller):
+        ...     print(await caller.session.roots())
 
         Args:
-            function: The function, when the decorator is used bare.
-            name: Its name in the tree; the function's by default.
-            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
-            shutdown: Seconds it has to end when it is cancelled.
+            which: The method of the notifications; the decorator alone hears all of them. The function
+                gets the notice (`method`, `params`) and the caller, on the event loop; it may be async.
         """
+        if isinstance(which, str):
+            return lambda function: self._add_listener(function, which)
+        return self._add_listener(which, None)
 
-        def register(function: F) -> F:
-            self.parts.add_background(function, name, restart, shutdown)
-            return function
-
-        return register if function is None else register(function)
+    def _add_listener(self, function: NoticeListener, method: str | None) -> NoticeListener:
+        registry = self._own_registry("on_notification")
+        registry.listeners.append(self.core.attendants.guarded(function, method))
+        return function
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
@@ -626,11 +629,11 @@ class Server:
     # Serving
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Server"]:
+    async def running(self) -> AsyncIterator[None]:
         """Hold the server up: its lifespan is entered by the first holder and left by the last."""
         await self._uptime.hold()
         try:
-            yield self
+            yield
         finally:
             await self._uptime.release()
 
@@ -666,6 +669,7 @@ class Server:
         self.core.lifespan_value = value
 
     async def _leaving(self) -> None:
+        await self.core.attendants.settle(UNWINDING)
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()

@@ -6,7 +6,8 @@ default value are not sent. A type that the specification leaves open to further
 which member exists in which version.
 """
 
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -18,6 +19,8 @@ SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 SERVER_INFO_KEY: Final = "io.modelcontextprotocol/serverInfo"
 RELATED_TASK_KEY: Final = "io.modelcontextprotocol/related-task"
 PROGRESS_TOKEN_KEY: Final = "progressToken"
+# In an output schema: the value is the member `result`. FastMCP's clients look for it, as ours do.
+WRAPPED_RESULT_KEY: Final = "x-fastmcp-wrap-result"
 
 T = TypeVar("T")
 
@@ -30,6 +33,22 @@ CacheScope = Literal["public", "private"]
 
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Base of every type that is sent or received."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object as dicts and lists, with the specification's names."""
+        return to_builtins(self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a member under the specification's name, such as `inputSchema`."""
+            cls = type(self)
+            for own, written in zip(
+                cls.__struct_fields__, cls.__struct_encode_fields__, strict=True
+            ):
+                if name == written and own != written:
+                    return getattr(self, own)
+            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
 
 
 class Open(Wire, kw_only=True, forbid_unknown_fields=True):
@@ -52,6 +71,27 @@ class Result(Open, kw_only=True):
 
 
 EmptyResult = Result
+
+
+class Listing(Generic[T]):
+    """A result that is a sequence of things: it can be iterated, counted and indexed."""
+
+    __slots__ = ()
+
+    def _items(self) -> list[T]:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items())
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def __getitem__(self, index: int) -> T:
+        return self._items()[index]
+
+    def __bool__(self) -> bool:
+        return True  # a result is there, even if it is empty
 
 
 class CacheableResult(Result, kw_only=True):
@@ -192,7 +232,9 @@ def convert(type_: type[T], value: Any) -> T:
     if not (_is_open(type_) and isinstance(value, dict)):
         return msgspec.convert(value, type_)
     known = _member_names(type_)
-    struct = msgspec.convert({k: v for k, v in value.items() if k in known}, type_)
+    # Some peers write null for a member that is not there.
+    members = {k: v for k, v in value.items() if k in known and v is not None}
+    struct = msgspec.convert(members, type_)
     struct.extra = {k: v for k, v in value.items() if k not in known}  # type: ignore[attr-defined]
     return struct
 

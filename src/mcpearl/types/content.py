@@ -77,7 +77,7 @@ class ToolResultContent(Wire, kw_only=True, tag_field="type", tag="tool_result")
 
     tool_use_id: str
     content: list[ContentBlock]
-    structured_content: Any = msgspec.UNSET
+    structured_content: Any = None
     is_error: bool | None = None
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
     type: Literal["tool_result"] = msgspec.field(default="tool_result", name=_TAG)

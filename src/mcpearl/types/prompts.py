@@ -7,6 +7,7 @@ import msgspec
 from mcpearl.types.base import (
     Icon,
     InputResponseRequestParams,
+    Listing,
     PaginatedResult,
     Result,
     Role,
@@ -42,10 +43,13 @@ class PromptMessage(Wire, kw_only=True):
     content: ContentBlock
 
 
-class ListPromptsResult(PaginatedResult, kw_only=True):
+class ListPromptsResult(PaginatedResult, Listing[Prompt], kw_only=True):
     """A page of the server's prompts."""
 
     prompts: list[Prompt]
+
+    def _items(self) -> list[Prompt]:
+        return self.prompts
 
 
 class GetPromptRequestParams(InputResponseRequestParams, kw_only=True):

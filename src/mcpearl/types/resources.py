@@ -9,6 +9,7 @@ from mcpearl.types.base import (
     CacheableResult,
     Icon,
     InputResponseRequestParams,
+    Listing,
     NotificationParams,
     PaginatedResult,
     RequestParams,
@@ -73,16 +74,22 @@ class BlobResourceContents(ResourceContents, kw_only=True):
     blob: str
 
 
-class ListResourcesResult(PaginatedResult, kw_only=True):
+class ListResourcesResult(PaginatedResult, Listing[Resource], kw_only=True):
     """A page of the server's resources."""
 
     resources: list[Resource]
 
+    def _items(self) -> list[Resource]:
+        return self.resources
 
-class ListResourceTemplatesResult(PaginatedResult, kw_only=True):
+
+class ListResourceTemplatesResult(PaginatedResult, Listing[ResourceTemplate], kw_only=True):
     """A page of the server's resource templates."""
 
     resource_templates: list[ResourceTemplate]
+
+    def _items(self) -> list[ResourceTemplate]:
+        return self.resource_templates
 
 
 class ReadResourceRequestParams(InputResponseRequestParams, kw_only=True):
@@ -91,10 +98,13 @@ class ReadResourceRequestParams(InputResponseRequestParams, kw_only=True):
     uri: str
 
 
-class ReadResourceResult(CacheableResult, kw_only=True):
+class ReadResourceResult(CacheableResult, Listing[ResourceContents], kw_only=True):
     """The contents of a resource; several if the URI stands for several."""
 
     contents: list[ResourceContents]
+
+    def _items(self) -> list[ResourceContents]:
+        return self.contents
 
 
 class SubscribeRequestParams(RequestParams, kw_only=True):

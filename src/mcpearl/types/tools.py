@@ -7,12 +7,13 @@ import msgspec
 from mcpearl.types.base import (
     Icon,
     InputResponseRequestParams,
+    Listing,
     PaginatedResult,
     Result,
     TaskMetadata,
     Wire,
 )
-from mcpearl.types.content import ContentBlock
+from mcpearl.types.content import ContentBlock, TextContent
 
 
 class ToolAnnotations(Wire, kw_only=True):
@@ -45,10 +46,13 @@ class Tool(Wire, kw_only=True):
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
-class ListToolsResult(PaginatedResult, kw_only=True):
+class ListToolsResult(PaginatedResult, Listing[Tool], kw_only=True):
     """A page of the server's tools."""
 
     tools: list[Tool]
+
+    def _items(self) -> list[Tool]:
+        return self.tools
 
 
 class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
@@ -65,9 +69,15 @@ class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
 class CallToolResult(Result, kw_only=True):
     """The result of a tool: content for a model, and structured content if it has an output schema.
 
-    A tool that failed sets `is_error`; its content then says how to correct the call.
+    A tool that failed sets `is_error`; its content then says how to correct the call. Without
+    structured content, `structured_content` is None; a null in its place is `msgspec.Raw(b"null")`.
     """
 
     content: list[ContentBlock]
-    structured_content: Any = msgspec.UNSET
-    is_error: bool | None = None
+    structured_content: Any = None
+    is_error: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of the content, one block per line."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextContent))

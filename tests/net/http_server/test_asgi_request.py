@@ -142,6 +142,7 @@ async def test_a_client_that_does_not_read_a_part_in_time_has_left(clock: Movabl
     request = AsgiRequest(asked, Wire().receive, never_taken, head, LateWatch(30.0))
     await request.start(200, ())
     writing = asyncio.create_task(request.write(b"part"))
+    await asyncio.sleep(0)
     await clock.advance(29)
     assert not writing.done()
     await clock.advance(40)

@@ -15,11 +15,12 @@ from mcpearl.client.requests import ClientCall, Requests
 from mcpearl.client.subscriptions import ClientSubscriptions
 from mcpearl.client.tasks.handle import ClientTask
 from mcpearl.client.tasks.shapes import LegacyTasks, ModernTasks, TaskShape
+from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.errors import CapabilityMissing
 from mcpearl.protocol.events import Notice
 from mcpearl.types.base import Result, TaskMetadata
 from mcpearl.types.tasks import TASKS_EXTENSION, CreateTaskResult, ExtensionCreateTaskResult
-from mcpearl.types.tools import CallToolRequestParams, CallToolResult
+from mcpearl.types.tools import CallToolRequestParams
 
 Learn = Callable[[str, float], Awaitable[None]]
 
@@ -62,18 +63,19 @@ class ClientTasks(ClientExtension):
         """Return the handle of a task; results are checked if its tool is named."""
         return ClientTask(id, self.shape, None if tool is None else partial(self._check, tool))
 
-    def _check(self, tool: str, result: CallToolResult) -> None:
+    def _check(self, tool: str, result: TypedToolResult[Any]) -> None:
         if not result.is_error:
             self._known.check(tool, result)
+        result.read_with(self._known.reader(tool))
 
-    async def start(self, call: ClientCall[CallToolResult], ttl: float | None) -> ClientTask:
+    async def start(self, call: ClientCall[TypedToolResult[Any]], ttl: float | None) -> ClientTask:
         """Call a tool so that it runs as a task if it can; return the handle of the task."""
         assert isinstance(call.params, CallToolRequestParams)
         tool = call.params.name
         if self._link.introduced().version.modern:
             call.resolves = False
             answer: Any = await self._requests.run(call)
-            if not isinstance(answer, CallToolResult):
+            if not isinstance(answer, TypedToolResult):
                 return self.handle(answer.task_id, tool)
             return ClientTask("", self.shape, done=answer)
         if self._known.task_support(tool) is None:
@@ -93,7 +95,9 @@ class ClientTasks(ClientExtension):
         wanted = None if tasks is None else tasks.requests
         return wanted is not None and wanted.tools is not None and wanted.tools.call is not None
 
-    async def _create(self, call: ClientCall[CallToolResult], ttl: float | None) -> tuple[str, int]:
+    async def _create(
+        self, call: ClientCall[TypedToolResult[Any]], ttl: float | None
+    ) -> tuple[str, int]:
         """Ask a legacy server to run a call as a task; return the task's id, and the request's."""
         assert isinstance(call.params, CallToolRequestParams)
         lifetime = None if ttl is None else round(ttl * 1000)
@@ -113,7 +117,7 @@ class ClientTasks(ClientExtension):
             connection.keep_progress(token, call.on_progress)
         return created.task.task_id, token
 
-    async def run(self, call: ClientCall[CallToolResult]) -> CallToolResult:
+    async def run(self, call: ClientCall[TypedToolResult[Any]]) -> TypedToolResult[Any]:
         """Call a tool of a legacy server that only runs as a task, and wait for its end."""
         now = asyncio.get_running_loop().time
         deadline = call.deadlines(now())[1]

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from math import inf
+from typing import Any
 
 from mcpearl.client.tasks.shapes import TaskShape
+from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.errors import McpearlError, TaskTimeout
 from mcpearl.types.tasks import Task
-from mcpearl.types.tools import CallToolResult
 
 
 class ClientTask:
@@ -33,8 +34,8 @@ class ClientTask:
         self,
         id: str,
         shape: Callable[[], TaskShape],
-        check: Callable[[CallToolResult], None] | None = None,
-        done: CallToolResult | None = None,
+        check: Callable[[TypedToolResult[Any]], None] | None = None,
+        done: TypedToolResult[Any] | None = None,
     ) -> None:
         self.id = id
         """What the server knows the task by; empty for a call that was answered at once."""
@@ -48,7 +49,9 @@ class ClientTask:
             return _ended_at_once()
         return await self._shape().get(self.id)
 
-    async def result(self, timeout: float | None = None, *, cancel: bool = False) -> CallToolResult:
+    async def result(
+        self, timeout: float | None = None, *, cancel: bool = False
+    ) -> TypedToolResult[Any]:
         """Wait for the end of the task and return the tool's result.
 
         Questions of the task are answered by the client's callbacks, each once.
@@ -62,11 +65,11 @@ class ClientTask:
             self._done = await self._wait(timeout, cancel)
         return self._done
 
-    async def _wait(self, timeout: float | None, cancel: bool) -> CallToolResult:
+    async def _wait(self, timeout: float | None, cancel: bool) -> TypedToolResult[Any]:
         seconds = inf if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout) as limit:
-                result = await self._shape().outcome(self.id, CallToolResult, seconds)
+                result = await self._shape().outcome(self.id, TypedToolResult, seconds)
         except (TimeoutError, asyncio.CancelledError) as error:
             if cancel:
                 with suppress(McpearlError):

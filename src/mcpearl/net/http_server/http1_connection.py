@@ -39,24 +39,31 @@ _END_OF_HEAD = b"\r\n\r\n"
 class HttpServerConnection(TimedProtocol):
     """One connection of a front."""
 
-    # State that most connections never change.
-    _head_size = 0  # bytes received of an unfinished head
-    _between = True  # the parser is at the beginning of a message
-    _begun = 0  # messages that began in the bytes being parsed
-    _parsed: Head | None = None  # the newest head in them
-    _peer: PeerInfo | None = None
-    _coming: Http1Request | None = None  # its head is complete, its body is not
-    _current: Http1Request | None = None  # being answered
-    _waiting: deque[Http1Request] | None = None  # arrived before the current one was answered
-    _reading = True
-    _served = False  # a request was, since data last arrived
-    _deaf = False  # further bytes are ignored
-    _surplus = False  # there were enough connections when this one was made
-    _farewell: bytes | None = None  # to be sent when everything is answered
-    _head_holding: Holding | None = None  # of a large head while it arrives
-    _paused_holding: Holding | None = None  # of what was read before reading stopped
-    charged: Holding | None = None
-    """What the connection itself is charged."""
+    __slots__ = (
+        "_begun",
+        "_between",
+        "_coming",
+        "_connections",
+        "_current",
+        "_deaf",
+        "_farewell",
+        "_head_holding",
+        "_head_size",
+        "_headers",
+        "_heads",
+        "_parsed",
+        "_parser",
+        "_paused_holding",
+        "_peer",
+        "_reading",
+        "_served",
+        "_surplus",
+        "_target",
+        "_waiting",
+        "batch",
+        "charged",
+        "front",
+    )
 
     def __init__(self, front: "HttpFront") -> None:
         super().__init__(front.loop, front.keep_alive, front.stall_timeout)
@@ -64,9 +71,28 @@ class HttpServerConnection(TimedProtocol):
         self.batch = front.batch
         self._heads = front.heads
         self._connections = front.connections
+        self._peer: PeerInfo | None = None
+        self._surplus = False  # there were enough connections when this one was made
+        self.charged: Holding | None = None
+        """What the connection itself is charged."""
+        # What is being read
+        self._parser = self._make_parser()
         self._headers: dict[bytes, bytes] = {}
         self._target = b""
-        self._parser = self._make_parser()
+        self._head_size = 0  # bytes received of an unfinished head
+        self._between = True  # the parser is at the beginning of a message
+        self._begun = 0  # messages that began in the bytes being parsed
+        self._parsed: Head | None = None  # the newest head in them
+        self._head_holding: Holding | None = None  # of a large head while it arrives
+        self._paused_holding: Holding | None = None  # of what was read before reading stopped
+        self._reading = True
+        self._deaf = False  # further bytes are ignored
+        # What is being answered
+        self._coming: Http1Request | None = None  # its head is complete, its body is not
+        self._current: Http1Request | None = None
+        self._waiting: deque[Http1Request] | None = None  # arrived before that was answered
+        self._served = False  # a request was, since data last arrived
+        self._farewell: bytes | None = None  # to be sent when everything is answered
 
     def _make_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
@@ -155,9 +181,7 @@ class HttpServerConnection(TimedProtocol):
             end = data.find(_END_OF_HEAD) + 4
             head = self._heads.get(data[:end])
             if head is not None and len(data) == end + head.length:
-                request = Http1Request(self, head)
-                request.body = data[end:]
-                request.is_whole = True
+                request = Http1Request(self, head, data[end:])
                 if self._head_timer is not None:
                     self.stop_waiting()
                     self._head_size = 0  # of blank lines

@@ -23,31 +23,56 @@ _OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
 
 
 class Http1Request:
-    """A request from the end of its head to the end of its response."""
+    """A request from the end of its head to the end of its response.
 
-    # State. Most requests arrive whole and are answered at once; for those, these defaults hold.
+    Args:
+        connection: Where it came from.
+        head: What it says before its body.
+        body: The whole body, if that came with the head.
+    """
+
+    # What every request is asked for is in slots, which are read fast.
+    __slots__ = (
+        "__dict__",
+        "_news",
+        "body",
+        "complete",
+        "connection",
+        "extra",
+        "gone",
+        "head",
+        "headers",
+        "in_place",
+        "is_whole",
+        "keep_alive",
+        "waiter",
+    )
+
+    # Most requests arrive whole and are answered at once; for those, these defaults hold.
     root = ""
-    body: bytes | None = None
-    extra: HeaderPairs = ()
-    in_place = True
-    waiter: Waiter | None = None
-    complete = False  # the response has been sent
-    gone = False  # the client has left
-    is_whole = False  # all of the body has arrived
     has_begun = False  # some of the response has been sent
     _buffer: bytes | bytearray = b""  # of the body, not read yet
     _reading = False  # the endpoint reads the body in parts
-    _news: asyncio.Event | None = None  # set when more of the body came, or the end
     _held: bytes | None = None  # the head of a response, which leaves with its first part
     _chunked = False
     _silent = False  # the response has no body, whatever is written
     _peer: PeerInfo | None = None  # if not the connection's
 
-    def __init__(self, connection: "HttpServerConnection", head: Head) -> None:
+    def __init__(
+        self, connection: "HttpServerConnection", head: Head, body: bytes | None = None
+    ) -> None:
         self.connection = connection
         self.head = head
         self.headers: HeaderMap = head.headers
         self.keep_alive = head.keep_alive
+        self.body = body
+        self.is_whole = body is not None  # all of the body has arrived
+        self.extra: HeaderPairs = ()
+        self.in_place = True
+        self.waiter: Waiter | None = None
+        self.complete = False  # the response has been sent
+        self.gone = False  # the client has left
+        self._news: asyncio.Event | None = None  # set when more of the body came, or the end
 
     @property
     def method(self) -> str:
@@ -190,7 +215,8 @@ class Http1Request:
             whole = self._head(status, headers) + (b"" if self.head.method == "HEAD" else body)
         batch = connection.batch
         if batch.collecting:
-            batch.put((connection.transport, whole))
+            put = batch.put
+            put((connection.transport, whole))
         else:
             connection.transport.write(whole)
         self.complete = True

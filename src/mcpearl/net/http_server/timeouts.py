@@ -18,22 +18,35 @@ HEAD_TIMEOUT = 30.0  # seconds for the head of a request, and for a new connecti
 class TimedProtocol(asyncio.Protocol):
     """One connection, which is closed when its client does not do its part."""
 
+    __slots__ = (
+        "_head_timer",
+        "_idle_since",
+        "_idle_timer",
+        "_keep_alive",
+        "_stall_timeout",
+        "_unread",
+        "account",
+        "loop",
+        "transport",
+        "writable",
+    )
+
     transport: asyncio.Transport
     account: Account
     """Where what is held for the client is counted."""
-    writable: asyncio.Event | None = None
-    """Set when the client has caught up; None while it keeps up."""
-    _head_timer: asyncio.TimerHandle | None = None  # runs while a head is awaited
-    _idle_timer: asyncio.TimerHandle | None = None
-    _idle_since = 0.0
-    _unread: Unread | None = None  # while the client has much to read
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, keep_alive: float, stall_timeout: float
     ) -> None:
         self.loop = loop
+        self.writable: asyncio.Event | None = None
+        """Set when the client has caught up; None while it keeps up."""
         self._keep_alive = keep_alive  # seconds without a request
         self._stall_timeout = stall_timeout
+        self._head_timer: asyncio.TimerHandle | None = None  # runs while a head is awaited
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_since = 0.0
+        self._unread: Unread | None = None  # while the client has much to read
 
     @property
     def busy(self) -> bool:

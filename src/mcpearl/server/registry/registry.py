@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.server")
 OnDuplicate = Literal["warn", "error", "replace", "ignore"]
-NoticeListener = Callable[[Notice, Caller | None], None]
 PageT = TypeVar("PageT", bound=PaginatedResult)
 EntryT = TypeVar("EntryT", ToolEntry, ResourceEntry, TemplateEntry, PromptEntry)
 
@@ -75,7 +74,7 @@ class Registry(Handler):
         self.scoped = False  # whether anything was for some callers only
         self.tasked = False  # whether any tool could be a task
         self.mirrored: dict[str, dict[Path, str]] = {}
-        self.listeners: list[NoticeListener] = []  # to what clients notify
+        self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # to what clients notify
 
     # Changes
 

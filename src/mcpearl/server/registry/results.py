@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, get_args, get_origin
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from mcpearl.schema.adapt import NoEncoding, encode_hook
 from mcpearl.schema.errors import OutputError
@@ -58,11 +58,13 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
     if isinstance(value, CallToolResult):
         return value
     if output is not None:
-        structured = output.encode(value)
-        return CallToolResult(
-            content=[TextContent(text=_text_of(value, structured, output.wrapped))],
-            structured_content=Raw(structured),
-        )
+        encode = output.encode
+        structured = encode(value)
+        if type(value) is str:
+            text = value
+        else:
+            text = (structured[10:-1] if output.wrapped else structured).decode()  # in {"result":…}
+        return CallToolResult(content=[TextContent(text=text)], structured_content=Raw(structured))
     if value is None:
         return CallToolResult(content=[])
     if isinstance(value, dict):
@@ -85,7 +87,7 @@ def whole_result(value: ToolResult, name: str) -> CallToolResult:
     """Return the result that a tool has put together itself."""
     content: list[ContentBlock] = []
     structured: Any = value.structured_content
-    if structured is not UNSET and structured is not None:
+    if structured is not None:
         structured = Raw(to_json(structured, name))
         content = [TextContent(text=bytes(structured).decode())]
     if isinstance(value.content, (list, tuple)):
@@ -94,17 +96,10 @@ def whole_result(value: ToolResult, name: str) -> CallToolResult:
         content = [content_block(value.content, name)]
     return CallToolResult(
         content=content,
-        structured_content=UNSET if structured is None else structured,
+        structured_content=structured,
         is_error=value.is_error,
         meta=value.meta,
     )
-
-
-def _text_of(value: Any, structured: bytes, wrapped: bool) -> str:
-    if type(value) is str:
-        return value
-    text = structured[10:-1] if wrapped else structured  # inside {"result":…}
-    return text.decode()
 
 
 def content_blocks(value: Any, name: str) -> list[ContentBlock]:

@@ -7,8 +7,6 @@ from base64 import b64encode
 from os import PathLike
 from typing import Any
 
-from msgspec import UNSET
-
 from mcpearl.types.base import Result, Role
 from mcpearl.types.content import AudioContent, ContentBlock, EmbeddedResource, ImageContent
 from mcpearl.types.resources import ResourceContents
@@ -169,8 +167,8 @@ class ToolResult(Result, kw_only=False):
     """
 
     content: Any = None
-    structured_content: Any = UNSET
-    is_error: bool | None = None
+    structured_content: Any = None
+    is_error: bool = False
 
 
 class Message:

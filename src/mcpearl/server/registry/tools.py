@@ -139,14 +139,15 @@ class ToolEntry:
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
         """Call the tool with raw arguments."""
+        decode, run = self._decode, self._function.run
         try:
-            arguments = self._decode(None if raw is UNSET else raw)
+            arguments = decode(None if raw is UNSET else raw)
         except ArgumentsError:
             raise
         except msgspec.DecodeError as error:
             raise McpError(PARSE_ERROR, f"The arguments are not JSON: {error}") from None
         if self.timeout is None:
-            value = await self._function.run(arguments, ctx)
+            value = await run(arguments, ctx)
         else:
             value = await self._within(self.timeout, arguments, ctx)
         if isinstance(value, Result):
@@ -179,7 +180,7 @@ class ToolEntry:
             result = whole_result(result, name)
         if not isinstance(result, CallToolResult) or result.is_error:
             return result
-        if self.definition.output_schema is not None and result.structured_content is UNSET:
+        if self.definition.output_schema is not None and result.structured_content is None:
             raise OutputError(
                 f"tool `{name}` has an output schema but returned no structured content"
             )

@@ -18,6 +18,8 @@ from mcpearl.net.ports import TcpPort, UnixPort
 from mcpearl.net.tls import server_context
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
+from mcpearl.runtime.arguments import did_you_mean
+from mcpearl.server.serving import environment
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.http_host import HttpHost
 from mcpearl.server.serving.options import AsgiOptions
@@ -41,8 +43,13 @@ def make_endpoint(server: "Server", **options: Unpack[AsgiOptions]) -> Endpoint:
     """Return the ASGI application of a server; its lifespan keeps the server running."""
     foreign = options.keys() - AsgiOptions.__annotations__.keys()
     if foreign:
-        raise TypeError(f"{sorted(foreign)[0]!r} is not an option of an ASGI application")
-    return asgi_endpoint(server, Http(**options))
+        known = AsgiOptions.__annotations__.keys()
+        wrong = sorted(foreign)[0]
+        raise TypeError(
+            f"{wrong!r} is not an option of an ASGI application{did_you_mean(wrong, known)}"
+        )
+    names = AsgiOptions.__annotations__
+    return asgi_endpoint(server, Http(**{**environment.options(names), **options}))
 
 
 def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
@@ -110,7 +117,7 @@ class HttpListener:
         self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
         self._up = AsyncExitStack()
         self._port = self._make_port(listening)
-        self._front = self._make_front(self._endpoint, self._make_websocket(hosts, gate))
+        self._front = self._make_front(self._endpoint.entrance, self._make_websocket(hosts, gate))
         self._door: UnixPort | None = None  # where the other workers pass requests on
         self._door_front: HttpFront | None = None
         if siblings is not None:

@@ -31,6 +31,7 @@ class AsgiOptions(TypedDict, total=False):
     body_timeout: float
     keep_alive: float
     stall_timeout: float
+    access_log: bool
     auth: "Auth | None"
     websocket: str | None
     max_websockets: int
@@ -56,6 +57,7 @@ class WireOptions(TypedDict, total=False):
     idle_timeout: float | None
     stall_timeout: float
     # Of HTTP
+    access_log: bool
     workers: int
     server: Literal["mcpearl", "granian"]
     websocket: str | None

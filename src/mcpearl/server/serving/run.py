@@ -15,7 +15,7 @@ from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
 from mcpearl.server.serving.speaking import speaking
 from mcpearl.server.serving.supervised import DRAINING, WirePart, cause_of, supervise_wires
-from mcpearl.server.serving.wires import Http, Wire
+from mcpearl.server.serving.wires import Http, Stdio, Wire
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -97,8 +97,10 @@ async def _end_tasks() -> None:
 
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
-    with speaking(), stop_signals() as stop:
-        async with _opened(server, chosen(wires, options)) as (name, _):
+    found = chosen(wires, options)
+    many = any(not isinstance(wire, Stdio) for wire in found)
+    with speaking(sessions=many), stop_signals() as stop:
+        async with _opened(server, found) as (name, _):
             await _first(stop.wait(), server.parts.root.until_gone(name))
 
 

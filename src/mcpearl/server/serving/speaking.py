@@ -11,8 +11,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @contextmanager
-def speaking() -> Iterator[None]:
-    """Show log records of mcpearl on stderr if nothing else shows them, and prints at once."""
+def speaking(*, sessions: bool = True) -> Iterator[None]:
+    """Show log records of mcpearl on stderr if nothing else shows them, and prints at once.
+
+    Args:
+        sessions: Whether to show sessions that begin and end; on stdio there is only one.
+    """
     _show_prints()
     logger = logging.getLogger("mcpearl")
     if logger.hasHandlers():
@@ -20,15 +24,19 @@ def speaking() -> Iterator[None]:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
-    before = logger.level
+    lives = logging.getLogger("mcpearl.sessions")
+    before, lives_before = logger.level, lives.level
     if before == logging.NOTSET:
         logger.setLevel(environment.log_level())
+    if not sessions and lives_before == logging.NOTSET:
+        lives.setLevel(max(logging.WARNING, logger.level))
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+        lives.setLevel(lives_before)
 
 
 def _show_prints() -> None:

@@ -1,20 +1,27 @@
 """What an endpoint reads from the head of a request. A head that comes again is not checked again."""
 
-from mcpearl.net.http_server.request import EVENTS, JSON, HeaderMap, HeaderPairs
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mcpearl.net.http_server.request import EVENTS, JSON, HeaderMap, HeaderPairs, Request
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
+
+Serve = Callable[[Request, "HeadNotes", Any], Coroutine[Any, Any, None]]
 
 
 class HeadNotes:
     """What was found out from one head alone."""
 
-    __slots__ = ("cors", "is_sse_2024", "post")
+    __slots__ = ("cors", "is_preflight", "post", "serve")
 
-    def __init__(self, cors: HeaderPairs, is_sse_2024: bool) -> None:
+    def __init__(self, cors: HeaderPairs, is_preflight: bool, serve: Serve) -> None:
         self.cors = cors
         """Headers that let the asking page read the response."""
-        self.is_sse_2024 = is_sse_2024
-        """Whether the path is one of HTTP+SSE."""
+        self.is_preflight = is_preflight
+        """Whether a page asks what it may send."""
+        self.serve = serve
+        """What answers the requests that are admitted."""
         self.post: MessageHeaders | None = None
         """What a POST says about its message, once its types were checked."""
 

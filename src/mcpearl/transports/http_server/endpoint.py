@@ -6,32 +6,36 @@ it is, and what serves it. The messages themselves are the protocol's; how an an
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
-from mcpearl.net.http_server.request import ClientLeft, Request
+from mcpearl.net.http_server.request import ClientLeft, Request, Serving
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
+from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
+from mcpearl.transports.http_server.access_log import AccessLog
 from mcpearl.transports.http_server.admission import Admission
+from mcpearl.transports.http_server.asgi_life import AsgiLife
 from mcpearl.transports.http_server.callers import Callers
-from mcpearl.transports.http_server.checks import HeadNotes, read_post
+from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
+from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
@@ -174,12 +178,18 @@ class Endpoint:
     ) -> None:
         limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
         hosts, origins = settings.allowed_hosts, settings.allowed_origins
-        prefix = "" if siblings is None else siblings.prefix
+        # An id that begins otherwise was given by another process.
+        prefix = f"{clock.token(3)}." if siblings is None else siblings.prefix
         self.host = host
         self.gate = gate
+        self._anonymous = host.anonymous
         self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
         self._lifespan = lifespan
+        self._life = AsgiLife(self.running)
+        self.entrance: Serving = AccessLog(self) if settings.access_log else self
+        """What serves requests: this endpoint, or its access log."""
+        self._refusals = RefusedRequests()
         self._websockets = websockets
         self._asgi_heads = AsgiHeads()
         self._budget = host.budget
@@ -222,14 +232,17 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request of an ASGI server."""
         if scope["type"] == "lifespan":
-            await self._run_lifespan(receive, send)
-        elif scope["type"] == "websocket" and self._websockets is not None:
+            await self._life.serve(receive, send)
+            return
+        if not self._life.up:
+            await self._life.start_alone()
+        if scope["type"] == "websocket" and self._websockets is not None:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
             head = self._asgi_heads.head_of(scope)
             request = AsgiRequest(scope, receive, send, head, self._terms.pace.stalls)
             with suppress(ClientLeft):  # it did not read its answer
-                await self.serve(request)
+                await self.entrance.serve(request)
         else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
 
@@ -240,7 +253,7 @@ class Endpoint:
         admission = self._admission
         admission.open += 1
         try:
-            head, gate = request.head, self.gate
+            head, gate, principal = request.head, self.gate, self._anonymous
             notes: HeadNotes | None = head.noted
             if notes is None:
                 if gate is not None and await self._show_document(gate, request):
@@ -248,28 +261,25 @@ class Endpoint:
                 notes = head.noted = self._look_at(request)
             if notes.cors:
                 request.extra = notes.cors
-            if head.method == "OPTIONS":
+            if notes.is_preflight:
                 await request.respond(204, b"", preflight(head.headers))
                 return
             if admission.open > admission.max_requests:
                 raise admission.too_many()
-            principal = self.host.anonymous
             if gate is not None:
                 principal = gate.known(request) or await gate.admit(request)
             if self._budget.pressed:
                 admission.check_caller(principal, request)
             owner = None if self._siblings is None else self._owner(request)
-            if owner is not None:
-                await self._pass_on(owner, request, principal)
-            elif notes.is_sse_2024:
-                await self._serve_sse(request, principal)
-            elif head.method == "POST":
-                await self._post(request, notes, principal)
+            if owner is None:
+                serve = notes.serve
+                await serve(request, notes, principal)
             else:
-                await self._legacy.other(request, principal)
+                await self._pass_on(owner, request, principal)
         except Refused as refused:
             if refused.bound is not None:
                 self.host.bounded(refused.bound, str(refused))
+            self._refusals.note(request, refused)
             body = codec.encode_error(None, refused.error)
             await request.respond(refused.status, body, refused.headers)
         finally:
@@ -291,9 +301,17 @@ class Endpoint:
         """Check where a request goes and comes from."""
         headers, path = request.headers, request.path
         sse_location = self._sse_locations.get(path)
-        (sse_location or self._location).check(path, headers)
+        (sse_location or self._location).check(path, headers, request.root)
         origin = headers.get(b"origin")
-        return HeadNotes(() if origin is None else readable_by(origin), sse_location is not None)
+        serve: Serve = self._other if request.method != "POST" else self._post
+        return HeadNotes(
+            () if origin is None else readable_by(origin),
+            request.method == "OPTIONS",
+            serve if sse_location is None else self._serve_sse,
+        )
+
+    async def _other(self, request: Request, notes: HeadNotes, principal: Any) -> None:
+        await self._legacy.other(request, principal)
 
     def _owner(self, request: Request) -> int | None:
         """Return the number of the other worker that has the session of a request."""
@@ -323,63 +341,57 @@ class Endpoint:
         headers = notes.post
         if headers is None:
             headers = notes.post = read_post(request.headers)
-        outlet = PostOutlet(self._terms, request, principal)
-        body = request.body
+        outlet, body = PostOutlet(self._terms, request, principal), request.body
+        post = Post(self, request, outlet, headers, body or b"", principal)
         if body is None or len(body) > _LARGE:
-            return self._post_later(request, outlet, headers, principal)
-        return self._post_body(request, outlet, headers, body, principal)
+            return self._post_later(post)
+        return self._post_whole(post, body)
 
-    async def _post_later(
-        self, request: Request, outlet: PostOutlet, headers: MessageHeaders, principal: Any
-    ) -> None:
-        body = await outlet.read_body()
-        await self._post_body(request, outlet, headers, body, principal)
+    async def _post_later(self, post: Post) -> None:
+        await self._post_whole(post, await post.outlet.read_body())
 
-    def _post_body(
-        self,
-        request: Request,
-        outlet: PostOutlet,
-        headers: MessageHeaders,
-        body: bytes,
-        principal: Any,
-    ) -> Work:
-        message: Envelope | bytes
+    def _post_whole(self, post: Post, body: bytes) -> Work:
+        headers = post.headers
         try:
-            message = codec.decode(body)
+            message = post.message = codec.decode(body)
         except Malformed as error:
             if error.code == PARSE_ERROR:
                 raise Refused(400, error.message, error.code) from None
-            message = body  # a batch, or JSON that is not a message: the protocol answers
-        post = Post(self, request, outlet, headers, message, principal)
-        if headers.says_modern or headers.is_modern(message):
+            post.message = body  # a batch, or JSON that is not a message: the protocol answers
+            return self._post_modern(post) if headers.says_modern else self._legacy.post(post)
+        if not (headers.says_modern or headers.is_modern(message)):
+            return self._legacy.post(post)
+        if message.method not in NAMED_BY or message.id is UNSET:
             return self._post_modern(post)
-        return self._legacy.post(post)
-
-    def _post_modern(self, post: Post) -> Work:
-        """Serve a request that stands for itself."""
-        solo = self._solo
-        if solo is None:
-            solo = self._solo = self.host.converse_alone()
-        outlet, message = post.outlet, post.message
-        named = False
-        if isinstance(message, Envelope):
-            # Calls by name are compared with their headers once they are decoded.
-            named = message.method in NAMED_BY and message.id is not UNSET
-            mismatch = None if named else post.headers.mismatch_of(message)
-            if mismatch is not None:
-                post.refuse(mismatch)
-                return outlet.serve(solo, [], modern_status)
-            if message.method == LISTEN:
-                return self._listen(post, solo)
+        # Calls by name are compared with their headers once they are decoded.
+        solo, outlet = self._solo or self._begin_solo(), post.outlet
         calls = solo.receive_from(post.principal, message, outlet)
         if calls:
             calls = post.checked(solo, calls, modern=True)
-        elif named:
-            assert isinstance(message, Envelope)
-            mismatch = post.headers.mismatch_of(message)
+        else:
+            mismatch = headers.mismatch_of(message)
             if mismatch is not None:
                 post.refuse(mismatch)  # whatever else is wrong with it
         return outlet.serve(solo, calls, modern_status)
+
+    def _begin_solo(self) -> SoloConversation:
+        solo = self._solo = self.host.converse_alone()
+        return solo
+
+    def _post_modern(self, post: Post) -> Work:
+        """Serve a message that stands for itself and names nothing, or is not a message."""
+        solo, message = self._solo or self._begin_solo(), post.message
+        if isinstance(message, Envelope):
+            mismatch = post.headers.mismatch_of(message)
+            if mismatch is not None:
+                post.refuse(mismatch)
+                return post.outlet.serve(solo, [], modern_status)
+            if message.method == LISTEN:
+                return self._listen(post, solo)
+        calls = solo.receive_from(post.principal, message, post.outlet)
+        if calls:
+            calls = post.checked(solo, calls, modern=True)
+        return post.outlet.serve(solo, calls, modern_status)
 
     async def _listen(self, post: Post, solo: SoloConversation) -> None:
         with self._admission.as_stream():
@@ -388,7 +400,7 @@ class Endpoint:
 
     # HTTP+SSE
 
-    async def _serve_sse(self, request: Request, principal: Any) -> None:
+    async def _serve_sse(self, request: Request, notes: HeadNotes, principal: Any) -> None:
         """Serve a client of the transport of 2024-11-05."""
         assert self._sse is not None
         match request.method, request.path:
@@ -403,27 +415,21 @@ class Endpoint:
 
     # Life
 
-    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        up = False
-        try:
-            async with self.running():
-                up = True
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-        except BaseException as error:
-            stage = "shutdown" if up else "startup"
-            await send({"type": f"lifespan.{stage}.failed", "message": str(error)})
-            raise
-        await send({"type": "lifespan.shutdown.complete"})
+    def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:
+        """Keep the server running while an application runs that this one is mounted in.
+
+        >>> mcp = app.asgi()
+        >>> api = FastAPI(lifespan=mcp.lifespan)
+        >>> api.mount("/tools", mcp)  # MCP is at /tools/mcp
+
+        Args:
+            app: The outer application, which calls this; it is not used.
+        """
+        return self._life.held()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the server running, for an application this one is mounted in.
-
-        >>> asgi_app = app.asgi()
-        >>> Starlette(routes=[Mount("/", asgi_app)], lifespan=lambda _: asgi_app.running())
-        """
+        """Keep the server running, and end every stream and session at the end."""
         async with nullcontext() if self._lifespan is None else self._lifespan():
             try:
                 yield

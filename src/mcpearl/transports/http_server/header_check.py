@@ -110,14 +110,16 @@ class MessageHeaders:
             return self._other_version(version)
         if method != self._method:
             return self._other_method(method)
-        member = _MEMBER.get(method)
-        if member is None:
-            return None
-        named = getattr(call.params, member)
-        if named != self._name:
-            return self._other_name(method, named)
-        if method == "tools/call" and named in mirrored:
-            return self._other_parameters(mirrored[named], call.params.arguments)
+        if method == "tools/call":
+            name = call.params.name
+            if name != self._name:
+                return self._other_name(method, name)
+            if name in mirrored:
+                return self._other_parameters(mirrored[name], call.params.arguments)
+        elif method in _MEMBER:
+            named = getattr(call.params, _MEMBER[method])
+            if named != self._name:
+                return self._other_name(method, named)
         return None
 
     def mismatch_of(self, message: Envelope) -> McpError | None:

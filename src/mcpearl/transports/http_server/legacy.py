@@ -126,7 +126,7 @@ class LegacyRequests:
         caller = self._terms.callers.key_of(principal, request)
         session = await self._sessions.restore(id, principal, caller)
         if session is None:
-            raise Refused(404, "There is no such session; begin a new one with `initialize`")
+            raise self._sessions.gone(id)
         return session
 
     async def _session(self, request: Request, principal: Any) -> HttpSession:

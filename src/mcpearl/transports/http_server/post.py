@@ -76,34 +76,52 @@ class Terms(NamedTuple):
 class PostOutlet:
     """A POST under way. It is the `Outlet` of its answer, and closed when its request is over."""
 
-    # State. Most requests are answered at once; for those, these defaults hold.
-    answer: bytes | None = None
-    refused = False  # the answer is an error of the request itself
-    headers: HeaderPairs = ()
-    """Headers of the response beside the usual ones."""
-    before_answer: Callable[[], Awaitable[None]] | None = None
-    """Awaited before the answer leaves: what it acknowledges is stored first."""
-    stream: EventStream | None = None
+    # What every request is asked for is in slots, which are read fast.
+    __slots__ = (
+        "__dict__",
+        "_calls",
+        "_conversation",
+        "_late",
+        "_leave",
+        "_principal",
+        "_request",
+        "_terms",
+        "answer",
+        "before_answer",
+        "headers",
+        "lingers",
+        "refused",
+        "stream",
+    )
+
+    # Most requests are answered at once; for those, these defaults hold.
     _holding: Holding | None = None  # of a large body
-    _late = False
     _expired = False  # the body took too long
     _task: "asyncio.Task[Any] | None" = None  # waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    _conversation: Running | None = None  # runs the calls
-    _calls: Sequence[Call] = ()
     _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
-    _leave: Callable[[], None] | None = None  # notifies the session of the end
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
     _has_begun = False  # some of the stream has been sent
-    lingers = False  # the request could not be answered in place
 
     def __init__(self, terms: Terms, request: Request, principal: Any) -> None:
         self._terms = terms
         self._request = request
         self._principal = principal
+        self._conversation: Running | None = None  # runs the calls
+        self._calls: Sequence[Call] = ()
+        self._late = False
+        self._leave: Callable[[], None] | None = None  # notifies the session of the end
+        self.lingers = False  # the request could not be answered in place
+        self.answer: bytes | None = None
+        self.refused = False  # the answer is an error of the request itself
+        self.headers: HeaderPairs = ()
+        """Headers of the response beside the usual ones."""
+        self.before_answer: Callable[[], Awaitable[None]] | None = None
+        """Awaited before the answer leaves: what it acknowledges is stored first."""
+        self.stream: EventStream | None = None
         request.waiter = self
         if not request.in_place:
             self.waits()

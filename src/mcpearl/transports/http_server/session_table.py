@@ -35,6 +35,12 @@ logger = logging.getLogger("mcpearl.http")
 SESSION = 8 * 1024  # bytes a session is charged, about what it takes
 _OWN_LOOKS = 64  # sessions of one caller looked at to find an idle one
 _LOOKS = 16  # sessions looked at to find an idle one; busy ones go to the end
+_ELSEWHERE = (
+    "This session began at another process, or before this one was started; begin a new one with "
+    "`initialize`. If several processes serve this address, each has sessions of its own: send all "
+    "requests with the same Mcp-Session-Id to the same process, serve with "
+    "`app.run('http', workers=…)`, or pass a `session_store`"
+)
 S = TypeVar("S", bound=Session)
 
 
@@ -206,6 +212,12 @@ class Sessions(Generic[S]):
             session.stage = Stage.UNUSED
         self._tables[session.stage][session.id] = session
 
+    def gone(self, id: str) -> Refused:
+        """Make the refusal of a request whose session is not here."""
+        if self._store is not None or id.startswith(self._prefix) or not _is_ours(id):
+            return Refused(404, "There is no such session; begin a new one with `initialize`")
+        return Refused(404, _ELSEWHERE)
+
     # The store
 
     def _record_of(self, session: S) -> SessionRecord:
@@ -229,7 +241,7 @@ class Sessions(Generic[S]):
                 stored = await store.load(session.id)
                 if stored is None:
                     self._drop(session)  # it was ended at another process
-                    raise _gone()
+                    raise self.gone(session.id)
                 following = _merged(saved, record, stored)
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
@@ -368,5 +380,6 @@ def _unavailable(error: StoreUnavailable) -> Refused:
     return busy(f"The session store is not available: {error}", 5)
 
 
-def _gone() -> Refused:
-    return Refused(404, "There is no such session; begin a new one with `initialize`")
+def _is_ours(id: str) -> bool:
+    """Whether an id looks like one that a process of this kind of server gave."""
+    return len(id) > 5 and id[4] == "."

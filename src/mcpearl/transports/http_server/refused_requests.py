@@ -1,0 +1,39 @@
+"""Logs the requests that an endpoint refuses, with the reason, at a limited rate."""
+
+import logging
+
+from mcpearl.net.http_server.request import RequestInfo
+from mcpearl.runtime.limited_log import LimitedLog
+from mcpearl.transports.http_server.gate import Refused
+
+logger = logging.getLogger("mcpearl.http")
+
+_LONGEST = 128  # characters of a path that are logged
+_FOR_OPERATORS = (403, 421, 503)  # what a setting may have to change for
+_BY_GATE = 401  # logged where the token is checked
+
+
+class RefusedRequests:
+    """Warns of refusals that a setting may cause, and mentions those that only concern the client."""
+
+    __slots__ = ("_others", "_warnings")
+
+    def __init__(self) -> None:
+        summary = "refused %d more requests within a second"
+        self._warnings = LimitedLog(logger, logging.WARNING, summary)
+        self._others = LimitedLog(logger, logging.INFO, summary)
+
+    def note(self, request: RequestInfo, refused: Refused) -> None:
+        """Log that a request was refused."""
+        if refused.status == _BY_GATE:
+            return
+        log = self._warnings if refused.status in _FOR_OPERATORS else self._others
+        client = request.peer.address
+        log.note(
+            "refused %s %a of %s with %d: %s",
+            request.method,
+            (request.root + request.path)[:_LONGEST],
+            "a client" if client is None else client[0],
+            refused.status,
+            refused,
+        )

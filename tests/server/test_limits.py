@@ -240,6 +240,38 @@ async def test_calls_are_shed_while_the_loop_is_behind() -> None:
         assert (await client.call_tool("add", {"a": 1, "b": 2})).structured_content == {"result": 3}
 
 
+async def test_calls_that_waited_too_long_to_be_read_are_shed() -> None:
+    app = server(shedding=Shedding(lag=0.3))
+
+    @app.tool
+    async def block() -> str:
+        time.sleep(0.01)
+        return "done"
+
+    port = free_port()
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello["clientInfo"] = {"name": "flood", "version": "1"}
+    messages: list[dict[str, Any]] = [{"id": 0, "method": "initialize", "params": hello}]
+    messages.append({"method": "notifications/initialized"})
+    call = {"name": "block", "arguments": {}, "_meta": {"padding": "x" * 100}}
+    messages += [{"id": n, "method": "tools/call", "params": call} for n in range(1, 101)]
+    flood = b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in messages)
+
+    async def send() -> list[Any]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(flood)
+        answers = [json.loads(await reader.readline()) for _ in range(101)]
+        writer.close()
+        return answers[1:]
+
+    async with serving(app, Tcp(port=port)):
+        # Their messages are handled in turn, a few at a time: no turn of the loop takes long.
+        both = await asyncio.gather(send(), send())
+    codes = [answer["error"]["code"] for answers in both for answer in answers if "error" in answer]
+    assert 0 < len(codes) < 200
+    assert set(codes) == {OVERLOADED}
+
+
 async def test_calls_are_shed_while_too_many_wait_for_a_thread() -> None:
     app = server(shedding=Shedding(lag=4, queue=2), threads=1)
     release = threading.Event()

@@ -5,6 +5,7 @@ thousands of messages. A lone sender's share doubles up to 128 KiB. While others
 gets 256 bytes per turn and yields up to 16 times before each.
 """
 
+from math import inf
 from typing import Any
 
 AT_ONCE = 4096  # bytes that are taken as they come
@@ -16,11 +17,13 @@ LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long a new clie
 class Fairness:
     """Which of the clients that share a loop spoke last, and how often those with little to say did."""
 
-    __slots__ = ("speaker", "spoken")
+    __slots__ = ("since", "speaker", "spoken")
 
     def __init__(self) -> None:
         self.speaker: Any = None
         self.spoken = 0
+        self.since = inf
+        """When what is being handled now was read, if it had to wait for its turn."""
 
 
 class Backlog:

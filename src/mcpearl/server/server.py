@@ -235,7 +235,7 @@ class Server:
             return None
         from mcpearl.server.throttle import Throttle
 
-        return Throttle(rate, shedding, self._pool, self.core.bounded)
+        return Throttle(rate, shedding, self._pool, self.turns, self.core.bounded)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.lag import LagWatch
@@ -29,7 +30,8 @@ class Shedding(Struct, frozen=True, kw_only=True):
     """
 
     lag: float = 0.1
-    """Seconds one turn of the event loop may take; calls that come later in it are refused."""
+    """Seconds one turn of the event loop may take, and a message that was read may wait for its turn;
+    later calls are refused."""
     queue: int = 1000
     """Calls that may wait for a thread."""
     retry_after: float = 1.0
@@ -43,6 +45,7 @@ class Throttle:
         rate: How often each caller may call.
         shedding: When calls are refused because of load.
         pool: The threads of handlers, which may fall behind.
+        turns: Of the clients on sockets, whose messages may have waited.
         bounded: Called with the name of a limit that was reached, and what was refused.
     """
 
@@ -51,11 +54,13 @@ class Throttle:
         rate: RateLimit | None,
         shedding: Shedding | None,
         pool: "ThreadPool",
+        turns: Fairness,
         bounded: Callable[[str, str], None],
     ) -> None:
         self.meter = None if rate is None else Meter(rate)
         self._key_of = None if rate is None else key_of(rate.by)
         self._shedding = shedding
+        self._turns = turns
         self._bounded = bounded
         self._lag: LagWatch | None = None
         if shedding is not None:
@@ -75,7 +80,7 @@ class Throttle:
     def around(self, dispatch: Dispatch) -> Dispatch:
         """Put the limits in front of what answers calls."""
         if self._shedding is not None and self._lag is not None:
-            dispatch = self._shed_before(dispatch, self._lag, self._shedding.retry_after)
+            dispatch = self._shed_before(dispatch, self._lag, self._shedding)
         if self.meter is not None and self._key_of is not None:
             dispatch = self._metered(dispatch, self.meter, self._key_of)
         return dispatch
@@ -101,16 +106,23 @@ class Throttle:
         self._bounded("Server.rate", error.message)
         return error
 
-    def _shed_before(self, dispatch: Dispatch, lag: LagWatch, retry_after: float) -> Dispatch:
+    def _shed_before(self, dispatch: Dispatch, lag: LagWatch, shedding: Shedding) -> Dispatch:
+        turns, longest = self._turns, shedding.lag
+
         def shed(call: Call, ctx: Context) -> Answering:
+            now = lag.now()
+            behind = now > lag.due or now - turns.since > longest
             # A client that polls its task is not a new call, and must get to know how it stands.
-            if lag.now() > lag.due and call.method[:6] != "tasks/":
-                error = Overloaded("The server has more calls than it can serve", retry_after)
-                self._bounded("Server.shedding", error.message)
-                raise error
+            if behind and call.method[:6] != "tasks/":
+                raise self._overloaded(shedding.retry_after)
             return dispatch(call, ctx)
 
         return shed
+
+    def _overloaded(self, retry_after: float) -> Overloaded:
+        error = Overloaded("The server has more calls than it can serve", retry_after)
+        self._bounded("Server.shedding", error.message)
+        return error
 
 
 def key_of(by: By) -> KeyOf:

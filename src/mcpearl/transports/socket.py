@@ -6,6 +6,7 @@ the client of a server's socket is served.
 """
 
 import asyncio
+from math import inf
 from typing import Any, Protocol, cast
 
 from mcpearl.net.addresses import Address
@@ -154,6 +155,7 @@ class SocketServer(SocketTransport):
         self.reception = reception
         self._has_ended = False  # whether the client will send nothing more
         self._unread = Backlog()
+        self._read_at = 0.0  # when the oldest of it was read
         self._is_wanted = True  # whether the receiver wants messages
         self._call_soon: Any = None  # the loop's
         self._charged: Holding | None = None  # for the connection itself
@@ -199,6 +201,8 @@ class SocketServer(SocketTransport):
             turns.spoken += 1
             self.take_bytes(data)
             return
+        if not self._unread:
+            self._read_at = self._now()
         self._unread.put(data)
         self.wire.pause_reading()
         self._take_turn()
@@ -210,9 +214,14 @@ class SocketServer(SocketTransport):
         if not unread.begin(self.reception.turns, self):
             self._call_soon(self._take_turn)
             return
-        # Read until at least one whole message was handled; parts of one cost no work.
-        while not self.take_bytes(unread.take()) and unread:
-            pass
+        turns = self.reception.turns
+        turns.since = self._read_at
+        try:
+            # Read until at least one whole message was handled; parts of one cost no work.
+            while not self.take_bytes(unread.take()) and unread:
+                pass
+        finally:
+            turns.since = inf
         if unread:
             self._call_soon(self._take_turn)
         elif self._is_wanted:

@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 OTHER := .venv-other
+PEERS := .venv-peers
 BIN := $(VENV)/bin
 NODE_TESTS := tests/interop/node
 
@@ -58,7 +59,7 @@ check: $(VENV)/.test
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_requirements.py
 
-unit: $(VENV)/.test
+unit: $(VENV)/.test $(PEERS)/.done
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal
 
 unit-without-peers: $(VENV)/.test
@@ -103,6 +104,12 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.test
 	$(PINNED) requirements/bench.txt || $(FAILED)
 	@touch $@
 
+# Agent libraries need other versions of the SDKs than the tests do. All are named: none is looked for.
+$(PEERS)/.done: requirements/peers.txt | $(VENV)/bin/python
+	$(BIN)/python -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements/peers.txt || $(FAILED)
+	@touch $@
+
 # Node 24 comes with the test requirements; npm is run by it.
 $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/package-lock.json $(VENV)/.test
 	cd $(NODE_TESTS) && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --loglevel=error || $(FAILED)
@@ -114,4 +121,4 @@ $(NODE_TESTS)/node_modules/.done: $(NODE_TESTS)/package.json $(NODE_TESTS)/packa
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(OTHER) .bench .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHER) $(PEERS) .bench .fuzz $(NODE_TESTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -40,7 +40,7 @@ def secure(certificate: Path, ask: bool = False) -> ssl.SSLContext:
     return context
 
 
-async def greeting(url: str, **options: Any) -> str:
+async def greeting(url: Any, **options: Any) -> str:
     async with Client(url, validate_output=False, **options) as client:
         return (await client.call_tool("hello")).content[0].text
 
@@ -50,6 +50,15 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
+
+
+async def test_the_entry_of_a_host_configuration_names_an_address() -> None:
+    async with served() as peer:
+        entry = {"type": "http", "url": peer.url, "headers": {"X-Team": "blue", "X-A": "1"}}
+        assert await greeting(entry, headers={"X-A": "2"}) == "hello"
+        assert await greeting({"mcpServers": {"only": entry}}) == "hello"
+        assert {request.headers["x-team"] for request in peer.requests} == {"blue"}
+        assert {request.headers["x-a"] for request in peer.requests} == {"1", "2"}
 
 
 async def test_headers_go_with_every_request() -> None:

@@ -23,13 +23,17 @@ PACKAGES = HERE / "node" / "node_modules" / "@modelcontextprotocol"
 EVERYTHING_SERVER = [NODE, str(PACKAGES / "server-everything" / "dist" / "index.js")]
 INSPECTOR = [NODE, str(PACKAGES / "inspector" / "clients" / "launcher" / "build" / "index.js")]
 
+# Has the libraries of `requirements/peers.txt`; `make test` makes it.
+LIBRARIES = str(HERE.parents[1] / ".venv-peers" / "bin" / "python")
 FASTMCP = str(HERE.parents[1] / ".bench" / "fastmcp" / "bin" / "python")
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = "2026-07-28"
 
 
-def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], env: dict[str, str] | None = None, timeout: float = 90
+) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; whatever it started has to be gone by then, too."""
     process = subprocess.Popen(
         command,
@@ -41,7 +45,7 @@ def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.Com
         start_new_session=True,  # a group of its own, so that nothing of it can stay behind
     )
     try:
-        stdout, stderr = process.communicate(timeout=90)
+        stdout, stderr = process.communicate(timeout=timeout)
     finally:
         left = end_group(process.pid)
         process.wait()
@@ -50,12 +54,12 @@ def run(command: list[str], env: dict[str, str] | None = None) -> subprocess.Com
 
 
 @contextmanager
-def serving(command: list[str]) -> Iterator[str]:
-    """Have a program serve HTTP, at the port the environment names to it; give its URL."""
+def serving(command: list[str], env: dict[str, str] | None = None) -> Iterator[str]:
+    """Have a program serve HTTP; give its URL. It learns its port as `PORT`, or as `{port}`."""
     port = free_port()
     process = subprocess.Popen(
-        command,
-        env={**os.environ, "PORT": str(port)},
+        [part.replace("{port}", str(port)) for part in command],
+        env={**os.environ, **(env or {}), "PORT": str(port)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

@@ -108,7 +108,8 @@ class Client:
 
     Args:
         target: a `Server` (in memory), the path of a `.py` or `.js` file, a command as a list, a
-            host's configuration (`{"command": …, "args": …, "env": …}`), a URL, or a transport.
+            host's configuration (`{"command": …, "args": …, "env": …}` or `{"url": …}`), a URL, or a
+            transport.
         sampling: answers a server that wants text from a model.
         elicitation: answers a server that wants input from the user.
         roots: the directories a server may work in, or a function that returns them.

@@ -281,9 +281,11 @@ def _words(command: str) -> list[str]:
 
 
 def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:
-    """Read a server's entry in a host's configuration: command, args, env, cwd."""
+    """Read a server's entry in a host's configuration: command, args, env, cwd; or url, headers."""
+    if isinstance(target.get("mcpServers"), Mapping):
+        return _configured(_only_server(target["mcpServers"]), options)
     if "command" not in target:
-        raise ValueError(f"a server's configuration needs `command`; this one has {list(target)}")
+        return _configured_address(target, options)
     args, env, cwd = (target.get(name) for name in ("args", "env", "cwd"))
     for name, value, kind, shown in (
         ("args", args, list | tuple, "a list"),
@@ -294,6 +296,34 @@ def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:
             raise TypeError(f"a server's configuration has {shown} as `{name}`, not {value!r}")
     merged = options._replace(env={**(env or {}), **(options.env or {})}, cwd=options.cwd or cwd)
     return _command([target["command"], *(args or ())], merged)
+
+
+def _only_server(servers: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the one entry of a whole configuration file."""
+    if len(servers) != 1:
+        names = ", ".join(map(repr, servers)) or "none"
+        raise ValueError(
+            f"a client connects to one server, and the configuration has {len(servers)}: {names}; "
+            'pass one entry, such as `config["mcpServers"]["name"]`'
+        )
+    (entry,) = servers.values()
+    if not isinstance(entry, Mapping):
+        raise TypeError(f"a server's configuration is an object, not {entry!r}")
+    return entry
+
+
+def _configured_address(target: Mapping[str, Any], options: ReachOptions) -> Target:
+    """Read the entry of a server at an address."""
+    url, headers = target.get("url"), target.get("headers") or {}
+    if not isinstance(url, str) or "://" not in url:
+        raise ValueError(
+            f"a server's configuration needs `command` or `url`; this one has {list(target)}"
+        )
+    if not isinstance(headers, Mapping) or not all(
+        isinstance(text, str) for text in (*headers, *headers.values())
+    ):
+        raise TypeError(f"a server's configuration has text as `headers`, not {headers!r}")
+    return _named(url, options._replace(headers={**headers, **(options.headers or {})}))
 
 
 def _command(command: list[str], options: ReachOptions) -> Target:

@@ -343,6 +343,17 @@ async def test_a_header_that_is_not_accepted_is_named(peer: HttpPeer) -> None:
         assert "`Authorization` header of `headers=`" in str(await heard.failure(1))
 
 
+async def test_a_challenge_says_why_where_the_body_does_not(peer: HttpPeer) -> None:
+    @peer.on("tools/call")
+    async def refuse(request: Request) -> None:
+        words = 'Bearer error="invalid_token", error_description="Token expired"'
+        await request.respond(401, WWW_Authenticate=words)
+
+    async with wired(peer) as (wire, heard):
+        wire.send(modern_request(1, "tools/call", name="x"))
+        assert "answered 401 (Token expired); pass" in str(await heard.failure(1))
+
+
 async def test_a_refusal_says_when_to_come_back(peer: HttpPeer) -> None:
     @peer.on("tools/call")
     async def refuse(request: Request) -> None:

@@ -92,7 +92,7 @@ class AnswerReader:
         body = await self._body(connection)
         error = error_in(body, id) if status >= 400 else None
         if is_unauthorized(status, headers, error):
-            raise self._endpoint.unauthorized(status, body)
+            raise self._endpoint.unauthorized(status, body, headers.get("www-authenticate", ""))
         may_be_old = method == "initialize" and not self._endpoint.is_sse
         unexplained = (
             error is None or status == 405

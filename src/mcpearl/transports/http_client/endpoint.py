@@ -110,11 +110,11 @@ class RemoteEndpoint:
         self._messages = target
         self.is_sse = True
 
-    def unauthorized(self, status: int, body: bytes) -> AuthorizationFailed:
+    def unauthorized(self, status: int, body: bytes, challenge: str) -> AuthorizationFailed:
         """Make the error for a server that does not let this client in."""
         has_header = any(name.lower() == "authorization" for name, _ in self._given)
         has_auth = self._authorizer is not None
-        return unauthorized(status, body, has_auth=has_auth, has_header=has_header)
+        return unauthorized(status, body, challenge, has_auth=has_auth, has_header=has_header)
 
     # Requests
 

@@ -12,6 +12,7 @@ from mcpearl.types.base import RequestId
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR
 
 REDIRECTS = (301, 302, 303, 307, 308)
+_LONGEST_CHALLENGE = 2000  # characters that are looked through
 _SHOWN = 200  # characters of an unreadable body that an error quotes
 
 
@@ -83,13 +84,14 @@ def is_unauthorized(status: int, headers: Mapping[str, str], error: Envelope | N
 
 
 def unauthorized(
-    status: int, body: bytes, *, has_auth: bool, has_header: bool
+    status: int, body: bytes, challenge: str, *, has_auth: bool, has_header: bool
 ) -> AuthorizationFailed:
     """Make the error for a server that does not let this client in.
 
     Args:
         status: The HTTP status, 401 or 403.
         body: The server's answer.
+        challenge: The `WWW-Authenticate` header of the answer.
         has_auth: Whether the client was given `auth`.
         has_header: Whether the client was given an `Authorization` header.
     """
@@ -99,7 +101,15 @@ def unauthorized(
         hint = "the `Authorization` header of `headers=` is not accepted"
     else:
         hint = 'pass `auth=`: a token, or "oauth" to log in with the browser'
-    return AuthorizationFailed(f"the server answered {status}{_reason(body)}; {hint}")
+    reason = _reason(body) or _described(challenge)
+    return AuthorizationFailed(f"the server answered {status}{reason}; {hint}")
+
+
+def _described(challenge: str) -> str:
+    """Return the server's words from a challenge."""
+    _, found, rest = challenge[:_LONGEST_CHALLENGE].partition('error_description="')
+    words = rest.partition('"')[0] if found else ""
+    return f" ({brief(words, _SHOWN)})" if words else ""
 
 
 def _reason(body: bytes) -> str:

@@ -64,7 +64,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
     server, client = snippets(ROOT / "README.md")
-    assert len(server.strip().splitlines()) <= 17
+    assert len(server.strip().splitlines()) <= 12
     assert len(client.strip().splitlines()) <= 12
     (tmp_path / "server.py").write_text(server)
     (tmp_path / "client.py").write_text(client)

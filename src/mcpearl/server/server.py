@@ -9,6 +9,7 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
+from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.names import Names
@@ -45,6 +46,7 @@ from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
+from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.state import StateStore
@@ -221,6 +223,7 @@ class Server:
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan
+        self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
@@ -539,6 +542,47 @@ class Server:
             if meter is not None:
                 meter.share()
 
+    def route(
+        self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
+    ) -> Callable[[F], F]:
+        """Serve a function at a path of the HTTP endpoint, beside MCP. Register it before serving.
+
+        >>> @app.route("/version")
+        ... async def version(request: HttpRequest) -> dict[str, str]:
+        ...     return {"version": "1.0.0"}
+
+        The path is open to every client, whatever `auth` the endpoint has.
+
+        Args:
+            path: The path; it is compared as a whole.
+            methods: The HTTP methods.
+            max_body: Bytes the body of a request may have.
+        """
+        from mcpearl.transports.http_server.pages import make_route
+
+        def register(function: F) -> F:
+            self.web.add(make_route(path, methods, function, max_body))
+            return function
+
+        return register
+
+    def health(self, function: HealthCheck) -> HealthCheck:
+        """Ask a function whether the server is ready, with `app.run("http", health="/health")`.
+
+        Args:
+            function: Takes nothing, may be async. It returns None or True if all is well, or the reason.
+        """
+        self.web.checks.append(function)
+        return function
+
+    async def in_thread(self, function: Callable[[], Any]) -> Any:
+        """Run a plain function in one of the server's threads.
+
+        Args:
+            function: The function, without arguments.
+        """
+        return await self._pool.run(function)
+
     def on_session(self, function: SessionListener) -> SessionListener:
         """Call a function when a legacy client has connected, for as long as it stays.
 
@@ -580,6 +624,47 @@ class Server:
         registry = self._own_registry("on_notification")
         registry.listeners.append(self.core.attendants.guarded(function, method))
         return function
+
+    @overload
+    def background(self, function: F, /) -> F: ...
+
+    @overload
+    def background(
+        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
+    ) -> Callable[[F], F]: ...
+
+    def background(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        restart: Restart = "permanent",
+        shutdown: float = 5.0,
+    ) -> Any:
+        """Run a coroutine function as long as the server runs, and again when it ends.
+
+        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
+        failing ends the server; see `Supervisor`.
+
+        >>> @app.background
+        ... async def refresh():
+        ...     while True:
+        ...         await load_prices()
+        ...         await asyncio.sleep(60)
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: Its name in the tree; the function's by default.
+            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
+            shutdown: Seconds it has to end when it is cancelled.
+        """
+
+        def register(function: F) -> F:
+            self.parts.add_background(function, name, restart, shutdown)
+            return function
+
+        return register if function is None else register(function)
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:

@@ -30,9 +30,6 @@ class Wire(asyncio.Transport):
         if not self._closing:
             self.written += data
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
     def get_write_buffer_size(self) -> int:
         return 0
 

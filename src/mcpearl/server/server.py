@@ -123,7 +123,8 @@ class Server:
         observer: Notified of calls, connections and bounds; see `Observer`.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
-        store: Where tasks are kept; in memory by default.
+        store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
+            memory by default.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class Server:
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
-        store: "TaskStore | None" = None,
+        store: "str | TaskStore | None" = None,
     ) -> None:
         check_texts(
             name=name,
@@ -174,7 +175,7 @@ class Server:
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
-        self.task_store = store
+        self.task_store = _task_store(store)
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
@@ -842,3 +843,11 @@ class Server:
         from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)
+
+
+def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":
+    if not isinstance(store, str):
+        return store
+    from mcpearl.stores.opening import open_task_store
+
+    return open_task_store(store)

@@ -99,8 +99,8 @@ async def _end_tasks() -> None:
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
     found = chosen(wires, options)
-    many = any(not isinstance(wire, Stdio) for wire in found)
-    with speaking(sessions=many), stop_signals() as stop:
+    on_stdio = [isinstance(wire, Stdio) for wire in found]
+    with speaking(sessions=not all(on_stdio), prints=not any(on_stdio)), stop_signals() as stop:
         async with _opened(server, found) as (name, _):
             with _under_systemd():
                 await _first(stop.wait(), server.parts.root.until_gone(name))

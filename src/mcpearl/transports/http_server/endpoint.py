@@ -190,7 +190,7 @@ class Endpoint:
         self._siblings = siblings
         self._pages = pages
         self._lifespan = lifespan
-        self._life = AsgiLife(self.running)
+        self._life = AsgiLife(self._run)
         self.entrance: Serving = AccessLog(self) if settings.access_log else self
         """What serves requests: this endpoint, or its access log."""
         self._refusals = RefusedRequests()
@@ -442,11 +442,14 @@ class Endpoint:
         Args:
             app: The outer application, which calls this; it is not used.
         """
+        return self.running()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep the server running, and end every stream and session at the end."""
         return self._life.held()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Keep the server running, and end every stream and session at the end."""
+    async def _run(self) -> AsyncIterator[None]:
         async with nullcontext() if self._lifespan is None else self._lifespan():
             try:
                 yield

@@ -16,6 +16,7 @@ from bench import (
     soak,
     sockets,
     stdio,
+    tasks,
 )
 from bench.environments import ROOT
 from bench.results import Results
@@ -27,6 +28,7 @@ PARTS = {
     "sessions": sessions.run,
     "soak": soak.run,
     "sockets": sockets.run,
+    "tasks": tasks.run,
     "auth": auth.run,
     "components": components.run,
     "import": imports.run,

@@ -30,6 +30,7 @@ GROUPS = {
     "streams": "Sessions and streams over HTTP",
     "sockets": "TCP and WebSocket",
     "auth": "Authorization",
+    "tasks": "Tasks",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

@@ -25,6 +25,7 @@ PAGES = [
         "operations.md",
         "deployment.md",
         "supervision.md",
+        "tasks.md",
     )
 ]
 
@@ -64,7 +65,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
     server, client = snippets(ROOT / "README.md")
-    assert len(server.strip().splitlines()) <= 17
+    assert len(server.strip().splitlines()) <= 12
     assert len(client.strip().splitlines()) <= 12
     (tmp_path / "server.py").write_text(server)
     (tmp_path / "client.py").write_text(client)
@@ -79,6 +80,7 @@ def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
         ("weather_client.py", '{"city":"Lisbon","sky":"sun"}'),
         ("asking.py", "modern: {'result': 'Booked B-1001.'}"),
         ("handler.py", "Olá Ada"),
+        ("tasks.py", "second server: {'result': 'The report of 2025, published'}"),
         ("many_wires.py", "ws: {'result': 'Welcome Barbara, visitor number 3.'}"),
         ("weather_server.py", ""),
     ],
@@ -122,6 +124,7 @@ def test_every_example_is_run():
         "weather_client.py",
         "asking.py",
         "handler.py",
+        "tasks.py",
         "many_wires.py",
         "weather_server.py",
         "login_client.py",  # by tests/auth/client/test_login.py

@@ -1,6 +1,9 @@
 """The least a Python server does for a call on stdio: uvloop, msgspec, and a task per call.
 
-No rule of the protocol is kept, so this is the limit the other servers are compared with.
+No rule of the protocol is kept, so this is the limit the other servers are compared with. It decodes the
+envelope with its params left raw, then the params into the tool's type, as any server with more than one
+method and one tool has to. Each call gets a task, because a tool may wait; the set keeps the tasks alive,
+which the loop alone does not. uvloop joins what the calls of one iteration write.
 """
 
 import asyncio

@@ -9,12 +9,13 @@ import argparse
 import asyncio
 import base64
 import json
+import math
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from mcpearl import Context, Elicited, Media, Server, ToolError
+from mcpearl import Context, Elicited, McpError, Media, Server, Tasks, ToolError
 from mcpearl.types import (
     CreateMessageResult,
     EmbeddedResource,
@@ -259,7 +260,7 @@ class Consent:
 async def test_input_required_result_elicitation(ctx: Context) -> str:
     """Ask the user for a name."""
     answer = await ctx.elicit("What is your name?", Name, key="user_name")
-    return greet(answer)
+    return hello(answer)
 
 
 @app.tool
@@ -294,7 +295,7 @@ async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
         ctx.sample("Generate a greeting", max_tokens=50, key="greeting"),
         ctx.roots(key="client_roots"),
     )
-    return f"{greet(name)} {words(greeting)} You have {len(roots)} root(s)."
+    return f"{hello(name)} {words(greeting)} You have {len(roots)} root(s)."
 
 
 @app.tool
@@ -302,7 +303,7 @@ async def test_input_required_result_multi_round(ctx: Context) -> str:
     """Ask two questions, one after the other."""
     name = await ctx.elicit("Step 1: What is your name?", Name, key="step1")
     color = await ctx.elicit("Step 2: What is your favorite color?", Color, key="step2")
-    return f"{greet(name)} You like {color.data.color if color.accepted else 'no color'}."
+    return f"{hello(name)} You like {color.data.color if color.accepted else 'no color'}."
 
 
 @app.tool
@@ -337,7 +338,7 @@ async def test_input_required_result_prompt(ctx: Context) -> str:
     return f"Prompt with context: {answer.data.context if answer.accepted else 'none'}"
 
 
-def greet(answer: Elicited[Any]) -> str:
+def hello(answer: Elicited[Any]) -> str:
     """Return a greeting for the name in the answer."""
     return f"Hello, {answer.data.name}!" if answer.accepted else "Hello, stranger!"
 
@@ -346,6 +347,81 @@ def words(answer: CreateMessageResult) -> str:
     """Return the text of a model's answer."""
     blocks = answer.content if isinstance(answer.content, list) else [answer.content]
     return " ".join(block.text for block in blocks if isinstance(block, TextContent))
+
+
+# Tools that run as tasks: they go on after the request was answered
+
+
+@app.tool
+def greet(name: str) -> str:
+    """Greet someone, at once.
+
+    Args:
+        name: Whom to greet.
+    """
+    return f"Hello, {name}!"
+
+
+@app.tool(task=True)
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Take a while. A client that can take a task gets one.
+
+    Args:
+        seconds: How long it takes.
+        label: What the result says.
+    """
+    await asyncio.sleep(seconds)
+    return f"Computed {label} in {seconds:g} s"
+
+
+@app.tool(task="required")
+async def failing_job() -> str:
+    """Fail after a while; a client that cannot take a task is refused."""
+    await asyncio.sleep(1)
+    raise ToolError("The job failed")
+
+
+@app.tool(task=True)
+async def protocol_error_job() -> str:
+    """End with an error of the protocol instead of a result."""
+    await asyncio.sleep(0.5)
+    raise McpError(-32603, "The job ran into an error")
+
+
+@dataclass
+class Confirmation:
+    """A form with a checkbox."""
+
+    confirm: bool
+
+
+@app.tool(task=True)
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask before something is deleted, while it runs as a task.
+
+    Args:
+        filename: What to delete.
+    """
+    answer = await ctx.elicit(f"Delete {filename}?", Confirmation)
+    return f"{filename} was {'deleted' if answer.accepted and answer.data.confirm else 'kept'}"
+
+
+@app.tool(task=True)
+async def multi_input(ctx: Context) -> str:
+    """Ask two questions at once, while it runs as a task."""
+    name, consent = await asyncio.gather(
+        ctx.elicit("What is your name?", Name), ctx.elicit("Go on?", Confirmation)
+    )
+    return f"{name.action}, {consent.action}"
+
+
+@app.tool(task=Tasks(required=True, after=math.inf))
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask first, as a call, and do the work as a task."""
+    answer = await ctx.elicit("What is your name?", Name, key="user_name")
+    await ctx.become_task()
+    await asyncio.sleep(0.2)
+    return hello(answer)
 
 
 # Schemas: one written by hand, one with a parameter that is also sent as a header

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
+    from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
 
@@ -87,6 +88,8 @@ _HOMES = {
     "File": "server.registry.returns",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
+    "HttpRequest": "transports.http_server.pages",
+    "HttpResponse": "transports.http_server.pages",
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
@@ -148,6 +151,8 @@ __all__ = [
     "File",
     "Handler",
     "Http",
+    "HttpRequest",
+    "HttpResponse",
     "Icon",
     "Image",
     "InvalidResult",

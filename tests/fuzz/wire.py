@@ -33,6 +33,9 @@ class Wire(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Have no limits: everything is read at once."""
+
     def is_closing(self) -> bool:
         return self._closing
 

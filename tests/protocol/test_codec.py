@@ -188,6 +188,12 @@ def test_encoded_messages_decode_to_what_was_said(id: int | str) -> None:
         "params": {"a": 1},
     }
     assert read(codec.encode_result(id, b"{}")) == {"jsonrpc": "2.0", "id": id, "result": {}}
+    for body, members, result in (
+        (b"{}", b'"b":2', {"b": 2}),
+        (b'{"a":1}', b"", {"a": 1}),
+        (b'{"a":1}', b'"b":2,"c":3', {"b": 2, "c": 3, "a": 1}),
+    ):
+        assert read(codec.encode_result(id, body, members))["result"] == result
     assert read(codec.encode_error(id, McpError(-32602, "no", {"name": "x"}))) == {
         "jsonrpc": "2.0",
         "id": id,

@@ -55,3 +55,12 @@ def test_many_brackets_are_not_many_levels(inner: bytes) -> None:
     room = MAX_DEPTH - deepest
     assert not is_too_deep(b"[" * (room + 1) + inner + b"]" * (room + 1))
     assert is_too_deep(b"[" * (room + 2) + inner + b"]" * (room + 2))
+
+
+def test_the_shortest_objects_that_are_too_deep_are_found_without_an_array() -> None:
+    def nested(levels: int) -> bytes:
+        return b'{"":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
+
+    assert not is_too_deep(nested(MAX_DEPTH))
+    assert is_too_deep(nested(MAX_DEPTH + 1))
+    assert is_too_deep(nested(MAX_DEPTH).replace(b"{}", b"[{}]"))

@@ -296,5 +296,4 @@ _SETTINGS = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestOneForOne = SupervisorMachine.TestCase
 TestOneForAll = OneForAll.TestCase
 TestRestForOne = RestForOne.TestCase
-for _case in (TestOneForOne, TestOneForAll, TestRestForOne):
-    _case.settings = _SETTINGS
+TestOneForOne.settings = TestOneForAll.settings = TestRestForOne.settings = _SETTINGS

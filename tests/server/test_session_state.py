@@ -95,6 +95,14 @@ async def test_on_a_websocket_the_headers_are_those_that_opened_it():
         assert (said["address"], said["header"]) == ("127.0.0.1", "blue")
 
 
+async def test_under_another_server_a_websocket_has_them_too():
+    async with make().serving("http", server="granian", port=0, websocket="/ws") as url:
+        socket = url.replace("http://", "ws://").replace("/mcp", "/ws")
+        async with Client(socket, headers={"X-Tenant": "blue"}) as client:
+            said = (await client.call_tool("about")).structured_content
+        assert (said["address"], said["header"]) == ("127.0.0.1", "blue")
+
+
 async def test_the_bound_of_a_session_is_named():
     app = make(state_store=MemoryStateStore(max_owner=1000))
     async with Client(app, protocol=LEGACY) as client:

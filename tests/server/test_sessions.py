@@ -198,3 +198,20 @@ async def test_the_log_tells_of_sessions_without_their_ids(caplog: pytest.LogCap
     assert "session begun: <Session of visitor 9, 2025-11-25>" in caplog.text
     assert "session ended" in caplog.text
     assert name not in caplog.text
+
+
+async def test_functions_that_wait_are_bounded(monkeypatch: Any, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr("mcpearl.server.attendants.MOST", 2)
+    app, running = Server("any"), []
+
+    @app.on_notification("notifications/roots/list_changed")
+    async def waits(notice: Any, caller: Any) -> None:
+        running.append(1)
+        await asyncio.Event().wait()
+
+    async with Client(app, protocol=LEGACY, roots=[Root(uri="file:///a")]) as client:
+        for _ in range(5):
+            client.notify_roots_changed()
+        await eventually(lambda: "`waits` was not called: 2 such functions wait" in caplog.text)
+        await eventually(lambda: len(running) == 2)
+        await client.ping()

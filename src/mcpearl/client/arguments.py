@@ -10,7 +10,7 @@ def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(mode="json", by_alias=True)
-    from mcpearl.schema.adapt import encode_hook
+    from mcpearl.schema.stand_ins import encode_hook
 
     try:
         return encode_hook(value)

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
+from mcpearl.net.systemd import inherited
+from mcpearl.net.tls_front import TlsFront
 from mcpearl.runtime.arguments import Unusable
 
 _BACKLOG = 4096  # connections that may wait to be accepted
@@ -56,9 +58,9 @@ class TcpPort:
     ) -> None:
         self._listening = listening
         self._address = TcpAddress(host, port, tls)
-        self._handshake_timeout = None if tls is None else handshake_timeout
+        self._handshake_timeout = handshake_timeout
         self._reuse_port = reuse_port
-        self._front: asyncio.Server | None = None
+        self._front: asyncio.Server | TlsFront | None = None
 
     def __str__(self) -> str:
         return str(self._address)
@@ -83,12 +85,13 @@ class TcpPort:
         if listening is None:
             listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
         self._address = TcpAddress(place.host, listening.getsockname()[1], place.tls)
+        if place.tls is not None:
+            _widen(listening)
+            listening.setblocking(False)
+            self._front = TlsFront(listening, place.tls, make, self._handshake_timeout)
+            return
         self._front = await asyncio.get_running_loop().create_server(
-            make,
-            sock=listening,
-            ssl=place.tls,
-            ssl_handshake_timeout=self._handshake_timeout,
-            backlog=_AT_ONCE,
+            make, sock=listening, backlog=_AT_ONCE
         )
         _widen(listening)
 
@@ -112,8 +115,10 @@ class UnixPort:
 
     async def open(self, make: MakeProtocol) -> None:
         """Begin to accept connections."""
-        listening = self._bind()
-        self._file = self._path.lstat()
+        listening = inherited.take(path=str(self._path))
+        if listening is None:
+            listening = self._bind()
+            self._file = self._path.lstat()
         self._front = await asyncio.get_running_loop().create_unix_server(
             make, sock=listening, backlog=_AT_ONCE
         )
@@ -121,9 +126,10 @@ class UnixPort:
 
     def close(self) -> None:
         """Stop accepting connections, and remove the socket file if it is still this one."""
-        if self._front is None or self._file is None:
-            return
-        self._front.close()
+        if self._front is not None:
+            self._front.close()
+        if self._file is None:
+            return  # it was never opened, or the one who opened it removes it
         with suppress(FileNotFoundError):
             if os.path.samestat(self._path.lstat(), self._file):
                 self._path.unlink()
@@ -212,6 +218,10 @@ def _widen(listening: socket.socket) -> None:
 
 def bind_port(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """Bind a port; the error names the port that could not be bound."""
+    opened = inherited.take(port=port)
+    if opened is not None:
+        tune(opened)
+        return opened
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

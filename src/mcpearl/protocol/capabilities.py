@@ -115,12 +115,19 @@ def check_mode(capabilities: ClientCapabilities, mode: str | None) -> None:
 
 
 def announce(
-    capabilities: ServerCapabilities, version: Version, client: ClientCapabilities
+    capabilities: ServerCapabilities,
+    version: Version,
+    client: ClientCapabilities,
+    *,
+    identified: bool = True,
 ) -> ServerCapabilities:
     """Return the capabilities to announce in `initialize`: the version's, and the shared extensions.
 
-    The extension for tasks is not among them, since 2025-11-25 has tasks of its own.
+    The extension for tasks is not among them, since 2025-11-25 has tasks of its own. A client that
+    cannot be told from others has no list of tasks.
     """
+    if capabilities.tasks is not None and not identified:
+        capabilities = replace(capabilities, tasks=replace(capabilities.tasks, list=None))
     offered = capabilities.extensions
     if offered:
         shared = {*(client.extensions or ())} - {TASKS_EXTENSION}

@@ -137,8 +137,10 @@ def encode_result(id: RequestId, result: bytes, members: bytes = b"") -> bytes:
     """Return the bytes of an answer whose result is encoded already; `members` as for `splice`."""
     if type(id) is not int:
         message = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encode(id), splice(members, result))
-    elif not members or result == b"{}":
-        message = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, splice(members, result))
+    elif not members:
+        message = b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, result)
+    elif result == b"{}":
+        message = b'{"jsonrpc":"2.0","id":%d,"result":{%b}}' % (id, members)
     else:
         message = b'{"jsonrpc":"2.0","id":%d,"result":{%b,%b}' % (id, members, result[1:])
     if len(message) <= SHALLOW and _LF not in message and _CR not in message:

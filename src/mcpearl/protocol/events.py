@@ -153,6 +153,8 @@ class Call(Struct, eq=False):
     """The task that runs it, attached by the connection that started it."""
     rounds: Any = None
     """What keeps the answers of a call that asks its client, attached by its context."""
+    answered: Any = None
+    """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
     """The `TaskRun` of a tool that is a task or may become one."""
 

@@ -25,7 +25,12 @@ def accept(
     caller = Caller(version, params.client_info, params.capabilities, principal=principal)
     result = InitializeResult(
         protocol_version=version.name,
-        capabilities=announce(offer.capabilities, version, params.capabilities),
+        capabilities=announce(
+            offer.capabilities,
+            version,
+            params.capabilities,
+            identified=principal is None or bool(principal.subject),
+        ),
         server_info=offer.info,
         instructions=offer.instructions,
     )

@@ -109,7 +109,8 @@ class ServerEnd(End):
         method, id = envelope.method, envelope.id
         assert method is not UNSET
         assert id is not UNSET
-        route = self.offer.routes.get(method)
+        offer = self.offer
+        route = offer.routes.get(method)
         if route is None:
             raise unknown_method(method)
         raw = b"{}" if envelope.params is UNSET else envelope.params
@@ -118,20 +119,19 @@ class ServerEnd(End):
         except McpError:
             _refuse_foreign(route, raw)
             raise
-        caller = self._who(method, params.meta)
+        meta = params.meta
+        caller = self._who(method, meta)
         if caller is None:
             return self._open(id, method, params, batch)
-        if batch is not None and not caller.version.batches:
-            raise McpError(
-                INVALID_REQUEST, f"there are no JSON-RPC batches in {caller.version.name}"
-            )
-        if not route.since <= caller.version.index <= route.until:
-            route.check_version(caller.version)
-        if route.needs is not None and route.needs not in self.offer.paths:
-            raise absent(method, route.needs)
+        version, needs = caller.version, route.needs
+        if batch is not None and not version.batches:
+            raise McpError(INVALID_REQUEST, f"there are no JSON-RPC batches in {version.name}")
+        if not route.since <= version.index <= route.until:
+            route.check_version(version)
+        if needs is not None and needs not in offer.paths:
+            raise absent(method, needs)
         if method in _ANSWERED_HERE:
             return self._answer(id, method, params, caller)
-        meta = params.meta
         token = progress_token(meta) if meta is not None and PROGRESS_TOKEN_KEY in meta else None
         return self._admit(Call(id, method, params, raw, caller, token, batch))
 

@@ -5,7 +5,6 @@ algorithm). It lies in a dictionary, or, once several processes share the limit,
 size in memory that they all map.
 """
 
-import mmap
 from collections.abc import Callable, Hashable
 from typing import Literal
 
@@ -122,6 +121,8 @@ class SharedTimes:
         self._buckets = max(1, -(-2 * most // _WAYS))
         size = self._buckets * _WAYS * 8
         # Memory is allocated by the system as it is used.
+        import mmap  # few servers limit rates
+
         self._keys = memoryview(mmap.mmap(-1, size)).cast("Q")
         self._times = memoryview(mmap.mmap(-1, size)).cast("d")
 

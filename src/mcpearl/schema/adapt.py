@@ -1,9 +1,9 @@
 """Rewrites Python annotations into annotations that msgspec can decode.
 
 msgspec decodes most of Python's types. This module handles the rest: constraints of
-`annotated-types`, descriptions as plain strings, abstract collections, and, through `Adapted`
-stand-ins decoded by `decode_hook`, unions that msgspec refuses, enums of mixed values, and
-containers that msgspec cannot decode.
+`annotated-types`, descriptions as plain strings, abstract collections, and, through stand-ins (see
+`stand_ins`), unions that msgspec refuses, enums of mixed values, containers that msgspec cannot
+decode, records with constraints that it does not know, and aliases of themselves.
 """
 
 from __future__ import annotations
@@ -12,157 +12,26 @@ import collections
 import collections.abc
 import enum
 import re
-import sys
 import types
 import typing
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 import msgspec.inspect
 
 from mcpearl.schema.inside import inside
 from mcpearl.schema.records import is_record, metadata_inside, record_of, substituted
+from mcpearl.schema.stand_ins import (
+    Choice,
+    Constructed,
+    OneOf,
+    Recursive,
+    Twin,
+    decode_hook,
+)
 from mcpearl.schema.twins import twin_of
 
-__all__ = [
-    "Adapted",
-    "Adapter",
-    "Choice",
-    "Constructed",
-    "NoEncoding",
-    "OneOf",
-    "Recursive",
-    "Twin",
-    "aliased",
-    "decode_hook",
-    "described",
-    "encode_hook",
-    "is_path",
-    "merged",
-    "union_of",
-]
-
-
-class NoEncoding(TypeError):
-    """A value to be sent is of a class that has no JSON form."""
-
-    def __init__(self, kind: type) -> None:
-        super().__init__(
-            "which has no JSON form; use text, numbers, lists, dicts, or a dataclass, TypedDict, "
-            "struct or pydantic model"
-        )
-        self.kind = kind
-
-
-class _AnyInstance(type):
-    """Accepts any instance: msgspec checks the result of a hook with `isinstance`."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return True
-
-
-class Adapted(metaclass=_AnyInstance):
-    """Stands in for an annotation that msgspec cannot decode."""
-
-    @classmethod
-    def decode(cls, value: Any) -> Any:
-        """Convert a JSON value to the annotated type. Raises `ValueError` if it does not fit."""
-        raise NotImplementedError
-
-
-class Choice(Adapted):
-    """A union whose members msgspec cannot tell apart. The first member that fits is used."""
-
-    members: ClassVar[tuple[Any, ...]]
-
-    @classmethod
-    def decode(cls, value: Any) -> Any:
-        refusals = []
-        # Objects ignore unknown members, so prefer a type that knows all of them.
-        fitting = [member for member in cls.members if _knows_all(member, value)]
-        for member in [*fitting, *(each for each in cls.members if each not in fitting)]:
-            try:
-                return _convert(value, member)
-            except msgspec.ValidationError as error:
-                refusals.append(f"{_name(member)} ({error})")
-        raise ValueError(f"Fits none of {', '.join(refusals)}")
-
-
-class OneOf(Adapted):
-    """An enum or literal, matched by value, with values of any type."""
-
-    options: ClassVar[tuple[tuple[Any, Any], ...]]
-
-    @classmethod
-    def decode(cls, value: Any) -> Any:
-        for given, meant in cls.options:
-            # To JSON, `1` and `1.0` are one number, and `true` is none.
-            if given == value and isinstance(given, bool) is isinstance(value, bool):
-                return meant
-        raise ValueError("Invalid enum value")
-
-
-class Constructed(Adapted):
-    """A type constructed from a value that msgspec can decode."""
-
-    source: ClassVar[Any]
-    construct: ClassVar[Callable[[Any], Any]]
-
-    @classmethod
-    def decode(cls, value: Any) -> Any:
-        return cls.construct(_convert_inside(value, cls.source))
-
-
-class Twin(Adapted):
-    """A record that is decoded by way of a twin, whose annotations msgspec knows."""
-
-    source: ClassVar[Any]
-    build: ClassVar[Callable[[dict[str, Any]], Any]]
-
-    @classmethod
-    def decode(cls, value: Any) -> Any:
-        twin = _convert_inside(value, cls.source)
-        if isinstance(twin, dict):
-            return twin
-        names = getattr(twin, "__struct_fields__", None) or twin._fields
-        return cls.build({name: getattr(twin, name) for name in names})
-
-
-class Recursive(Adapted):
-    """An alias inside of itself, as in `type Tree = dict[str, Tree] | int`."""
-
-    source: ClassVar[Any]
-
-    @classmethod
-    def decode(cls, value: Any) -> Any:
-        return _convert_inside(value, cls.source)
-
-
-def decode_hook(kind: type[Any], value: Any) -> Any:
-    """The `dec_hook` of every decoder made in this package."""
-    if issubclass(kind, Adapted):
-        return kind.decode(value)
-    if is_path(kind):
-        if isinstance(value, str):
-            return kind(value)
-        raise ValueError("Expected `str`")
-    raise NotImplementedError
-
-
-def encode_hook(value: Any) -> Any:
-    """The `enc_hook` of every encoder made in this package."""
-    if is_path(type(value)):
-        return str(value)
-    if isinstance(value, collections.deque):
-        return list(value)
-    raise NoEncoding(type(value))
-
-
-def is_path(kind: type[Any]) -> bool:
-    """Return whether `kind` is a `pathlib` class. Does not import `pathlib` itself."""
-    pathlib = sys.modules.get("pathlib")
-    return pathlib is not None and issubclass(kind, pathlib.PurePath)
+__all__ = ["Adapter", "aliased", "described", "merged", "union_of"]
 
 
 class Adapter:
@@ -498,26 +367,3 @@ def _decodes(annotation: Any) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _convert(value: Any, annotation: Any) -> Any:
-    return msgspec.convert(value, annotation, str_keys=True, dec_hook=decode_hook)
-
-
-def _convert_inside(value: Any, annotation: Any) -> Any:
-    """Convert a value inside another one, for whose error msgspec then adds the outer path."""
-    try:
-        return _convert(value, annotation)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
-
-
-def _knows_all(member: Any, value: Any) -> bool:
-    if not isinstance(value, dict):
-        return True
-    fields = getattr(msgspec.inspect.type_info(member), "fields", None)
-    return fields is None or value.keys() <= {field.encode_name for field in fields}
-
-
-def _name(member: Any) -> str:
-    return getattr(member, "__name__", None) or str(member)

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Never, NoReturn, Union, get_args, get_origin
 
 import msgspec
 
-from mcpearl.schema.adapt import NoEncoding, decode_hook, encode_hook
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.parameters import MISSING
 from mcpearl.schema.publish import Publisher
+from mcpearl.schema.stand_ins import NoEncoding, decode_hook, encode_hook
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import describe, not_finite
 from mcpearl.types.base import WRAPPED_RESULT_KEY

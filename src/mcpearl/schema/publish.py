@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect as mi
 
-from mcpearl.schema.adapt import (
-    Adapter,
+from mcpearl.schema.adapt import Adapter
+from mcpearl.schema.stand_ins import (
     Choice,
     Constructed,
     OneOf,

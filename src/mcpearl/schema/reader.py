@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.schema.adapt import Adapter, decode_hook
+from mcpearl.schema.adapt import Adapter
 from mcpearl.schema.defaults import completing
 from mcpearl.schema.errors import SchemaMismatch
 from mcpearl.schema.inside import uses_pydantic
+from mcpearl.schema.stand_ins import decode_hook
 
 __all__ = ["compile_reader"]
 

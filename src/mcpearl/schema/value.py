@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.schema.adapt import decode_hook
 from mcpearl.schema.defaults import completing
 from mcpearl.schema.inside import uses_pydantic
 from mcpearl.schema.publish import Publisher
+from mcpearl.schema.stand_ins import decode_hook
 from mcpearl.schema.whole_numbers import with_whole_numbers
 from mcpearl.schema.with_msgspec import no_json_form
 from mcpearl.schema.wording import describe

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from mcpearl.schema.adapt import decode_hook, union_of
+from mcpearl.schema.adapt import union_of
 from mcpearl.schema.defaults import completing
 from mcpearl.schema.errors import ArgumentsError, SignatureError
 from mcpearl.schema.parameters import MISSING, Parameter
 from mcpearl.schema.publish import NoJsonForm, Publisher, default_of
+from mcpearl.schema.stand_ins import decode_hook, lax_hook
 from mcpearl.schema.wording import Problem, arguments_error, describe, json_type
 from mcpearl.types.base import decode_any
 
@@ -50,7 +51,7 @@ class MsgspecArguments:
         self.required = [each.name for each in parameters if each.required]
         self._struct = _struct(parameters, self._types, extra)
         decoder = msgspec.json.Decoder(self._struct, dec_hook=decode_hook)
-        lax = msgspec.json.Decoder(self._struct, dec_hook=decode_hook, strict=False)
+        lax = msgspec.json.Decoder(self._struct, dec_hook=lax_hook, strict=False)
         decode: Callable[[Any], Any] = decoder.decode
         decode_lax: Callable[[Any], Any] = lax.decode
         annotations = [each.annotation for each in parameters]
@@ -75,7 +76,7 @@ class MsgspecArguments:
             if kind is None:
                 continue
             try:
-                msgspec.json.decode(value, type=kind, dec_hook=decode_hook, strict=strict)
+                msgspec.json.decode(value, type=kind, dec_hook=_hook(strict), strict=strict)
             except msgspec.ValidationError as found:
                 schema = {**self.properties.get(name, {}), "$defs": self.defs}
                 plain = decode_any(value)
@@ -96,7 +97,7 @@ class MsgspecArguments:
             given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
             extra = {
                 name: msgspec.json.decode(
-                    value, type=self._extra, dec_hook=decode_hook, strict=strict
+                    value, type=self._extra, dec_hook=_hook(strict), strict=strict
                 )
                 for name, value in given.items()
                 if name not in self._types
@@ -105,6 +106,10 @@ class MsgspecArguments:
             return arguments
 
         return decode_all
+
+
+def _hook(strict: bool) -> Callable[[type[Any], Any], Any]:
+    return decode_hook if strict else lax_hook
 
 
 def _compiled(

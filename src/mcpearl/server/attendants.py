@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.events import Caller, Notice
+from mcpearl.runtime.limited_log import LimitedLog
 
 if TYPE_CHECKING:
     from mcpearl.server.session import Session
@@ -31,6 +32,8 @@ class Attendants:
     def __init__(self) -> None:
         self.on_session: list[SessionListener] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        more = "%d more functions were not called within a second"
+        self._uncalled = LimitedLog(logger, logging.WARNING, more)
 
     def attend(self, session: Session) -> None:
         """Tell every listener that a session has begun, and later that it has ended."""
@@ -48,21 +51,21 @@ class Attendants:
             except Exception:
                 logger.exception("%s failed on %s", _name(function), notice.method)
                 return
-            if inspect.iscoroutine(made):
-                self._start(function, _finish(function, made))
+            if inspect.iscoroutine(made) and not self._start(function, _finish(function, made)):
+                made.close()
 
         return listen
 
-    def _start(self, function: Any, work: Any) -> None:
+    def _start(self, function: Any, work: Any) -> bool:
+        """Start a task, if there are not too many; return whether it was started."""
         if len(self._tasks) >= MOST:
             work.close()
-            logger.warning(
-                "%s was not called: %d such functions wait already", _name(function), MOST
-            )
-            return
+            self._uncalled.note("%s was not called: %d such functions wait", _name(function), MOST)
+            return False
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return True
 
     async def settle(self, seconds: float) -> None:
         """Wait a moment for the functions that were told of an end, then cancel what is left."""

@@ -96,6 +96,25 @@ class Calls:
     async def _refuse(self, call: Call) -> None:
         self.answer(call, _shutting_down())
 
+    async def run_until_answered(self, call: Call) -> None:
+        """Run one call in a task of its own, which may go on after the call was answered."""
+        self.start(call)
+        work = call.work
+        if work is None or work.done():
+            return
+        call.answered = answered = self._loop.create_future()
+        try:
+            await asyncio.wait((answered, work), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.give_up([call])
+            raise
+
+    def answer_early(self, call: Call, answer: Result) -> None:
+        """Answer a call whose handler goes on."""
+        self.answer(call, answer)
+        if call.answered is not None and not call.answered.done():
+            call.answered.set_result(None)
+
     async def run_all(self, calls: list[Call], run: Run) -> None:
         """Run calls to their end, each in a task of its own.
 

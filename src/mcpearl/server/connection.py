@@ -273,6 +273,9 @@ class ServerConnection:
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
         """Run calls that have their outlets to their end, a single one in the current task."""
         if len(calls) == 1 and calls[0].method != LISTEN:
+            outlives = self._core.outlives
+            if outlives is not None and outlives(calls[0]):
+                return self._calls.run_until_answered(calls[0])
             return self._calls.run_here(calls[0])
         return self._calls.run_all(calls, self._run)
 
@@ -333,6 +336,10 @@ class ServerConnection:
         if not self.closed:
             self.transport.send(message)
         return not self.closed
+
+    def answer(self, call: Call, result: Result) -> None:
+        """Answer a call whose handler goes on."""
+        self._calls.answer_early(call, result)
 
     def stop(self, call: Call) -> None:
         """End the handler of a call whose round is over."""
@@ -481,6 +488,9 @@ class SoloConnection:
     def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
         """Run calls that have their outlets to their end, a single one in the current task."""
         if len(calls) == 1 and calls[0].method != LISTEN:
+            outlives = self._core.outlives
+            if outlives is not None and outlives(calls[0]):
+                return self._calls.run_until_answered(calls[0])
             return self._calls.run_here(calls[0])
         return self._calls.run_all(calls, self._run)
 
@@ -517,6 +527,10 @@ class SoloConnection:
     def tell(self, message: bytes) -> bool:
         """Send nothing: without a session there is no way to a client but the answers to its calls."""
         return False
+
+    def answer(self, call: Call, result: Result) -> None:
+        """Answer a call whose handler goes on."""
+        self._calls.answer_early(call, result)
 
     def stop(self, call: Call) -> None:
         """End the handler of a call whose round is over."""

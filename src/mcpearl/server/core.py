@@ -4,7 +4,7 @@ A connection knows this, and no `Server`. So calls can be served for whatever ha
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.limits import Limits
@@ -24,6 +24,7 @@ from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
+    from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.tasks.feed import TaskFeed
 
@@ -81,6 +82,8 @@ class ServerCore:
         self.observer = None if observer is None else Guarded(observer)
         self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
+        # Tells calls whose handlers may go on after they were answered.
+        self.outlives: Callable[[Call], bool] | None = None
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.roster = Roster(self.observer)
         self.attendants = Attendants()  # functions of the application that hear of clients
@@ -88,7 +91,7 @@ class ServerCore:
             sessions, logging.INFO, "%d more sessions began or ended within a second"
         )
         self._state_store: StateStore | None = None
-        self._state_keys = state_keys
+        self.state_keys = state_keys
         self._state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
@@ -124,7 +127,7 @@ class ServerCore:
             from mcpearl.protocol.seal import Sealer
 
             self._sealer = Sealer(
-                self._state_keys,
+                self.state_keys,
                 ttl=self._state_ttl,
                 max_size=self.limits.max_request_state,
                 random_bytes=clock.random_bytes,

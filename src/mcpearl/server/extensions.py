@@ -21,6 +21,7 @@ from mcpearl.types.base import NotificationParams, RequestParams, Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.methods import REQUESTS, Method
 from mcpearl.types.resources import ReadResourceResult
+from mcpearl.types.tools import CallToolRequestParams
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -95,6 +96,9 @@ class ServerExtension(Extension):
     ...     async def read(self, params: RequestParams, ctx: Context) -> Result:
     ...         return Result(extra={"entries": self.entries})
     """
+
+    passes: Callable[[CallToolRequestParams], bool] | None = None
+    """Tells calls that `call_tool` has nothing to do with; None if it runs around all of them."""
 
     def call_tool(self, ctx: Context, call_next: Next) -> Answering:
         """Run around every `tools/call`. An extension that does not override it costs calls nothing.
@@ -243,7 +247,13 @@ class ExtendedDispatcher:
 
 
 def _around(extension: ServerExtension, inner: Dispatch) -> Dispatch:
+    passes = extension.passes
+    if passes is None:
+        return lambda call, ctx: extension.call_tool(ctx, lambda: inner(call, ctx))
+
     def dispatch(call: Call, ctx: Context) -> Answering:
+        if passes(call.params):
+            return inner(call, ctx)
         return extension.call_tool(ctx, lambda: inner(call, ctx))
 
     return dispatch

@@ -49,6 +49,10 @@ class Peer(Protocol):
         """Send a message that belongs to no call; return False if the peer cannot be reached so."""
         ...
 
+    def answer(self, call: Call, result: Result) -> None:
+        """Answer a call whose handler goes on."""
+        ...
+
     def stop(self, call: Call) -> None:
         """End the handler of a call that has nothing more to do in this round."""
         ...

@@ -9,6 +9,7 @@ from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
+from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.names import Names
@@ -45,6 +46,7 @@ from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
+from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.state import StateStore
@@ -121,7 +123,8 @@ class Server:
         observer: Notified of calls, connections and bounds; see `Observer`.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
-        store: Where tasks are kept; in memory by default.
+        store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
+            memory by default.
     """
 
     def __init__(
@@ -158,7 +161,7 @@ class Server:
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
-        store: "TaskStore | None" = None,
+        store: "str | TaskStore | None" = None,
     ) -> None:
         check_texts(
             name=name,
@@ -172,7 +175,7 @@ class Server:
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
-        self.task_store = store
+        self.task_store = _task_store(store)
         self.turns = Fairness()  # between clients on sockets
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
@@ -211,6 +214,7 @@ class Server:
             max_held=max_held,
             observer=observer,
         )
+        self._pool.reached = self.core.bounded
         self._throttle = self._make_throttle(rate, shedding)
         for extension in self._extensions:
             extension.attach(self)
@@ -220,6 +224,7 @@ class Server:
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan
+        self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
@@ -538,6 +543,47 @@ class Server:
             if meter is not None:
                 meter.share()
 
+    def route(
+        self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
+    ) -> Callable[[F], F]:
+        """Serve a function at a path of the HTTP endpoint, beside MCP. Register it before serving.
+
+        >>> @app.route("/version")
+        ... async def version(request: HttpRequest) -> dict[str, str]:
+        ...     return {"version": "1.0.0"}
+
+        The path is open to every client, whatever `auth` the endpoint has.
+
+        Args:
+            path: The path; it is compared as a whole.
+            methods: The HTTP methods.
+            max_body: Bytes the body of a request may have.
+        """
+        from mcpearl.transports.http_server.pages import make_route
+
+        def register(function: F) -> F:
+            self.web.add(make_route(path, methods, function, max_body))
+            return function
+
+        return register
+
+    def health(self, function: HealthCheck) -> HealthCheck:
+        """Ask a function whether the server is ready, with `app.run("http", health="/health")`.
+
+        Args:
+            function: Takes nothing, may be async. It returns None or True if all is well, or the reason.
+        """
+        self.web.checks.append(function)
+        return function
+
+    async def in_thread(self, function: Callable[[], Any]) -> Any:
+        """Run a plain function in one of the server's threads.
+
+        Args:
+            function: The function, without arguments.
+        """
+        return await self._pool.run(function)
+
     def on_session(self, function: SessionListener) -> SessionListener:
         """Call a function when a legacy client has connected, for as long as it stays.
 
@@ -579,6 +625,47 @@ class Server:
         registry = self._own_registry("on_notification")
         registry.listeners.append(self.core.attendants.guarded(function, method))
         return function
+
+    @overload
+    def background(self, function: F, /) -> F: ...
+
+    @overload
+    def background(
+        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
+    ) -> Callable[[F], F]: ...
+
+    def background(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        restart: Restart = "permanent",
+        shutdown: float = 5.0,
+    ) -> Any:
+        """Run a coroutine function as long as the server runs, and again when it ends.
+
+        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
+        failing ends the server; see `Supervisor`.
+
+        >>> @app.background
+        ... async def refresh():
+        ...     while True:
+        ...         await load_prices()
+        ...         await asyncio.sleep(60)
+
+        Args:
+            function: The function, when the decorator is used bare.
+            name: Its name in the tree; the function's by default.
+            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
+            shutdown: Seconds it has to end when it is cancelled.
+        """
+
+        def register(function: F) -> F:
+            self.parts.add_background(function, name, restart, shutdown)
+            return function
+
+        return register if function is None else register(function)
 
     def _own_registry(self, what: str) -> Registry:
         if self.handler is not self._registry:
@@ -757,3 +844,11 @@ class Server:
         from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)
+
+
+def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":
+    if not isinstance(store, str):
+        return store
+    from mcpearl.stores.opening import open_task_store
+
+    return open_task_store(store)

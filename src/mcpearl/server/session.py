@@ -206,6 +206,9 @@ class SessionPeer:
         """Send a message; return whether the client is still there."""
         return not self._session.closed and self._connection.tell(message)
 
+    def answer(self, call: Call, result: Result) -> None:
+        """Do nothing: there is no call of the client."""
+
     def stop(self, call: Call) -> None:
         """Do nothing: there is no handler to end."""
 

@@ -28,7 +28,10 @@ class WholeOutlet:
     def address(self) -> str | None:
         """The address of the client, where its transport has one."""
         address: str | None = getattr(self._transport, "peer_address", None)
-        return address
+        request = getattr(self._transport, "request", None)
+        if address is not None or request is None or request.peer.address is None:
+            return address
+        return str(request.peer.address[0])
 
     @property
     def request_headers(self) -> Mapping[bytes, bytes]:

@@ -224,6 +224,7 @@ def _take_over() -> tuple[_Saved, _Saved]:
     os.close(nothing)
     os.dup2(2, 1)
     _flush_printed()  # including what is still in Python's buffer
+    _print_lines_at_once()
     return saved
 
 
@@ -238,6 +239,14 @@ def _flush_printed() -> None:
         sys.stdout.flush()
     except (OSError, ValueError, AttributeError):
         pass  # closed by user code, or missing
+
+
+def _print_lines_at_once() -> None:
+    """Show what handlers print line by line; only now, since this flushes what was printed before."""
+    try:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    except (OSError, ValueError, AttributeError):
+        pass  # closed or replaced by user code, or missing
 
 
 def _is_one_socket(source: int, sink: int) -> bool:

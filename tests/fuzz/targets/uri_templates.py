@@ -48,10 +48,12 @@ def _agree(template: UriTemplate, found: dict[str, Matched], again: object) -> N
     names = [v.name for part in parts if isinstance(part, Expression) for v in part.variables]
     if len(names) > len(set(names)):
         return  # a variable that was found in one place expands in all of its places
+    operators = [part.operator for part in parts if isinstance(part, Expression)]
     # `{+a}` and `{#a}` expand without escaping, so they cannot write these as parts of a value.
-    reserved = any(isinstance(part, Expression) and part.operator.reserved for part in parts)
-    if reserved and set(repr([*found.values()])) & set("%?#=&"):
+    if any(each.reserved for each in operators) and set(repr([*found.values()])) & set("%?#=&"):
         return
+    if any(each.first == "&" for each in operators):
+        return  # `{?a}{&b}` matches `?b=1`, and expands to `&b=1` without a value for `a`
     require(again is not None, "what was expanded does not match")
     one_way = uri_template._pattern(uri_template._pieces(parts)) is not None
     require(again == found or not one_way, "expand and match differ")

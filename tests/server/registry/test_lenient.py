@@ -1,8 +1,9 @@
 """Arguments as models send them by mistake: taken where the server says so."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+import annotated_types
 import pydantic
 import pytest
 
@@ -15,8 +16,25 @@ class Point:
     x: int
 
 
+@dataclass
+class Bounded:
+    x: Annotated[int, annotated_types.Ge(1)]
+    ids: list[int] = field(default_factory=list)
+
+
 class Model(pydantic.BaseModel):
     x: int
+
+
+def test_mistakes_inside_a_record_with_constraints():
+    def place(at: Bounded) -> Bounded:
+        return at
+
+    signature = compile_signature(place)
+    arguments = signature.decode_lenient(b'{"at":{"x":"3","ids":["1"]}}')
+    assert signature.call(arguments, None) == Bounded(3, [1])
+    with pytest.raises(ArgumentsError, match=r"`at.x`: expected integer >= 1, got string \"0\""):
+        signature.decode_lenient(b'{"at":{"x":"0"}}')
 
 
 def plain(

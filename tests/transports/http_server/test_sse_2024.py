@@ -1,6 +1,7 @@
 """HTTP+SSE of 2024-11-05: one stream down, POSTs up, for clients that know nothing newer."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -33,6 +34,10 @@ def make_app(**options: Any) -> Server:
     async def hang() -> str:
         await asyncio.sleep(60)
         return "never"
+
+    @app.tool
+    async def about(ctx: Context) -> list[str | None]:
+        return [ctx.headers.get("accept"), ctx.client_address, ctx.session_id]
 
     return app
 
@@ -70,6 +75,16 @@ async def test_the_first_event_says_where_to_post_and_answers_come_on_the_stream
     assert (await client.post(call, path=place)).status == 202
     answer = await stream.next()
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (7, "3")
+
+
+async def test_a_handler_sees_the_request_that_opened_the_stream(client: Raw) -> None:
+    stream, place = await begin(client)
+    await client.post(initialize(), path=place)
+    await stream.next()
+    await client.post(message("notifications/initialized", id=None), path=place)
+    await client.post(message("tools/call", {"name": "about", "arguments": {}}, id=7), path=place)
+    said = json.loads((await stream.next())["result"]["content"][0]["text"])
+    assert said == ["text/event-stream", "127.0.0.1", place.partition("session_id=")[2]]
 
 
 async def test_the_official_client(client: Raw) -> None:

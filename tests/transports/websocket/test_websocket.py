@@ -399,13 +399,13 @@ async def test_one_client_too_many_and_one_that_says_nothing(clock: MovableClock
         with pytest.raises(ConnectionLost, match=r"answered 503.*as many clients as it takes, 1"):
             async with Client(url):
                 pass
-        await clock.advance(20)
+        await clock.advance(40)
         with pytest.raises(ConnectionClosed):  # it has shaken hands, and that was all
             await answer(peer)
         assert (peer.close_code, peer.close_reason) == (1013, "No message came within 20 s")
         reader, _ = await asyncio.open_connection("127.0.0.1", port)
         await turns()
-        await clock.advance(20)
+        await clock.advance(40)
         response = await reader.read()
         assert response.startswith(b"HTTP/1.1 503 ")
         assert b"No message came within 20 s" in response

@@ -72,7 +72,8 @@ class Registry(Handler):
         self._completers: dict[tuple[str, str], Completer] = {}
         self._by_specificity: list[TemplateEntry] = []
         self.scoped = False  # whether anything was for some callers only
-        self.tasked = False  # whether any tool could be a task
+        self.tasked = False  # the server gets its extension with the first tool that can be a task
+        self.tasks: dict[str, Tasks] = {}  # how tools run as tasks, of those that can
         self.mirrored: dict[str, dict[Path, str]] = {}
         self.listeners: list[Callable[[Notice, Caller | None], None]] = []  # to what clients notify
 
@@ -87,7 +88,9 @@ class Registry(Handler):
         self.mirrored.pop(name, None)
         if entry.mirrored:
             self.mirrored[name] = entry.mirrored
-        self.tasked = self.tasked or entry.tasks is not None
+        self.tasks.pop(name, None)
+        if entry.tasks is not None:
+            self.tasks[name] = entry.tasks
         self.scoped = self.scoped or bool(entry.scopes)
         self._changed("tools")
 
@@ -146,6 +149,7 @@ class Registry(Handler):
     def remove_tool(self, name: str) -> bool:
         """Remove a tool. Return whether there was one."""
         self.mirrored.pop(name, None)
+        self.tasks.pop(name, None)
         return self._removed("tools", self.tools.remove(name))
 
     def remove_resource(self, uri: str) -> bool:
@@ -320,8 +324,7 @@ class Registry(Handler):
 
     def tasks_of(self, name: str) -> "Tasks | None":
         """Return how a tool runs as a task."""
-        entry = self.tools.get(name)
-        return None if entry is None else entry.tasks
+        return self.tasks.get(name)
 
     def notified(self, notice: Notice, caller: Caller | None) -> None:
         """Hand a notification to the functions that listen."""

@@ -11,9 +11,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
-from mcpearl.schema.adapt import NoEncoding, encode_hook
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.output import Output
+from mcpearl.schema.stand_ins import NoEncoding, encode_hook
 from mcpearl.server.registry.returns import Media, Message, ToolResult
 from mcpearl.types.content import (
     AudioContent,

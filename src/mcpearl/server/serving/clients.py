@@ -11,6 +11,7 @@ from mcpearl.auth.principal import Principal
 from mcpearl.net.ports import host_of
 from mcpearl.runtime.budget import NoRoom
 from mcpearl.runtime.keeper import Keeper
+from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.serving.wires import Bounds
 from mcpearl.transports.socket import SocketServer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
 
 logger = logging.getLogger("mcpearl.server")
+lives = logging.getLogger("mcpearl.sessions")
 _MAX_REFUSED = 100  # clients being sent a refusal; more are closed without one
 _LOOKS = 4  # checks within the shortest timeout
 
@@ -44,6 +46,8 @@ class Clients:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._stays: dict[SocketServer, _Stay] = {}
+        more = "%d more clients connected or left within a second"
+        self._lives = LimitedLog(lives, logging.INFO, more)
         self._refused: set[SocketServer] = set()
         self._draining = False
         timeouts = (bounds.handshake_timeout, bounds.idle_timeout)
@@ -88,13 +92,16 @@ class Clients:
         connection = ServerConnection(self._server.core, transport, principal, transport.account)
         stay = self._stays[transport]
         stay.connection = connection
+        self._lives.note("client connected from %s", _address(transport))
         left = None if principal is None else principal.time_left
         stay.expires_at = None if left is None else self._loop.time() + left
         return connection
 
     def leave(self, transport: SocketServer) -> None:
         """Forget a client."""
-        self._stays.pop(transport, None)
+        stay = self._stays.pop(transport, None)
+        if stay is not None and stay.connection is not None:
+            self._lives.note("client left from %s", _address(transport))
         self._refused.discard(transport)
 
     # Staying
@@ -137,3 +144,7 @@ class Clients:
         await asyncio.gather(*work)
         await asyncio.gather(*(transport.until_gone(grace) for transport in list(self._stays)))
         self._keeper.stop()
+
+
+def _address(transport: SocketServer) -> str:
+    return getattr(transport, "peer_address", None) or "this machine"

@@ -21,14 +21,16 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.clients import Clients
+from mcpearl.server.serving.health import Health
 from mcpearl.server.serving.http_host import HttpHost
 from mcpearl.server.serving.options import AsgiOptions
 from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
+from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.settings import EndpointSettings
-from mcpearl.transports.http_server.sse_2024 import STREAM
+from mcpearl.transports.http_server.sse_2024 import MESSAGES, STREAM
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -65,7 +67,12 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
             location, host.converse, server.core.limits, gate, http.max_websockets
         )
     return Endpoint(
-        host, _settings(http), gate=gate, lifespan=server.running, websockets=websockets
+        host,
+        _settings(http),
+        gate=gate,
+        lifespan=server.running,
+        websockets=websockets,
+        pages=make_pages(server, http),
     )
 
 
@@ -73,6 +80,16 @@ def _settings(http: Http) -> EndpointSettings:
     """Return the options that are the endpoint's."""
     given = asdict(http)
     return EndpointSettings(**{name: given[name] for name in EndpointSettings.__struct_fields__})
+
+
+def make_pages(server: "Server", http: Http) -> Pages | None:
+    """Return what an endpoint answers beside MCP; None if that is nothing."""
+    if http.health is None and not server.web.routes:
+        return None
+    for path in (http.path, *((STREAM, MESSAGES) if http.http_sse else ())):
+        if path in server.web.routes:
+            raise ValueError(f"{path!r} is the path of the MCP endpoint, and of a route too")
+    return Pages(server.web.routes, server.in_thread, Health(server, http.health).answer)
 
 
 def make_gate(
@@ -112,7 +129,12 @@ class HttpListener:
         self._http = http
         self._server = server
         self._endpoint = Endpoint(
-            HttpHost(server), settings, gate=gate, lifespan=server.running, siblings=siblings
+            HttpHost(server),
+            settings,
+            gate=gate,
+            lifespan=server.running,
+            siblings=siblings,
+            pages=make_pages(server, http),
         )
         self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
         self._up = AsyncExitStack()
@@ -223,6 +245,11 @@ class WorkerHttp(Struct):
     http: Http
     listening: socket.socket
     siblings: "Siblings"
+
+    @property
+    def drain_delay(self) -> float:
+        """Seconds between being not ready and the end of the port."""
+        return self.http.drain_delay
 
     def listener(self, server: "Server") -> HttpListener:
         """Make what serves this wire."""

@@ -32,6 +32,7 @@ class AsgiOptions(TypedDict, total=False):
     keep_alive: float
     stall_timeout: float
     access_log: bool
+    health: str | None
     auth: "Auth | None"
     websocket: str | None
     max_websockets: int
@@ -58,6 +59,8 @@ class WireOptions(TypedDict, total=False):
     stall_timeout: float
     # Of HTTP
     access_log: bool
+    drain_delay: float
+    health: str | None
     workers: int
     server: Literal["mcpearl", "granian"]
     websocket: str | None

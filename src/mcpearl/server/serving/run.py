@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.net import systemd
 from mcpearl.net.ports import CannotListen
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.supervisor import StartFailed
@@ -98,10 +99,35 @@ async def _end_tasks() -> None:
 async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
     """Serve on the running loop until one of the wires ends or a signal comes."""
     found = chosen(wires, options)
-    many = any(not isinstance(wire, Stdio) for wire in found)
-    with speaking(sessions=many), stop_signals() as stop:
+    on_stdio = [isinstance(wire, Stdio) for wire in found]
+    with speaking(sessions=not all(on_stdio), prints=not any(on_stdio)), stop_signals() as stop:
         async with _opened(server, found) as (name, _):
-            await _first(stop.wait(), server.parts.root.until_gone(name))
+            with _under_systemd():
+                await _first(stop.wait(), server.parts.root.until_gone(name))
+            if stop.is_set():
+                await _say_draining(server, found)
+
+
+@contextmanager
+def _under_systemd() -> Iterator[None]:
+    """Tell systemd that the server is ready, that it lives, and that it stops."""
+    watchdog = systemd.Watchdog()
+    systemd.notify("READY=1")
+    watchdog.start()
+    try:
+        yield
+    finally:
+        systemd.notify("STOPPING=1")
+        watchdog.stop()
+
+
+async def _say_draining(server: "Server", wires: list[Wire]) -> None:
+    """Be not ready for a while before the ports are closed, where a wire asks for it."""
+    server.web.draining = True
+    delay = max(getattr(wire, "drain_delay", 0.0) for wire in wires)
+    if delay:
+        logger.info("not ready any more; serving for another %g s", delay)
+        await asyncio.sleep(delay)
 
 
 @asynccontextmanager
@@ -121,6 +147,7 @@ async def _opened(server: "Server", wires: list[Wire]) -> AsyncIterator[tuple[st
     """
     supervised, parts = supervise_wires(server, wires)
     async with server.running():
+        server.web.draining = False
         try:
             name = await server.parts.add_wires(supervised, server.core.grace + DRAINING)
         except StartFailed as error:

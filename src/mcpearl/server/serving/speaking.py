@@ -11,13 +11,15 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @contextmanager
-def speaking(*, sessions: bool = True) -> Iterator[None]:
+def speaking(*, sessions: bool = True, prints: bool = True) -> Iterator[None]:
     """Show log records of mcpearl on stderr if nothing else shows them, and prints at once.
 
     Args:
         sessions: Whether to show sessions that begin and end; on stdio there is only one.
+        prints: Whether stdout is for prints; on stdio it is the client's until it is taken over.
     """
-    _show_prints()
+    if prints:
+        _show_prints()
     logger = logging.getLogger("mcpearl")
     if logger.hasHandlers():
         yield

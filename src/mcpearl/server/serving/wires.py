@@ -100,6 +100,9 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     """Open WebSockets beside the endpoint; one more is refused."""
     reuse_port: bool = False
     """Whether several processes may open this port and share its clients."""
+    drain_delay: float = 0.0
+    """Seconds between a signal to stop, when `health` says that the server is not ready, and the end
+    of the port: load balancers need them to notice."""
     workers: int = 1
     """Processes that share the port; only with `app.run`, and as the only wire."""
     server: Literal["mcpearl", "granian"] = "mcpearl"

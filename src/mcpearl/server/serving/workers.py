@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from mcpearl.net import systemd
 from mcpearl.net.ports import TcpPort, bind_port
 from mcpearl.net.tls import server_context
 from mcpearl.runtime import clock
@@ -44,6 +45,7 @@ _PAUSES = Backoff(delays=doubling(0.5, 30.0), jitter=0.0, settled_after=_YOUNG)
 _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
+_OF_PARENT = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # workers do not speak to systemd
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
@@ -60,6 +62,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     if http.server != "mcpearl":
         raise ValueError("`workers` do not share a port with granian; leave out one of the two")
     server.core.sealer()  # now, so that every worker can open what another has sealed
+    server.core.budget.divide(http.workers)
     server.share_limits()
     auth = server.auth if http.auth is None else http.auth
     if auth is not None:
@@ -72,13 +75,16 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         paths = [folder / f"{number}" for number in range(count)]
 
         def work(number: int, ready: int, lifeline: int) -> None:
+            for name in _OF_PARENT:
+                os.environ.pop(name, None)
             siblings = Siblings(number, paths)
             server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
         port = TcpPort(http.host, listening.getsockname()[1], tls)
-        Crew(count, work, server.core.grace + _MARGIN, _greeting(server, http, port, count)).run()
+        patience = server.core.grace + _MARGIN + http.drain_delay
+        Crew(count, work, patience, _greeting(server, http, port, count)).run()
 
 
 def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
@@ -205,8 +211,10 @@ class Crew:
             for worker in self._workers:
                 self._start(worker)
             logger.info(self._greeting)
+            systemd.notify("READY=1")
             self._watch()
         finally:
+            systemd.notify("STOPPING=1")
             self._end()
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             for descriptor in self._lifeline:
@@ -243,9 +251,13 @@ class Crew:
             os._exit(code)
 
     def _watch(self) -> None:
+        beat = systemd.Watchdog().interval
         while True:
             dues = [worker.due for worker in self._workers if worker.due is not None]
             wait = max(0.0, min(dues) - clock.monotonic()) if dues else 3600.0
+            if beat:
+                systemd.notify("WATCHDOG=1")
+                wait = min(wait, beat)
             got = signal.sigtimedwait(_SIGNALS, wait)
             if got is not None and got.si_signo != signal.SIGCHLD:
                 return

@@ -23,9 +23,10 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.runtime.eager import spawn
 from mcpearl.schema.errors import OutputError
-from mcpearl.server.context import Context, call_of
+from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Next
 from mcpearl.server.failures import answer_to
+from mcpearl.server.handler import Handler
 from mcpearl.server.tasks.feed import TaskFeed
 from mcpearl.server.tasks.journal import (
     Journal,
@@ -36,9 +37,12 @@ from mcpearl.server.tasks.journal import (
     unpack_journal,
 )
 from mcpearl.server.tasks.keeper import TaskKeeper
+from mcpearl.server.tasks.keys import key_of
 from mcpearl.server.tasks.options import TaskBounds, Tasks
+from mcpearl.server.tasks.promotion import Promotions
 from mcpearl.server.tasks.questions import read_answer
 from mcpearl.server.tasks.run import TaskRun
+from mcpearl.server.tasks.vault import Vault
 from mcpearl.server.tasks.views import unknown_task
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import Identity
@@ -53,7 +57,6 @@ from mcpearl.types.tools import CallToolResult
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
-    from mcpearl.server.tasks.vault import Vault
 
 logger = logging.getLogger("mcpearl.tasks")
 ANSWERS: dict[str, type[Result]] = {
@@ -71,8 +74,7 @@ class TaskEngine:
         core: What the server's connections share.
         store: Keeps the tasks.
         bounds: Bounds of running tasks and of what is stored of one.
-        options_of: Returns what a tool declares about tasks; None if it cannot be one.
-        vault: Seals contents, where the store outlives the process.
+        handler: Has the tools, and what they declare about tasks.
     """
 
     def __init__(
@@ -80,8 +82,7 @@ class TaskEngine:
         core: "ServerCore",
         store: TaskStore,
         bounds: TaskBounds,
-        options_of: Callable[[str], Tasks | None],
-        vault: "Vault | None" = None,
+        handler: Handler,
     ) -> None:
         self.core = core
         self.store = store
@@ -90,16 +91,21 @@ class TaskEngine:
         self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
         self.feed = TaskFeed(self)
-        self.keeper = TaskKeeper(self, options_of)
-        self._vault = vault
+        self.keeper = TaskKeeper(self, handler.tasks_of)
+        self.promotions = Promotions(self)
+        self._handler = handler
+        self._vault: Vault | None = None  # seals contents where the store outlives the process
         self._put: set[tuple[str, str]] = set()  # questions that a client has before it
         self._stop_watching: Callable[[], None] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._meta: dict[str, Any] | None = None  # of the latest task
         self._side_work: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Open the store, and take up tasks that were left behind."""
         await self.store.start()
+        if self.store.durable:
+            self._vault = Vault(self.core.state_keys or [key_of(self.store)])
         if self._stop_watching is None:
             self._stop_watching = self.store.watch(self.heard, self.is_interested)
         if self.store.durable:
@@ -107,6 +113,7 @@ class TaskEngine:
 
     async def close(self) -> None:
         """Finish or hand over what runs, and close the store."""
+        self.promotions.close()
         await self.keeper.close(self.core.grace)
         if self._stop_watching is not None:
             self._stop_watching()
@@ -145,13 +152,12 @@ class TaskEngine:
 
     # Creating
 
-    async def accept(
-        self, ctx: Context, start: Next, options: Tasks, *, ttl: float, repeatable: bool
-    ) -> TaskRecord:
+    async def accept(self, ctx: Context, start: Next, options: Tasks, ttl: float) -> TaskRecord:
         """Store a new task and begin it; return it as it was stored."""
         run = TaskRun(self, ctx, options)
+        run.prepare()
         has_room = len(self.runs) < self.bounds.max_running
-        record = await self._create(run, ttl, repeatable, running=has_room)
+        record = await self.create(run, ttl, running=has_room)
         run.settle(record)
         self.runs[record.id] = run
         if has_room:
@@ -160,70 +166,17 @@ class TaskEngine:
             self.queue.append((run, start))
         return record
 
-    async def call(
-        self, ctx: Context, start: Next, options: Tasks, *, repeatable: bool
-    ) -> Result | Encoded | TaskRecord:
-        """Run a tool as a plain call, until it has become a task: return its result, or the task."""
-        run = TaskRun(self, ctx, options)
-        call_of(ctx).run = run
-        run.repeatable = repeatable
-        run.start(start, eager=True)
-        if run.is_undecided:
-            assert options.after is not None
-            await run.until_done(options.after)
-            if run.is_undecided:
-                await self._overdue(run)
-        return run.outcome() if run.created is None else run.created
-
-    async def _overdue(self, run: TaskRun) -> None:
-        """Make a task of a run whose time as a call is up; if that cannot be, let the call wait."""
-        try:
-            await self.adopt(run)
-        except asyncio.CancelledError:
-            if run.created is None:
-                run.stop()
-            raise
-        except McpError as error:
-            logger.warning("a call of %s goes on as a call: %s", run.call.params.name, error)
-        if run.is_undecided:
-            await run.until_done(float("inf"))
-
-    async def adopt(self, run: TaskRun) -> bool:
-        """Make a task of a run; False if it is done or asks its client at the moment."""
-        if run.created is None:
-            if run.adoption is None:
-                run.adoption = run.peer.loop.create_task(self._adopt(run))
-            await asyncio.shield(run.adoption)
-        return run.created is not None
-
-    async def _adopt(self, run: TaskRun) -> None:
-        try:
-            rounds = run.call.rounds
-            if not run.is_undecided or (rounds is not None and rounds.asking):
-                return
-            if rounds is not None:
-                run.questions.take_over(rounds)
-            record = await self._create(run, run.options.ttl, run.repeatable, running=True)
-            if run.ended or not run.is_undecided:
-                await self.store.delete(record.id)  # the call is answered with the result itself
-                return
-            run.settle(record)
-            self.runs[record.id] = run
-            run.let_go()
-        finally:
-            run.adoption = None
-
-    async def _create(
-        self, run: TaskRun, ttl: float, repeatable: bool, *, running: bool
-    ) -> TaskRecord:
+    async def create(self, run: TaskRun, ttl: float, *, running: bool) -> TaskRecord:
+        """Store a task for a run. When this returns, it will not be lost."""
         call, id = run.call, clock.token(24)
+        call.params.meta = self._once(call.params.meta)
         record = TaskRecord(
             id=id,
             owner=owner_of(call),
             ttl=ttl,
             poll=run.options.poll,
-            request=self.sealed(id, pack_request(call)),
-            repeatable=repeatable,
+            request=self.sealed(id, pack_request(call)) if self.store.durable else b"",
+            repeatable=self._is_repeatable(call.params.name, run.options),
             running=running,
         )
         record = self.with_journal(record, run.questions.journal)
@@ -239,8 +192,18 @@ class TaskEngine:
         except StoreUnavailable as error:
             logger.error("a task could not be stored: %s", error)
             raise McpError(INTERNAL_ERROR, f"No task can be created: {error}") from None
-        logger.info("task %s of %s: created for %s", id, record.owner, call.params.name)
+        logger.debug("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
+
+    def _once(self, meta: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the same object for equal `_meta`: clients repeat it, and tasks keep it."""
+        if meta != self._meta:
+            self._meta = meta
+        return self._meta
+
+    def _is_repeatable(self, name: str, options: Tasks) -> bool:
+        tool = self._handler.tool(name)
+        return options.repeatable(None if tool is None else tool.annotations)
 
     async def _awake(self) -> None:
         """Start what a server has that got its first task tool while it runs."""
@@ -268,7 +231,7 @@ class TaskEngine:
         run.ended = True
         run.peer.close()
         self.forget(run)
-        logger.info("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
+        logger.debug("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
 
     def _ending(self, run: TaskRun) -> Callable[[TaskRecord], TaskRecord]:
         call, value = run.call, run.value
@@ -347,7 +310,7 @@ class TaskEngine:
         """Return a task of this owner; raises `McpError` if there is none."""
         record = await self.store.get(id, owner)
         if record is None:
-            logger.info("unknown task looked for by %s", owner)
+            logger.debug("unknown task looked for by %s", owner)
             raise unknown_task(id)
         return record
 

@@ -11,7 +11,7 @@ import msgspec
 
 from mcpearl.protocol.capabilities import absent
 from mcpearl.protocol.errors import ConnectionLost, McpError, RequestTimeout
-from mcpearl.protocol.events import Encoded
+from mcpearl.protocol.events import Call, Encoded
 from mcpearl.protocol.extensions import declared
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context, call_of, peer_of
@@ -39,6 +39,7 @@ from mcpearl.types.tasks import (
     TaskRequestParams,
     UpdateTaskRequestParams,
 )
+from mcpearl.types.tools import CallToolRequestParams
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -71,9 +72,17 @@ class TasksExtension(ServerExtension):
         """
         if isinstance(server.handler, Handler):
             self._handler = server.handler
-        store = server.task_store or MemoryTaskStore()
-        self.engine = TaskEngine(server.core, store, self._bounds, self._handler.tasks_of)
+        store = MemoryTaskStore() if server.task_store is None else server.task_store
+        self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
+        server.core.outlives = self._outlives
+
+    def _outlives(self, call: Call) -> bool:
+        """Whether a call may become a task while it runs."""
+        if call.method != "tools/call":
+            return False
+        options = self._handler.tasks_of(call.params.name)
+        return options is not None and options.after is not None
 
     async def start(self, server: "Server") -> None:
         """Open the store, and take up tasks that were left behind.
@@ -102,6 +111,14 @@ class TasksExtension(ServerExtension):
 
     # Around a tool
 
+    def passes(self, params: CallToolRequestParams) -> bool:
+        """Whether a call is of a tool that is never a task, and does not ask for one.
+
+        Args:
+            params: The params of the call.
+        """
+        return self._handler.tasks_of(params.name) is None and params.task is None
+
     def call_tool(self, ctx: Context, call_next: Next) -> Answering:
         """Run a tool as a call or as a task.
 
@@ -125,6 +142,8 @@ class TasksExtension(ServerExtension):
                 if options.required:
                     self.require(ctx)
                 return call_next()
+            if options.after is not None:
+                return self.engine.promotions.call(ctx, call_next, options)
             return self._modern(ctx, call_next, options)
         if params.task is None or version.name != _TASKS_VERSION:
             if options.required:
@@ -137,15 +156,8 @@ class TasksExtension(ServerExtension):
             return call_next()
         return self._legacy(ctx, call_next, options)
 
-    async def _modern(self, ctx: Context, call_next: Next, options: Tasks) -> Result | Encoded:
-        repeatable = self._repeatable(ctx, options)
-        if options.after is None:
-            record = await self.engine.accept(
-                ctx, call_next, options, ttl=options.ttl, repeatable=repeatable
-            )
-            return views.created(record)
-        outcome = await self.engine.call(ctx, call_next, options, repeatable=repeatable)
-        return views.created(outcome) if isinstance(outcome, TaskRecord) else outcome
+    async def _modern(self, ctx: Context, call_next: Next, options: Tasks) -> Result:
+        return views.created(await self.engine.accept(ctx, call_next, options, options.ttl))
 
     async def _legacy(self, ctx: Context, call_next: Next, options: Tasks) -> Result:
         asked = call_of(ctx).params.task.ttl
@@ -156,13 +168,7 @@ class TasksExtension(ServerExtension):
                 {"ttl": asked},
             )
         ttl = options.ttl if asked is None else min(asked / 1000, options.max_ttl)
-        repeatable = self._repeatable(ctx, options)
-        record = await self.engine.accept(ctx, call_next, options, ttl=ttl, repeatable=repeatable)
-        return views.legacy_created(record)
-
-    def _repeatable(self, ctx: Context, options: Tasks) -> bool:
-        tool = self._handler.tool(ctx.params.name)
-        return options.repeatable(None if tool is None else tool.annotations)
+        return views.legacy_created(await self.engine.accept(ctx, call_next, options, ttl))
 
     # Methods
 

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call
+from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context
-from mcpearl.server.tasks.journal import as_running, unpack_request
+from mcpearl.server.tasks.journal import as_running, pack_request, unpack_request
 from mcpearl.server.tasks.run import TaskRun
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.tasks import TaskRecord
@@ -110,6 +111,8 @@ class TaskKeeper:
 
     async def _fail(self, record: TaskRecord, message: str) -> None:
         engine = self._engine
+        if record.status in TERMINAL:
+            return
         logger.warning("task %s: %s", record.id, message)
         error = McpError(INTERNAL_ERROR, message, {"taskId": record.id, "mayHaveRun": True})
         await engine.store.update(engine.failing(error)(record), record.revision, record.fence)
@@ -133,18 +136,23 @@ class TaskKeeper:
             return
         ctx = Context(call, NoClient(), engine.core)
         run = TaskRun(engine, ctx, options)
+        run.prepare()
         run.questions.journal = engine.journal_of(record)
         run.settle(record)
         engine.runs[record.id] = run
         if engine.store.durable and await run.write(as_running) is None:
             return
-        logger.info("task %s of %s: run again", record.id, record.owner)
+        logger.debug("task %s of %s: run again", record.id, record.owner)
         run.start(lambda: engine.core.redispatch(run.call, ctx))
 
     async def park(self, run: TaskRun) -> None:
         """Stop a run that waits for its client; it is run again when the answer is there."""
         engine, record = self._engine, run.record
         assert record is not None
+        if not engine.store.durable:  # else it was stored when the task was created
+            request = pack_request(run.call)
+            if await run.write(lambda record: replace(record, request=request)) is None:
+                return
         engine.drop(run)
         await engine.store.release(record.id, run.fence)
         latest = await engine.store.get(record.id, record.owner)
@@ -216,6 +224,9 @@ class NoClient:
     def tell(self, message: bytes) -> bool:
         """Drop it."""
         return False
+
+    def answer(self, call: Call, result: Result) -> None:
+        """Drop it."""
 
     def stop(self, call: Call) -> None:
         """Do nothing."""

@@ -116,6 +116,9 @@ class TaskPeer:
         """Send a message to the connection that the call came by."""
         return self._client.tell(message)
 
+    def answer(self, call: Call, result: Result) -> None:
+        """Do nothing: the call of a task was answered when it became one."""
+
     def stop(self, call: Call) -> None:
         """Stop the tool."""
         self._run.stop()

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
 
 from mcpearl.protocol.events import Call, Encoded, Outlet
 from mcpearl.protocol.task_lifecycle import TERMINAL
-from mcpearl.runtime.eager import spawn
 from mcpearl.server.context import Context, call_of, continue_with, peer_of
 from mcpearl.server.dispatch import Next
 from mcpearl.server.tasks.peer import TaskPeer
@@ -18,13 +19,11 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.engine import TaskEngine
     from mcpearl.server.tasks.options import Tasks
 
-_NEVER = 1e9  # seconds that no timer is set for
 
-
-class TaskRun:
+class TaskRun(Struct, eq=False):  # a struct, since one is made for each call that may be a task
     """One run of a tool.
 
-    Until it is a task, its context is that of the call. From then on, questions, progress and
+    Until it is a task it has the context of its call. From then on, questions, progress and
     `ctx.once` go to the store, whatever becomes of the connection that the call came by.
 
     Args:
@@ -33,40 +32,32 @@ class TaskRun:
         options: What the tool declares about tasks.
     """
 
-    __slots__ = (
-        "_until",
-        "adoption",
-        "created",
-        "ctx",
-        "ended",
-        "engine",
-        "fence",
-        "options",
-        "peer",
-        "questions",
-        "raised",
-        "record",
-        "repeatable",
-        "value",
-        "work",
-    )
+    engine: "TaskEngine"
+    ctx: Context
+    options: "Tasks"
+    record: TaskRecord | None = None
+    """The task as last seen; None before it is one."""
+    adoption: asyncio.Task[None] | None = None
+    """Its becoming a task, while that takes."""
+    value: Result | Encoded | None = None
+    """What the tool returned."""
+    raised: BaseException | None = None
+    ended: bool = False
+    """Whether what the tool still does is of no interest any more."""
+    fence: int = 0
+    work: asyncio.Task[None] | None = None
+    peer: TaskPeer = cast("TaskPeer", None)
+    """Set by `prepare`, as all that follows."""
+    questions: TaskQuestions = cast("TaskQuestions", None)
 
-    def __init__(self, engine: "TaskEngine", ctx: Context, options: "Tasks") -> None:
-        self.engine = engine
-        self.ctx = ctx
-        self.options = options
-        self.peer = TaskPeer(self, peer_of(ctx), call_of(ctx).progress_token)
+    def prepare(self) -> None:
+        """Make what a task needs and a call does not."""
+        call = self.call
+        self.work = call.work
+        self.peer = TaskPeer(self, peer_of(self.ctx), call.progress_token)
         self.questions = TaskQuestions(self)
-        self.record: TaskRecord | None = None  # as last seen; None before it is a task
-        self.created: TaskRecord | None = None  # as it was when it became a task
-        self.adoption: asyncio.Task[None] | None = None  # its becoming one, while that takes
-        self.repeatable = False
-        self.fence = 0
-        self.work: asyncio.Task[None] | None = None
-        self.value: Result | Encoded | None = None  # what the tool returned
-        self.raised: BaseException | None = None
-        self.ended = False  # what the tool still does is of no interest any more
-        self._until: asyncio.Future[None] | None = None  # the call that waits for this run
+        if call.rounds is not None:
+            self.questions.take_over(call.rounds)
 
     @property
     def call(self) -> Call:
@@ -75,62 +66,35 @@ class TaskRun:
 
     # Running
 
-    def start(self, start: Next, *, eager: bool = False) -> None:
-        """Run the tool in an asyncio task of its own, up to its first wait at once if `eager`."""
-        loop = self.peer.loop
-        work = self._execute(start)
-        self.work = spawn(loop, work) if eager else loop.create_task(work)
-        if self.record is not None:
-            self.call.work = self.work
+    def start(self, start: Next) -> None:
+        """Run the tool of a task in an asyncio task of its own."""
+        self.work = self.call.work = self.peer.loop.create_task(self._execute(start))
 
     async def _execute(self, start: Next) -> None:
         try:
-            self.value = await start()
+            work = start()
+            del start  # it knows the call, which is answered by now
+            self.value = await work
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
             self.raised = error
-        if self.record is not None and not self.ended:
+        if not self.ended:
             await self.engine.finish(self)
-        self.let_go()
 
-    @property
     def is_undecided(self) -> bool:
         """Whether the tool is at work, and not a task."""
-        return self.created is None and self.value is None and self.raised is None
-
-    def outcome(self) -> Result | Encoded:
-        """Return what the tool returned, or raise what it raised."""
-        if self.raised is not None:
-            raise self.raised
-        assert self.value is not None
-        return self.value
-
-    async def until_done(self, seconds: float) -> None:
-        """Wait until the tool is done or has become a task, for so many seconds at most."""
-        loop = self.peer.loop
-        self._until = until = loop.create_future()
-        timer = loop.call_later(seconds, self.let_go) if seconds < _NEVER else None
-        try:
-            await until
-        except asyncio.CancelledError:
-            self.stop()  # the client does not wait any more, or has to answer first
-            raise
-        finally:
-            self._until = None
-            if timer is not None:
-                timer.cancel()
-
-    def let_go(self) -> None:
-        """Let the call that waits for this run go on."""
-        if self._until is not None and not self._until.done():
-            self._until.set_result(None)
+        return self.record is None and self.value is None and self.raised is None
 
     def settle(self, record: TaskRecord) -> None:
         """Work for a task that was stored, and no longer for the call."""
-        self.record = self.created = record
+        self.record = record
         self.fence = record.fence
         call = self.call
+        if call.rounds is not None:
+            self.questions.take_over(
+                call.rounds
+            )  # once more: something may have been done meanwhile
         token = record.id if call.progress_token is None else call.progress_token
         detached = Call(call.id, call.method, call.params, call.raw, call.caller, token)
         detached.outlet = _NoOutlet(call.outlet)

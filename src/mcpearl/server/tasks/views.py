@@ -1,6 +1,7 @@
 """One task in the two shapes it has on the wire: of 2025-11-25, and of the extension."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -44,6 +45,7 @@ def related(id: str) -> dict[str, Any]:
     return {RELATED_TASK_KEY: {"taskId": id}}
 
 
+@lru_cache(maxsize=4096)
 def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 

@@ -6,13 +6,13 @@ it is, and what serves it. The messages themselves are the protocol's; how an an
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
-from mcpearl.net.http_server.request import Request, Serving
+from mcpearl.net.http_server.request import ClientLeft, Request, Serving
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed, McpError
@@ -34,6 +34,7 @@ from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
 from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
@@ -164,6 +165,7 @@ class Endpoint:
         lifespan: Entered while the endpoint runs.
         websockets: Serves WebSockets under an ASGI server.
         siblings: The other workers, if there are any.
+        pages: What is answered beside MCP.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class Endpoint:
         lifespan: Callable[[], Any] | None = None,
         websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
+        pages: Pages | None = None,
     ) -> None:
         limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
         hosts, origins = settings.allowed_hosts, settings.allowed_origins
@@ -185,8 +188,9 @@ class Endpoint:
         self._anonymous = host.anonymous
         self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
+        self._pages = pages
         self._lifespan = lifespan
-        self._life = AsgiLife(self.running)
+        self._life = AsgiLife(self._run)
         self.entrance: Serving = AccessLog(self) if settings.access_log else self
         """What serves requests: this endpoint, or its access log."""
         self._refusals = RefusedRequests()
@@ -240,7 +244,9 @@ class Endpoint:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
             head = self._asgi_heads.head_of(scope)
-            await self.entrance.serve(AsgiRequest(scope, receive, send, head))
+            request = AsgiRequest(scope, receive, send, head, self._terms.pace.stalls)
+            with suppress(ClientLeft):  # it did not read its answer
+                await self.entrance.serve(request)
         else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
 
@@ -255,6 +261,8 @@ class Endpoint:
             notes: HeadNotes | None = head.noted
             if notes is None:
                 if gate is not None and await self._show_document(gate, request):
+                    return
+                if self._pages is not None and await self._show_page(self._pages, request):
                     return
                 notes = head.noted = self._look_at(request)
             if notes.cors:
@@ -293,6 +301,19 @@ class Endpoint:
         if document is None:
             return False
         await request.respond(200, document, PUBLIC)
+        return True
+
+    async def _show_page(self, pages: Pages, request: Request) -> bool:
+        """Answer a request for the server's health or a route; return whether it was one."""
+        if await pages.show_health(request):
+            return True
+        if not pages.has(request.path):
+            return False
+        self._location.check_host(request.headers)
+        if self._admission.open > self._admission.max_requests:
+            raise self._admission.too_many()
+        outlet = PostOutlet(self._terms, request, self.host.anonymous)
+        await pages.serve(request, outlet.read_body)
         return True
 
     def _look_at(self, request: Request) -> HeadNotes:
@@ -423,11 +444,14 @@ class Endpoint:
         Args:
             app: The outer application, which calls this; it is not used.
         """
+        return self.running()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep the server running, and end every stream and session at the end."""
         return self._life.held()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Keep the server running, and end every stream and session at the end."""
+    async def _run(self) -> AsyncIterator[None]:
         async with nullcontext() if self._lifespan is None else self._lifespan():
             try:
                 yield

@@ -51,12 +51,7 @@ class Location:
             here = f"{root}{self._path}" or "/"
             reason = f"There is nothing at {(root + path)[:128]!r}; MCP is served at {here!r}"
             raise Refused(404, reason, METHOD_NOT_FOUND)
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and host not in self._hosts:
-            reason = (
-                f"Host {host[:128]!r} is not served here; the server's `allowed_hosts` lists those"
-            )
-            raise Refused(421, f"{reason} that are")
+        host = self.check_host(headers)
         origin = headers.get(b"origin")
         if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
             named = origin.decode("latin-1")[:128]
@@ -64,6 +59,16 @@ class Location:
                 f"Origin {named!r} is not allowed here; the server's `allowed_origins` lists those"
             )
             raise Refused(403, f"{reason} that are")
+
+    def check_host(self, headers: HeaderMap) -> str:
+        """Refuse a request for another host; return the host."""
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._hosts is not None and host not in self._hosts:
+            reason = (
+                f"Host {host[:128]!r} is not served here; the server's `allowed_hosts` lists those"
+            )
+            raise Refused(421, f"{reason} that are")
+        return host
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         if not self._only_local:

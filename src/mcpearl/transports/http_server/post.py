@@ -166,9 +166,12 @@ class PostOutlet:
         """Where what is held for the client is counted."""
         return self._terms.callers.account_of(self._principal, self._request)
 
-    async def read_body(self) -> bytes:
-        """Return the whole body, within its bounds. It is counted until the outlet is closed."""
-        request, limit = self._request, self._terms.max_body
+    async def read_body(self, most: int | None = None) -> bytes:
+        """Return the whole body, within its bounds. It is counted until the outlet is closed.
+
+        `most` is the number of bytes it may have, if not those of a message.
+        """
+        request, limit = self._request, self._terms.max_body if most is None else most
         holding = self._holding = self.account.open("bodies")
         self.lingers = True
         declared = request.headers.get(b"content-length", b"")

@@ -51,6 +51,8 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Seconds of silence after which a stream carries a sign of life."""
     stall_timeout: float = 60.0
     """Seconds in which a client must read some of what it was sent."""
+    health: str | None = None
+    """A path that tells whether the server is ready, with `/live` and `/ready` below it."""
     access_log: bool = False
     """Log every request to the logger `mcpearl.access`: address, path, status, size, time, method."""
 

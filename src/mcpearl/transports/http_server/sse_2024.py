@@ -51,10 +51,11 @@ class SseHost(Protocol):
 class SseSession(Session):
     """A session that lives on one stream and as long as it. What is lost there is lost."""
 
-    __slots__ = ("is_full", "stream")
+    __slots__ = ("is_full", "request", "stream")
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
         super().__init__(terms, principal, now)
+        self.request: Request | None = None  # the one that opened the stream
         self.is_full = False  # as many calls are in flight as a client may have
 
     def charge(self, account: Account, charged: Holding) -> None:
@@ -111,6 +112,7 @@ class HttpSse:
         check_accept(request.headers, EVENTS)
         caller = self._terms.callers.key_of(principal, request)
         session = self._sessions.create(principal, caller)
+        session.request = request
         self._sessions.add(session)
         session.enter()
         try:

@@ -50,7 +50,14 @@ class AsgiWebSocket:
 
     keeps_alive = True
 
-    def __init__(self, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        limits: Limits,
+        request: UpgradeRequest | None = None,
+    ) -> None:
+        self.request = request
         self._receive = receive
         self._send = send
         self._limits = limits
@@ -186,7 +193,8 @@ class AsgiWebSockets:
         """Serve one client from its handshake to its end."""
         await receive()  # the request to connect
         try:
-            principal = await self._admit(scope)
+            request = _request_of(scope)
+            principal = await self._admit(scope, request)
         except Refused as refused:
             await _refuse(scope, send, refused)
             return
@@ -195,7 +203,7 @@ class AsgiWebSockets:
             reason = f"The server has as many clients as it takes, {self._max_connections}"
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": reason})
             return
-        transport = AsgiWebSocket(receive, send, self._limits)
+        transport = AsgiWebSocket(receive, send, self._limits, request)
         served = self._converse(transport, principal)
         self._open.add(served)
         try:
@@ -203,11 +211,8 @@ class AsgiWebSockets:
         finally:
             self._open.discard(served)
 
-    async def _admit(self, scope: Scope) -> Any:
-        headers = gathered(scope["headers"])
-        root, query = scope.get("root_path", ""), scope.get("query_string", b"")
-        request = UpgradeRequest(path_of(scope), query, headers, peer_of(scope), root)
-        self._location.check(request.path, headers)
+    async def _admit(self, scope: Scope, request: UpgradeRequest) -> Any:
+        self._location.check(request.path, request.headers)
         if SUBPROTOCOL not in scope.get("subprotocols", ()):
             raise Refused(400, f"The subprotocol has to be {SUBPROTOCOL!r}")
         if self._gate is None:
@@ -217,6 +222,12 @@ class AsgiWebSockets:
     async def drain(self, grace: float) -> None:
         """Let calls finish within `grace` seconds, then close every client."""
         await asyncio.gather(*(served.drain(grace) for served in list(self._open)))
+
+
+def _request_of(scope: Scope) -> UpgradeRequest:
+    root, query = scope.get("root_path", ""), scope.get("query_string", b"")
+    headers = gathered(scope["headers"])
+    return UpgradeRequest(path_of(scope), query, headers, peer_of(scope), root)
 
 
 async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:

@@ -1,0 +1,26 @@
+"""What a server has for HTTP beside MCP: routes, health checks, and whether it is draining."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcpearl.transports.http_server.pages import Route
+
+HealthCheck = Callable[[], Any]
+
+
+class Web:
+    """Filled by decorators before the server runs, read by its HTTP endpoints."""
+
+    __slots__ = ("checks", "draining", "routes")
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Route] = {}
+        self.checks: list[HealthCheck] = []
+        self.draining = False
+
+    def add(self, route: "Route") -> None:
+        """Add a route."""
+        if route.path in self.routes:
+            raise ValueError(f"there is a route at {route.path!r} already")
+        self.routes[route.path] = route

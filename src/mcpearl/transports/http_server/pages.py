@@ -1,0 +1,177 @@
+"""What an HTTP endpoint answers beside MCP: paths of the application's own, and of its health."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct, field
+
+from mcpearl.net.http_server.request import HeaderPairs, Request
+from mcpearl.runtime.arguments import refuse_text
+
+logger = logging.getLogger("mcpearl.http")
+
+MAX_BODY = 1024 * 1024  # bytes of the body of a request, unless the route says another number
+_MAX_QUERY = 256  # fields of a query that are read
+
+
+class HttpRequest(Struct, frozen=True):
+    """A request for one of the application's own paths."""
+
+    method: str
+    """The HTTP method."""
+    path: str
+    """The path, decoded."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The fields of the query; of a field that is repeated, the last."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """The headers by name, in lower case."""
+    body: bytes = b""
+    """The whole body."""
+    client: str | None = None
+    """The address of the client."""
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """Return the body, decoded from JSON."""
+        return msgspec.json.decode(self.body)
+
+
+class HttpResponse(Struct, frozen=True):
+    """The response to such a request. A function may return text, bytes or JSON data instead."""
+
+    body: Any = b""
+    """Bytes, text, or data with a JSON form."""
+    status: int = 200
+    """The HTTP status."""
+    content_type: str | None = None
+    """The type of the body; by what the body is, if not given."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Further headers."""
+
+
+RouteFunction = Callable[[HttpRequest], Any]
+
+
+class Route(Struct, frozen=True):
+    """One path of the application's own."""
+
+    path: str
+    methods: frozenset[str]
+    function: RouteFunction
+    max_body: int
+
+
+def make_route(
+    path: str, methods: Iterable[str], function: RouteFunction, max_body: int = MAX_BODY
+) -> Route:
+    """Check and make a route."""
+    refuse_text("methods", methods)
+    if not path.startswith("/") or "{" in path:
+        raise ValueError(
+            f"the path of a route begins with `/` and has no variables, unlike {path!r}"
+        )
+    return Route(path, frozenset(method.upper() for method in methods), function, max_body)
+
+
+class Pages:
+    """The paths of one endpoint beside MCP.
+
+    Args:
+        routes: The application's own routes, by path; it may grow while the endpoint serves.
+        in_thread: Runs a plain function in a thread.
+        health: Answers for the health of the server, under its own path.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+        health: "Callable[[str], Awaitable[tuple[int, bytes] | None]]",
+    ) -> None:
+        self._routes = routes
+        self._in_thread = in_thread
+        self._health = health
+
+    def has(self, path: str) -> bool:
+        """Whether a path is one of the application's own."""
+        return path in self._routes
+
+    async def show_health(self, request: Request) -> bool:
+        """Answer a question for the server's health; return whether it was one."""
+        found = await self._health(request.path)
+        if found is None:
+            return False
+        status, body = found
+        await request.respond(status, body, ((b"cache-control", b"no-store"),))
+        return True
+
+    async def serve(self, request: Request, read: Callable[[int], Awaitable[bytes]]) -> None:
+        """Answer a request for a path of the application's own; `read` reads a body up to a limit."""
+        route = self._routes[request.path]
+        asked = "GET" if request.method == "HEAD" else request.method
+        if asked not in route.methods:
+            allow = ", ".join(sorted(route.methods)).encode()
+            await _send(request, HttpResponse("Method not allowed", 405), ((b"allow", allow),))
+            return
+        body = await read(route.max_body)
+        try:
+            await _send(request, await self._answer(route, _made_of(request, body)))
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            logger.exception("the route %s failed", route.path)
+            await _send(request, HttpResponse("Internal error", 500))
+
+    async def _answer(self, route: Route, request: HttpRequest) -> HttpResponse:
+        function = route.function
+        if inspect.iscoroutinefunction(function):
+            made = await function(request)
+        else:
+            made = await self._in_thread(lambda: function(request))
+            if inspect.isawaitable(made):
+                made = await made
+        if isinstance(made, HttpResponse):
+            return made
+        return HttpResponse(status=204) if made is None else HttpResponse(made)
+
+
+def _made_of(request: Request, body: bytes) -> HttpRequest:
+    query = parse_qsl(
+        request.query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_QUERY
+    )
+    headers = {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()
+    }
+    address = request.peer.address
+    client = None if address is None else address[0]
+    return HttpRequest(request.method, request.path, dict(query), headers, body, client)
+
+
+async def _send(request: Request, response: HttpResponse, extra: HeaderPairs = ()) -> None:
+    body, kind = _encoded(response.body)
+    headers = [(b"content-type", (response.content_type or kind).encode("latin-1"))] if body else []
+    for name, value in response.headers.items():
+        line = f"{name}{value}"
+        if "\r" in line or "\n" in line:
+            raise ValueError(f"the header {name!r} has a line break")
+        headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
+    headers += [*extra, (b"content-length", b"%d" % len(body))]
+    await request.start(response.status, tuple(headers))
+    await request.end(body)
+
+
+def _encoded(body: Any) -> tuple[bytes, str]:
+    if isinstance(body, str):
+        return body.encode(), "text/plain; charset=utf-8"
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body), "application/octet-stream"
+    return msgspec.json.encode(body), "application/json"

@@ -244,6 +244,18 @@ async def test_small_messages_that_decode_to_much() -> None:
         await serves(client, MIB)
 
 
+async def test_requests_that_wait_behind_another() -> None:
+    app = make_app(8 * MIB, grace=0.1)
+    # The server does not notice that a client left whose requests it does not read.
+    async with attacked(app, lasting=True) as (client, attacker):
+        many = calling(client, "wait", {}) + 100 * calling(client, "echo", {"text": "t"})
+        for _ in range(20):
+            await attacker.send(many)
+        await eventually(lambda: app.core.budget.by_kind.get("requests", 0) > MIB)
+        assert app.core.budget.held <= 8 * MIB // 4
+        await serves(client)
+
+
 async def test_heads_that_never_end() -> None:
     app = make_app(2 * MIB)
     async with attacked(app) as (client, attacker):

@@ -1,12 +1,15 @@
 """Completion: suggestions for arguments of prompts and templates, at most a hundred at a time."""
 
+import threading
 from typing import Any
 
 import pytest
 
 from mcpearl import Client, Context, Server
+from mcpearl.auth import Principal
 from mcpearl.types import Completion
 from tests.server.wire import ERAS, MODERN, wire
+from tests.waiting import eventually
 
 CITIES = ["Oslo", "Osaka", "Ottawa"]
 
@@ -94,6 +97,35 @@ async def test_a_completer_that_raises() -> None:
             "argument": {"name": "city", "value": ""},
         }
         assert (await client.ask("completion/complete", params))["error"]["code"] == -32603
+
+
+async def test_completers_share_the_threads_between_callers() -> None:
+    go, running = threading.Event(), list[str]()
+
+    def blocks(typed: str) -> list[str]:
+        running.append(typed)
+        if typed == "block":
+            go.wait()
+        return [typed]
+
+    app = Server("completion", threads=4)
+    app.add_prompt(lambda city: "x", name="brief")
+    app.complete("brief", "city")(blocks)
+
+    def asking(typed: str) -> dict[str, Any]:
+        return {
+            "ref": {"type": "ref/prompt", "name": "brief"},
+            "argument": {"name": "city", "value": typed},
+        }
+
+    ann_is, bob_is = Principal("ann"), Principal("bob")
+    async with wire(app, principal=ann_is) as ann, wire(app, principal=bob_is) as bob:
+        for _ in range(20):
+            ann.request("completion/complete", asking("block"))
+        await eventually(lambda: running.count("block") == 3)
+        answer = await bob.ask("completion/complete", asking("x"))
+        assert answer["result"]["completion"]["values"] == ["x"]
+        go.set()
 
 
 async def test_without_completers_there_is_no_completion() -> None:

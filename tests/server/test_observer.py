@@ -1,6 +1,7 @@
 """Observers: told of every call, connection and bound, and never able to harm one."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from mcpearl.protocol.events import Call
 from tests.server.wire import ERAS, wire
 from tests.transports.http_server.test_sessions import INITIALIZE
 from tests.transports.raw_http import serving
+from tests.waiting import eventually
 
 
 class Diary(Observer):
@@ -136,6 +138,31 @@ async def test_bounds_of_http_are_told_too() -> None:
         assert (await client.post(INITIALIZE)).status == 503
         stream.close()
     assert "max_sessions" in diary.bounds
+
+
+async def test_too_many_connections_of_http_are_told() -> None:
+    diary = Diary()
+    app = make_app(diary)
+    async with serving(app, max_connections=1) as client:
+        await eventually(lambda: not app.core.budget.held)  # for the one that waited for the port
+        _, first = await client.connect()
+        assert (await client.call("work")).status == 503
+        first.close()
+    assert "max_connections" in diary.bounds
+
+
+async def test_a_full_queue_of_threads_is_told() -> None:
+    diary, go = Diary(), threading.Event()
+    app = Server("watched", observer=diary, threads=1)
+    app._pool.backlog = 1
+    app.add_tool(go.wait, name="block", description="Block.")
+    async with wire(app) as client:
+        ids = [client.request("tools/call", {"name": "block", "arguments": {}}) for _ in range(3)]
+        refused = (await client.next())["result"]["content"][0]["text"]
+        assert "all 1 threads are busy and 1 calls wait already" in refused
+        go.set()
+        assert len(ids) == 3
+    assert diary.bounds == ["threads"]
 
 
 async def test_counters_can_be_read_at_any_time() -> None:

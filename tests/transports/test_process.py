@@ -236,6 +236,17 @@ async def test_what_the_server_started_ends_with_it(tmp_path: Path) -> None:
     await eventually(lambda: not alive(grandchild))
 
 
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="processes are found on Linux only")
+async def test_what_left_the_servers_group_ends_with_it_too(tmp_path: Path) -> None:
+    leaves = _flat(GRANDCHILD).replace("ignore])", "ignore], start_new_session=True)")
+    script = Script(tmp_path, leaves + _flat(ANSWER_ALL))
+    async with client_of(script) as client:
+        await client.call_tool("t")
+        (grandchild,) = noted(script, "grandchild")
+        assert os.getsid(grandchild) == grandchild
+    await eventually(lambda: not alive(grandchild))
+
+
 async def test_what_a_crashed_server_started_ends_at_once(tmp_path: Path) -> None:
     script = Script(tmp_path, _flat(GRANDCHILD) + "welcome()\nnext(messages())\nos._exit(3)\n")
     async with client_of(script) as client:

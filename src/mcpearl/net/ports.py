@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
 from mcpearl.net.systemd import inherited
+from mcpearl.net.tls_front import TlsFront
 from mcpearl.runtime.arguments import Unusable
 
 _BACKLOG = 4096  # connections that may wait to be accepted
@@ -57,9 +58,9 @@ class TcpPort:
     ) -> None:
         self._listening = listening
         self._address = TcpAddress(host, port, tls)
-        self._handshake_timeout = None if tls is None else handshake_timeout
+        self._handshake_timeout = handshake_timeout
         self._reuse_port = reuse_port
-        self._front: asyncio.Server | None = None
+        self._front: asyncio.Server | TlsFront | None = None
 
     def __str__(self) -> str:
         return str(self._address)
@@ -84,12 +85,13 @@ class TcpPort:
         if listening is None:
             listening = bind_port(place.host, place.port, reuse_port=self._reuse_port)
         self._address = TcpAddress(place.host, listening.getsockname()[1], place.tls)
+        if place.tls is not None:
+            _widen(listening)
+            listening.setblocking(False)
+            self._front = TlsFront(listening, place.tls, make, self._handshake_timeout)
+            return
         self._front = await asyncio.get_running_loop().create_server(
-            make,
-            sock=listening,
-            ssl=place.tls,
-            ssl_handshake_timeout=self._handshake_timeout,
-            backlog=_AT_ONCE,
+            make, sock=listening, backlog=_AT_ONCE
         )
         _widen(listening)
 

@@ -45,6 +45,8 @@ class ThreadPool:
         self._name = name
         self._refusal = refusal
         self._longest_idle = idle
+        self.reached: Callable[[str, str], None] = _unobserved
+        """Notified when the backlog is full: the name of the setting, and the reason."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = 0
         self._idle = 0  # threads waiting for a job, minus jobs on their way to one
@@ -66,10 +68,12 @@ class ThreadPool:
             key: The peer on whose behalf; None for jobs that need not share.
         """
         if self.waiting >= self.backlog:
-            raise self._refusal(
+            reason = (
                 f"all {self.size} threads are busy and {self.backlog} calls wait already; "
                 "raise `threads`, or make the handlers `async`"
             )
+            self.reached("threads", reason)
+            raise self._refusal(reason)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         job = future, contextvars.copy_context(), function, key
@@ -165,6 +169,10 @@ class ThreadPool:
             self._threads -= idle
         for _ in range(idle):
             self._jobs.put(None)
+
+
+def _unobserved(bound: str, detail: str) -> None:
+    pass
 
 
 def _run(

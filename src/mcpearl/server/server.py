@@ -214,6 +214,7 @@ class Server:
             max_held=max_held,
             observer=observer,
         )
+        self._pool.reached = self.core.bounded
         self._throttle = self._make_throttle(rate, shedding)
         for extension in self._extensions:
             extension.attach(self)

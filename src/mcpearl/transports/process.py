@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.protocol.limits import Limits
+from mcpearl.transports.descendants import Strays
 from mcpearl.transports.stream import StreamProtocol
 from mcpearl.transports.transport import Receiver
 
@@ -177,16 +178,18 @@ class ProcessTransport:
             self._child.read(True)
 
     async def close(self) -> None:
-        """End the process and everything it started in its group."""
+        """End the process and everything it started, as far as it can be found."""
         child = self._child
         if child is None:
             return
         self._child = None
         self.flush()
+        strays = child.strays()  # now: its children are not known as its any more when it has ended
         try:
             await self._end(child)
         finally:
             child.close()  # also when cancelled half-way: then without waiting
+            strays.kill()
 
     async def _end(self, child: "_Child") -> None:
         child.close_input()
@@ -344,6 +347,10 @@ class _Child:
                 stderr=self.last_words,
             )
         )
+
+    def strays(self) -> Strays:
+        """Return the processes it started that have left its group."""
+        return Strays(self.pid)
 
     def close_input(self) -> None:
         self._closing = True

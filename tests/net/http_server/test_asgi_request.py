@@ -1,5 +1,6 @@
 """A request of an ASGI server, as the endpoint sees it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, peer_of
 from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, PeerInfo
 from mcpearl.runtime.budget import Budget, Holding
+from mcpearl.runtime.late import LateWatch
+from tests.clock import MovableClock
 
 
 def scope(*headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:
@@ -127,3 +130,20 @@ def test_how_a_client_came() -> None:
     assert peer_of(asked) == PeerInfo("https", ("10.0.0.1", 5), "PEM")
     tls["client_cert_error"] = "expired"
     assert peer_of(asked).certificate is None
+
+
+async def test_a_client_that_does_not_read_a_part_in_time_has_left(clock: MovableClock) -> None:
+    async def never_taken(event: dict[str, Any]) -> None:
+        if event["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    asked = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    head = AsgiHeads().head_of(asked)
+    request = AsgiRequest(asked, Wire().receive, never_taken, head, LateWatch(30.0))
+    await request.start(200, ())
+    writing = asyncio.create_task(request.write(b"part"))
+    await asyncio.sleep(0)
+    await clock.advance(29)
+    assert not writing.done()
+    await clock.advance(40)
+    assert isinstance(writing.exception(), ClientLeft)

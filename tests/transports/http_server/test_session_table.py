@@ -6,10 +6,11 @@ import pytest
 
 from mcpearl.auth import Principal
 from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.runtime.budget import Budget
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.session_table import SESSION, Sessions
 from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
 from tests.clock import MovableClock
 
@@ -49,7 +50,9 @@ class Counted(Session):
         self._used = time
 
 
-def make_table(max_sessions: int = 10, store: SessionStore | None = None) -> Sessions[Counted]:
+def make_table(
+    max_sessions: int = 10, store: SessionStore | None = None, budget: Budget | None = None
+) -> Sessions[Counted]:
     return Sessions(
         Counted,
         lambda session, principal, account: Receiver(),
@@ -58,6 +61,7 @@ def make_table(max_sessions: int = 10, store: SessionStore | None = None) -> Ses
         idle_timeout=IDLE,
         initialize_timeout=OPENING,
         store=store,
+        budget=budget,
     )
 
 
@@ -212,3 +216,63 @@ async def test_a_sweep_stops_at_the_first_session_that_is_young(clock: MovableCl
     assert len(table) == 500
     assert Counted.looks < 100
     table.close()
+
+
+def begin_as(table: Sessions[Counted], caller: str, stage: Stage = Stage.USED) -> Counted:
+    session = table.create("ann", caller)
+    session.enter()
+    table.add(session)
+    table.leave(session)
+    for _ in range(stage):
+        session.receiver.is_ready = True
+        use(table, session)
+    return session
+
+
+async def test_one_caller_cannot_use_up_the_table(clock: MovableClock) -> None:
+    table = make_table(max_sessions=10)
+    own = [begin_as(table, "greedy") for _ in range(5)]
+    with pytest.raises(Refused, match="has 5 of the 10 sessions"):
+        table.create("ann", "greedy")
+    others = [begin_as(table, name) for name in ("b", "c", "d")]
+    assert all(is_there(table, session) for session in own + others)
+    await clock.advance(OPENING + 1)
+    use(table, own[0])
+    newest = begin_as(table, "greedy")
+    assert not is_there(table, own[1]), "its longest idle session made room"
+    assert all(is_there(table, session) for session in [own[0], *own[2:], newest, *others])
+
+
+async def test_a_callers_unused_session_goes_before_its_used_ones(clock: MovableClock) -> None:
+    table = make_table(max_sessions=10)
+    used = [begin_as(table, "greedy") for _ in range(3)]
+    unused = begin_as(table, "greedy", Stage.UNUSED)
+    opening = begin_as(table, "greedy", Stage.OPENING)
+    await clock.advance(OPENING - 1)
+    begin_as(table, "greedy")
+    assert not is_there(table, unused)
+    assert is_there(table, opening)
+    assert all(is_there(table, session) for session in used)
+
+
+async def test_a_caller_that_is_busy_with_all_its_sessions_is_refused(clock: MovableClock) -> None:
+    table = make_table(max_sessions=4)
+    for session in (begin_as(table, "greedy"), begin_as(table, "greedy")):
+        session.enter()
+    await clock.advance(IDLE / 2)
+    with pytest.raises(Refused) as refused:
+        table.create("ann", "greedy")
+    assert refused.value.bound == "max_sessions"
+    assert dict(refused.value.headers)[b"retry-after"] == b"10"
+    assert begin_as(table, "other")
+
+
+async def test_a_session_is_charged_as_long_as_it_lives() -> None:
+    budget = Budget(1024 * 1024)
+    table = make_table(budget=budget)
+    sessions = [begin_as(table, "a"), begin_as(table, "b")]
+    assert budget.by_kind == {"sessions": 2 * SESSION}
+    table.remove(sessions[0])
+    assert budget.by_kind == {"sessions": SESSION}
+    table.close()
+    assert budget.held == 0

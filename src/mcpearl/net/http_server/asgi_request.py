@@ -1,5 +1,6 @@
 """A request of an ASGI server. Beside `transports/websocket/asgi.py`, only this module knows ASGI."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from mcpearl.net.http_server.request import (
     gathered,
 )
 from mcpearl.runtime.budget import Holding
+from mcpearl.runtime.late import LateWatch
 
 _MAX_HEADS = 1024  # heads remembered; when there are more, it starts over
 _LARGEST_HEAD = 2048  # bytes of a head that is remembered
@@ -77,6 +79,7 @@ class AsgiRequest:
     __slots__ = (
         "_receive",
         "_send",
+        "_stalls",
         "body",
         "extra",
         "head",
@@ -90,7 +93,14 @@ class AsgiRequest:
         "waiter",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, head: Head) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        head: Head,
+        stalls: LateWatch | None = None,
+    ) -> None:
         self.head = head
         self.method = head.method
         self.path = head.path
@@ -104,6 +114,7 @@ class AsgiRequest:
         self.waiter: Waiter | None = None
         self._receive = receive
         self._send = send
+        self._stalls = stalls  # finds the parts that the client takes too long to read
 
     async def read(self, limit: int, holding: Holding) -> bytes:
         """Wait for the whole body. Raises `BodyTooLarge`, `ClientLeft` or `NoRoom`."""
@@ -147,8 +158,44 @@ class AsgiRequest:
 
     async def write(self, part: bytes) -> None:
         """Send a part of the body."""
-        await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._hand_over({"type": "http.response.body", "body": part, "more_body": True})
 
     async def end(self, part: bytes = b"") -> None:
         """Send the last part of the body."""
-        await self._send({"type": "http.response.body", "body": part, "more_body": False})
+        await self._hand_over({"type": "http.response.body", "body": part, "more_body": False})
+
+    async def _hand_over(self, event: dict[str, Any]) -> None:
+        """Hand a part to the ASGI server. Raises `ClientLeft` if the client does not read it in time.
+
+        How much of it the client has read is not known here, only how long the server takes.
+        """
+        if self._stalls is None:
+            await self._send(event)
+            return
+        part = _Part()
+        self._stalls.add(part)
+        try:
+            await self._send(event)
+        except asyncio.CancelledError:
+            if not part.is_late:
+                raise
+            part.task.uncancel()
+            raise ClientLeft from None
+        finally:
+            self._stalls.discard(part)
+
+
+class _Part:
+    """A part on its way to the client."""
+
+    __slots__ = ("is_late", "task")
+
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.is_late = False
+
+    def late(self) -> None:
+        self.is_late = True
+        self.task.cancel()

@@ -29,6 +29,7 @@ logger = logging.getLogger("mcpearl.http")
 MAX_HEAD = 64 * 1024  # bytes of a request beside its body, after those that came with its first
 MAX_WAITING = 16  # requests that may wait for the one being answered before reading stops
 _MAX_UNREAD = 64 * 1024  # bytes of a body that may wait for the endpoint
+_PAUSED = 256 * 1024  # bytes that were read before reading stopped, about; a read brings so many
 _MAX_VALUE = 8 * 1024  # bytes of a header that is repeated
 _ENDING = "The server is shutting down"
 _GIVEN_UP = "The server has no room for what this client does not read; try again later"
@@ -52,6 +53,7 @@ class HttpServerConnection(TimedProtocol):
         "_heads",
         "_parsed",
         "_parser",
+        "_paused_holding",
         "_peer",
         "_reading",
         "_served",
@@ -82,6 +84,7 @@ class HttpServerConnection(TimedProtocol):
         self._begun = 0  # messages that began in the bytes being parsed
         self._parsed: Head | None = None  # the newest head in them
         self._head_holding: Holding | None = None  # of a large head while it arrives
+        self._paused_holding: Holding | None = None  # of what was read before reading stopped
         self._reading = True
         self._deaf = False  # further bytes are ignored
         # What is being answered
@@ -138,8 +141,9 @@ class HttpServerConnection(TimedProtocol):
 
     def _leave(self) -> None:
         self.front.leave(self)
-        if self._head_holding is not None:
-            self._head_holding.release()
+        for holding in (self._head_holding, self._paused_holding):
+            if holding is not None:
+                holding.release()
         self._deaf = True
         current, self._current, self._coming, self._waiting = self._current, None, None, None
         if current is not None:
@@ -457,10 +461,16 @@ class HttpServerConnection(TimedProtocol):
         if self._reading:
             self._reading = False
             self.transport.pause_reading()
+            if self._paused_holding is None:
+                self._paused_holding = self.account.open("requests")
+            if not self._paused_holding.resize(_PAUSED) and self._waiting:
+                self.refuse(503, self.account.refusal, b"retry-after: 1\r\n")
 
     def resume(self) -> None:
         """Read on, unless enough requests wait."""
         full = self._waiting is not None and len(self._waiting) >= MAX_WAITING
         if not (self._reading or full):
             self._reading = True
+            if self._paused_holding is not None:
+                self._paused_holding.release()
             self.transport.resume_reading()

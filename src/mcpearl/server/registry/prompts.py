@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mcpearl.protocol.errors import McpError
 from mcpearl.schema.errors import ArgumentsError
-from mcpearl.server.context import Context
+from mcpearl.server.context import Context, share_of
 from mcpearl.server.registry.functions import HandlerFunction, compile_handler, scopes_of
 from mcpearl.server.registry.registration import check_texts, icons_of
 from mcpearl.server.registry.results import prompt_result
@@ -103,7 +103,7 @@ async def run_completer(
     if inspect.iscoroutinefunction(completer):
         found = await completer(*given)
     else:
-        found = await pool.run(lambda: completer(*given))
+        found = await pool.run(lambda: completer(*given), share_of(ctx))
         if inspect.isawaitable(found):
             found = await found
     return _completed(found)

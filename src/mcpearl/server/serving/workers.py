@@ -62,6 +62,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
     if http.server != "mcpearl":
         raise ValueError("`workers` do not share a port with granian; leave out one of the two")
     server.core.sealer()  # now, so that every worker can open what another has sealed
+    server.core.budget.divide(http.workers)
     server.share_limits()
     auth = server.auth if http.auth is None else http.auth
     if auth is not None:

@@ -6,13 +6,13 @@ it is, and what serves it. The messages themselves are the protocol's; how an an
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
-from mcpearl.net.http_server.request import Request, Serving
+from mcpearl.net.http_server.request import ClientLeft, Request, Serving
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed, McpError
@@ -244,7 +244,9 @@ class Endpoint:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
             head = self._asgi_heads.head_of(scope)
-            await self.entrance.serve(AsgiRequest(scope, receive, send, head))
+            request = AsgiRequest(scope, receive, send, head, self._terms.pace.stalls)
+            with suppress(ClientLeft):  # it did not read its answer
+                await self.entrance.serve(request)
         else:
             raise RuntimeError(f"an MCP endpoint answers HTTP, not {scope['type']}")
 

@@ -1,11 +1,11 @@
-"""Writing an event stream as an HTTP response: signs of life, and a bound on clients that do not read."""
+"""Writing an event stream as an HTTP response, with signs of life."""
 
 import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mcpearl.net.http_server.request import EVENTS, HeaderPairs, Request
+from mcpearl.net.http_server.request import EVENTS, ClientLeft, HeaderPairs, Request
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
 from mcpearl.net.sse import KEEP_ALIVE
 from mcpearl.runtime.late import LateWatch
@@ -46,48 +46,25 @@ async def respond_stream(
 ) -> None:
     """Write events as they come, after `first`, until the stream ends or `gone` is done."""
     gone.add_done_callback(lambda _: reader.wake())
-    parts = _Parts(request, pace.stalls)
     try:
         await request.start(200, (*_STREAM_HEADERS, *extra))
         # The head leaves with the first part, so there is one now, even if it is empty.
         part, more = first + reader.take(), not reader.is_over
-        await parts.send(part, more=more)
+        await _send(request, part, more=more)
         while more and not gone.done():
             part = KEEP_ALIVE
             if reader.has_news or await reader.wait(pace.silence):
                 part, more = reader.take(), not reader.is_over
             if not gone.done():
-                await parts.send(part, more=more)  # meanwhile there may be news again
-    except asyncio.CancelledError:
-        if not parts.stalled:
-            raise
+                await _send(request, part, more=more)  # meanwhile there may be news again
+    except ClientLeft:
         logger.warning("a client that does not read its stream was dropped")
     finally:
         reader.close()
 
 
-class _Parts:
-    """The parts of one response. If the client does not read one in time, writing is cancelled."""
-
-    __slots__ = ("_request", "_stalls", "_task", "stalled")
-
-    def __init__(self, request: Request, stalls: LateWatch) -> None:
-        self._request = request
-        self._stalls = stalls
-        self._task = asyncio.current_task()
-        self.stalled = False
-
-    async def send(self, part: bytes, *, more: bool = True) -> None:
-        self._stalls.add(self)
-        try:
-            await (self._request.write(part) if more else self._request.end(part))
-        finally:
-            self._stalls.discard(self)
-
-    def late(self) -> None:
-        assert self._task is not None
-        self.stalled = True
-        self._task.cancel()
+async def _send(request: Request, part: bytes, *, more: bool) -> None:
+    await (request.write(part) if more else request.end(part))
 
 
 @contextmanager

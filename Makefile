@@ -27,7 +27,7 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance fuzz kill-tasks bench clean help
+.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos kill-tasks bench clean help
 
 help:
 	@echo "make run    serve the demo server"

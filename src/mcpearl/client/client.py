@@ -432,7 +432,14 @@ class Client:
             raise_on_error: whether a tool that failed raises `ToolError`, instead of returning a
                 result with `is_error`.
         """
-        encoded = UNSET if arguments is None else encode_arguments(name, arguments)
+        encoded: Any = UNSET
+        if type(arguments) is dict:
+            try:
+                encoded = msgspec.Raw(msgspec.json.encode(arguments))
+            except Exception:
+                encoded = encode_arguments(name, arguments)  # knows more types, and names bad ones
+        elif arguments is not None:
+            encoded = encode_arguments(name, arguments)
         params = CallToolRequestParams(name=name, arguments=encoded)
         call = self._requests.call(
             "tools/call", params, TypedToolResult, timeout, max_timeout, on_progress, meta

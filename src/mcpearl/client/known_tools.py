@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from mcpearl.client.tool_result import Reader
+from mcpearl.client.tool_result import Reader, TypedToolResult
 from mcpearl.protocol.errors import InvalidResult
 from mcpearl.runtime.bounded import BoundedDict
 from mcpearl.types.tools import CallToolResult, Tool
@@ -106,7 +106,10 @@ class KnownTools:
         self.generation += 1
 
     def check(self, name: str, result: CallToolResult) -> bool:
-        """Refuse a result that breaks its tool's output schema; False when that is not known."""
+        """Refuse a result that breaks its tool's output schema; False when that is not known.
+
+        A result with `data` is given what makes it, since this is on the way of every call.
+        """
         known = self._tools.get(name)
         if known is None or known.seen_in != self.generation:
             return False
@@ -124,6 +127,10 @@ class KnownTools:
             raise InvalidResult(
                 f"the structured content of tool `{name}` breaks its output schema: {error}"
             ) from None
+        if isinstance(result, TypedToolResult):
+            if known.reader is None:
+                known.reader = _reader(known.schema)
+            result.__dict__["reader"] = known.reader
         return True
 
     def reader(self, name: str) -> "Reader | None":

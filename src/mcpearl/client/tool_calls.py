@@ -92,7 +92,8 @@ class ToolCalls:
             await self.learn(name, _deadline(call))
             self._known.check(name, result)
         if returns is None:
-            result.read_with(self._known.reader(name))
+            if not self._validate:  # the check has done it otherwise
+                result.read_with(self._known.reader(name))
         elif not result.is_error:
             result.read_as(returns, name, wrapped=self._known.is_wrapped(name))
         return result

@@ -8,13 +8,23 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcpearl import Client, TaskCancelled
 from mcpearl.types import CallToolResult, ElicitRequestParams, TextContent
-from tests.interop.peers import EVERYTHING_SERVER, FASTMCP, HERE, MODERN, NODE, run, serving
+from tests.interop.peers import (
+    EVERYTHING_SERVER,
+    FASTMCP,
+    HERE,
+    INSPECTOR,
+    MODERN,
+    NODE,
+    run,
+    serving,
+)
 
 OURS = [sys.executable, str(HERE / "tasks_server.py")]
 FASTMCP_SERVER = [FASTMCP, str(HERE / "fastmcp_tasks_server.py")]
@@ -134,3 +144,22 @@ def test_the_client_of_the_typescript_sdk(wire: str) -> None:
     assert met["broken"][-1].endswith("failed")  # the SDK does not fetch the error
     assert met["listed"] is (wire == "stdio")  # over HTTP, anyone could ask
     assert (met["cancelled"], met["after"]) == ("cancelled", "cancelled")
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_the_inspector(era: str, tmp_path: Path) -> None:
+    def call(tool: str, *arguments: str) -> tuple[int, str]:
+        words = ("--protocol-era", era, "--format", "json", "--method", "tools/call")
+        done = run(
+            [*INSPECTOR, "--cli", *OURS, *words, "--tool-name", tool, *arguments],
+            env={"HOME": str(tmp_path)},
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = call("double", "--tool-arg", "number=4")
+    assert code == 0, said
+    assert '"structuredContent":{"result":8}' in said
+    # It takes the tool for one that only runs as a task, and cannot answer what the task asks.
+    code, said = call("greet")
+    assert code == 1
+    assert "did not declare the capability `elicitation.form`" in said

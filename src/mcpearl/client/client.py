@@ -17,7 +17,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from mcpearl._version import __version__
-from mcpearl.client.arguments import as_text, encode_arguments
+from mcpearl.client.arguments import encode_arguments
 from mcpearl.client.cache import CacheView, ResponseCache
 from mcpearl.client.callbacks import (
     Callbacks,
@@ -32,10 +32,10 @@ from mcpearl.client.handlers import Handlers, shown
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
-from mcpearl.client.pages import get_page, walk
+from mcpearl.client.pages import walk
+from mcpearl.client.reading import Reading
 from mcpearl.client.reconnect import Reconnect, policy_for
 from mcpearl.client.requests import Requests
-from mcpearl.client.subscription import Subscription
 from mcpearl.client.subscriptions import ClientSubscriptions
 from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.client.tasks.client_tasks import ClientTasks
@@ -61,31 +61,7 @@ from mcpearl.types.base import (
     convert,
 )
 from mcpearl.types.capabilities import ServerCapabilities
-from mcpearl.types.completion import (
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    PromptReference,
-    ResourceTemplateReference,
-)
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
-from mcpearl.types.prompts import (
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    Prompt,
-)
-from mcpearl.types.resources import (
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-)
-from mcpearl.types.subscriptions import SubscriptionFilter
 from mcpearl.types.tasks import ListTasksResult, Task
 from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
 
@@ -100,7 +76,7 @@ class OpenParams(Open, kw_only=True):
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
-class Client:
+class Client(Reading):
     """A connection to one MCP server, of either era.
 
     >>> async with Client("server.py") as client:
@@ -371,9 +347,6 @@ class Client:
         self._known_tools.learn(result.tools)
         return result
 
-    async def _page(self, method: str, cursor: str | None, kind: type[P]) -> P:
-        return await get_page(self._requests, self._cache, method, cursor, kind)
-
     def tools(self) -> AsyncIterator[Tool]:
         """Iterate over all tools, page by page."""
         return walk(self.list_tools, lambda page: page.tools)
@@ -520,177 +493,6 @@ class Client:
 
     async def _claimed(self, asked: Asked, result: Result) -> Result:
         return await self._extensions.claimant(result).resolve(self, asked, result)
-
-    # Resources
-
-    async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """Return one page of the resources.
-
-        Args:
-            cursor: `next_cursor` of the page before; None for the first page.
-        """
-        return await self._page("resources/list", cursor, ListResourcesResult)
-
-    def resources(self) -> AsyncIterator[Resource]:
-        """Iterate over all resources, page by page."""
-        return walk(self.list_resources, lambda page: page.resources)
-
-    async def list_resource_templates(
-        self, cursor: str | None = None
-    ) -> ListResourceTemplatesResult:
-        """Return one page of the resource templates.
-
-        Args:
-            cursor: `next_cursor` of the page before; None for the first page.
-        """
-        return await self._page("resources/templates/list", cursor, ListResourceTemplatesResult)
-
-    def resource_templates(self) -> AsyncIterator[ResourceTemplate]:
-        """Iterate over all resource templates, page by page."""
-        return walk(self.list_resource_templates, lambda page: page.resource_templates)
-
-    async def read_resource(
-        self,
-        uri: str,
-        *,
-        timeout: float | None = None,
-        max_timeout: float | None = None,
-        on_progress: ProgressCallback | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> ReadResourceResult:
-        """Read a resource.
-
-        Args:
-            uri: the resource's URI.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
-            meta: members of `_meta` in the request.
-        """
-        method = "resources/read"
-        self._requests.need(method)
-        cached = self._cache.get(method, uri, ReadResourceResult)
-        if cached is not None:
-            return cached
-        asked_at = self._cache.changes
-        params = ReadResourceRequestParams(uri=uri)
-        call = self._requests.call(
-            method, params, ReadResourceResult, timeout, max_timeout, on_progress, meta
-        )
-        result = await self._requests.run(call)
-        if not call.rounds:  # a result may depend on the answers of this user
-            self._cache.put(method, uri, result, asked_at)
-        return result
-
-    async def subscribe(self, uri: str) -> None:
-        """Have changes of a resource announced: to `on_notification`, and to the cache.
-
-        Args:
-            uri: the resource's URI.
-        """
-        self._requests.need("resources/subscribe")
-        await self._era.subscribe(uri)
-
-    async def unsubscribe(self, uri: str) -> None:
-        """End a subscription.
-
-        Args:
-            uri: the resource's URI.
-        """
-        await self._era.unsubscribe(uri)
-
-    def listen(
-        self,
-        *,
-        tools: bool = False,
-        prompts: bool = False,
-        resource_list: bool = False,
-        resources: list[str] | None = None,
-    ) -> Subscription:
-        """Return a stream of changes on a modern server, to be opened with `async with`.
-
-        Args:
-            tools: whether changes of the list of tools are wanted.
-            prompts: whether changes of the list of prompts are wanted.
-            resource_list: whether changes of the list of resources are wanted.
-            resources: URIs of resources whose changes are wanted.
-        """
-        wanted = SubscriptionFilter(
-            tools_list_changed=tools or None,
-            prompts_list_changed=prompts or None,
-            resources_list_changed=resource_list or None,
-            resource_subscriptions=resources,
-        )
-        return self._era.listen(wanted)
-
-    # Prompts and completion
-
-    async def list_prompts(self, cursor: str | None = None) -> ListPromptsResult:
-        """Return one page of the prompts.
-
-        Args:
-            cursor: `next_cursor` of the page before; None for the first page.
-        """
-        return await self._page("prompts/list", cursor, ListPromptsResult)
-
-    def prompts(self) -> AsyncIterator[Prompt]:
-        """Iterate over all prompts, page by page."""
-        return walk(self.list_prompts, lambda page: page.prompts)
-
-    async def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-        max_timeout: float | None = None,
-        on_progress: ProgressCallback | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> GetPromptResult:
-        """Return a prompt with its arguments filled in.
-
-        Args:
-            name: the prompt's name.
-            arguments: values by name; what is not text is sent as JSON.
-            timeout: seconds for the call, with all that is done for it; by default the client's.
-            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
-            on_progress: called with each progress notification.
-            meta: members of `_meta` in the request.
-        """
-        texts = {key: as_text(name, value) for key, value in (arguments or {}).items()}
-        params = GetPromptRequestParams(name=name, arguments=texts or None)
-        call = self._requests.call(
-            "prompts/get", params, GetPromptResult, timeout, max_timeout, on_progress, meta
-        )
-        return await self._requests.run(call)
-
-    async def complete(
-        self,
-        reference: str | PromptReference | ResourceTemplateReference,
-        argument: str,
-        value: str,
-        context: Mapping[str, str] | None = None,
-    ) -> Completion:
-        """Return suggestions for an argument of a prompt or a resource template.
-
-        Args:
-            reference: the prompt's name, the template's URI, or a reference to either.
-            argument: the argument's name.
-            value: what the user has typed so far.
-            context: arguments that have their values already.
-        """
-        if isinstance(reference, str):
-            reference = (
-                ResourceTemplateReference(uri=reference)
-                if "://" in reference
-                else PromptReference(name=reference)
-            )
-        params = CompleteRequestParams(
-            ref=reference,
-            argument=CompletionArgument(name=argument, value=value),
-            context=CompletionContext(arguments=dict(context)) if context else None,
-        )
-        return (await self._requests.ask("completion/complete", params, CompleteResult)).completion
 
     # The connection itself
 

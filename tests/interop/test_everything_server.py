@@ -34,7 +34,8 @@ ALWAYS = {
 }
 ASKING = {
     *("get-roots-list", "trigger-sampling-request", "trigger-elicitation-request"),
-    "trigger-url-elicitation",
+    *("trigger-url-elicitation", "trigger-sampling-request-async"),
+    "trigger-elicitation-request-async",
 }
 TEXT = "demo://resource/dynamic/text"
 BLOB = "demo://resource/dynamic/blob"
@@ -150,6 +151,7 @@ async def test_progress_prolongs_the_timeout(connect: Connect):
             "trigger-long-running-operation",
             {"duration": 4, "steps": 10},
             timeout=3,
+            max_timeout=60,
             on_progress=lambda step: None,
         )
         assert not result.is_error

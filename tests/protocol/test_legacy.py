@@ -1,6 +1,7 @@
 """The handshake of the legacy era, from both ends."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,10 +79,11 @@ def test_the_result_has_only_what_the_version_knows() -> None:
 
 
 def test_the_principal_of_the_connection_is_the_callers() -> None:
-    end = a_session(principal="alice")
+    alice = SimpleNamespace(subject="alice")
+    end = a_session(principal=alice)
     call = end.receive(request(1, "tools/list"))
     assert isinstance(call, Call)
-    assert call.caller.principal == "alice"
+    assert call.caller.principal is alice
     assert call.caller is end.caller
 
 

@@ -26,6 +26,8 @@ from ..client.peers import Script
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
+# Shakes hands, and stays until the client leaves.
+STAY = "welcome()\nfor m in messages(): pass"
 ANSWER_ALL = """
     welcome()
     for message in messages():
@@ -86,7 +88,7 @@ def children() -> list[int]:
 async def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
     monkeypatch.setenv("LANG", "() { :; }; echo exported function")
-    script = Script(tmp_path, "note('env ' + json.dumps(dict(os.environ)))\nwelcome()")
+    script = Script(tmp_path, "note('env ' + json.dumps(dict(os.environ)))\n" + STAY)
     async with Client(script.path, env={"API_KEY": "given"}):
         pass
     seen = json.loads(script.lines()[0][4:])
@@ -101,7 +103,7 @@ async def test_the_environment_is_inherited_when_one_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "s3cret")
-    script = Script(tmp_path, "note('env ' + json.dumps(dict(os.environ)))\nwelcome()")
+    script = Script(tmp_path, "note('env ' + json.dumps(dict(os.environ)))\n" + STAY)
     async with Client(script.path, inherit_env=True, env={"MORE": "1"}):
         pass
     seen = json.loads(script.lines()[0][4:])
@@ -114,7 +116,7 @@ def test_what_is_given_wins_over_what_is_safe() -> None:
 
 async def test_the_process_has_a_group_of_its_own(tmp_path: Path) -> None:
     """So that Ctrl-C in a terminal ends the client, which then ends the server in order."""
-    script = Script(tmp_path, "note(f'group {os.getpgrp()}')\nwelcome()\nfor m in messages(): pass")
+    script = Script(tmp_path, "note(f'group {os.getpgrp()}')\n" + STAY)
     async with client_of(script):
         (group,) = noted(script, "group")
         assert group != os.getpgrp()
@@ -130,7 +132,9 @@ async def test_standard_error_comes_line_by_line(tmp_path: Path) -> None:
         err = sys.stderr.buffer
         err.write(b"one\\r\\ntwo\\n\\xff\\xfe binary \\x00\\n" + b"L" * 100_000 + b"\\n")
         err.write("gr\\u00fc\\u00dfe\\n".encode()); err.write(b"no end"); err.flush()
+        os.close(2)
         welcome()
+        for m in messages(): pass
         """,
     )
     lines: list[str] = []
@@ -147,6 +151,7 @@ async def test_standard_error_without_a_newline_takes_no_memory(tmp_path: Path) 
             sys.stderr.write("x" * 100_000)
         sys.stderr.write("\\nlast\\n"); sys.stderr.flush()
         welcome()
+        for m in messages(): pass
         """,
     )
     lines: list[str] = []
@@ -158,7 +163,7 @@ async def test_standard_error_without_a_newline_takes_no_memory(tmp_path: Path) 
 async def test_standard_error_is_seen_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = Script(tmp_path, "print('careful', file=sys.stderr, flush=True)\nwelcome()")
+    script = Script(tmp_path, "print('careful', file=sys.stderr, flush=True)\n" + STAY)
     async with client_of(script):
         await eventually(lambda: "careful\n" in capsys.readouterr().err)
 

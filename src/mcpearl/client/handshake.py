@@ -285,6 +285,7 @@ class Handshake:
         agreed = self._only or common(spoken, tuple(reversed(MODERN_VERSIONS)))
         if agreed is None:
             raise _no_modern_version(spoken)
+        connection.check()  # it may have ended right after the answer
         connection.end.speak_modern(agreed, self._modern_log_level)
         connection.end.connected()
         return Introduction(agreed, result.capabilities, _identity(result), result.instructions)

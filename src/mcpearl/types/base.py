@@ -7,7 +7,8 @@ which member exists in which version.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -231,9 +232,9 @@ def convert(type_: type[T], value: Any) -> T:
     """Convert decoded JSON (dicts and lists) to `type_`, as `decode` does from bytes."""
     if not (_is_open(type_) and isinstance(value, dict)):
         return msgspec.convert(value, type_)
-    known = _member_names(type_)
+    known, required = _member_names(type_), _required_names(cast("Any", type_))
     # Some peers write null for a member that is not there.
-    members = {k: v for k, v in value.items() if k in known and v is not None}
+    members = {k: v for k, v in value.items() if k in known and (v is not None or k in required)}
     struct = msgspec.convert(members, type_)
     struct.extra = {k: v for k, v in value.items() if k not in known}  # type: ignore[attr-defined]
     return struct
@@ -266,6 +267,11 @@ def _is_open(type_: Any) -> bool:
 
 def _member_names(type_: Any) -> frozenset[str]:
     return frozenset(type_.__struct_encode_fields__) - {"*"}
+
+
+@lru_cache
+def _required_names(type_: Any) -> frozenset[str]:
+    return frozenset(each.encode_name for each in msgspec.structs.fields(type_) if each.required)
 
 
 def _foreign_members(value: Open) -> dict[str, Any]:

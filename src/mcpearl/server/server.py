@@ -94,6 +94,8 @@ class Server(Registering):
             another: `warn` (log a warning and replace it), `error`, `replace`, or `ignore` the second.
         threads: Threads for handlers that are plain functions.
         tool_timeout: Seconds a tool may take, unless it has a `timeout` of its own; None for ever.
+        blocked_after: Seconds an `async def` may hold up the event loop before the log says which; None
+            for no watching.
         ask_timeout: Seconds a client has to answer a request of a handler.
         grace: Seconds calls have to finish when the server stops.
         keepalive: When a silent session is pinged; None turns pings off.
@@ -138,6 +140,7 @@ class Server(Registering):
         on_duplicate: OnDuplicate = "warn",
         threads: int = 32,
         tool_timeout: float | None = None,
+        blocked_after: float | None = 1.0,
         ask_timeout: float = 300.0,
         grace: float = 5.0,
         keepalive: Keepalive | None = Keepalive(),  # noqa: B008 (it cannot be changed)
@@ -171,6 +174,7 @@ class Server(Registering):
         self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
+        self._blocked_after = blocked_after
         self._lenient = lenient
         self._middleware = list(middleware or ())
         self._registry = Registry(
@@ -497,6 +501,12 @@ class Server(Registering):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self._blocked_after is not None:
+                from mcpearl.server.blocking import BlockingWatch
+
+                watch = BlockingWatch(self._blocked_after)
+                watch.start()
+                stack.callback(watch.stop)
             if self._lifespan is not None:
                 self._entered(await stack.enter_async_context(self._lifespan(self)))
             if self._throttle is not None:

@@ -1,0 +1,66 @@
+"""Notices what holds up an event loop: code on it that computes or waits without awaiting."""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+_GRACE = (
+    0.25  # seconds; after the whole process was stopped, the loop is given a chance to run first
+)
+
+
+class Watchdog:
+    """A thread that asks a loop again and again whether it still turns.
+
+    Args:
+        patience: Seconds without an answer after which the loop counts as held up.
+        held_up: Called in the thread with the innermost frame that runs on the loop.
+        went_on: Called in the thread with the seconds it took, when the loop turns again.
+    """
+
+    def __init__(
+        self,
+        patience: float,
+        held_up: Callable[[FrameType], None],
+        went_on: Callable[[float], None],
+    ) -> None:
+        if patience <= 0:
+            raise ValueError("a loop needs some time for each turn")
+        self._patience = patience
+        self._held_up = held_up
+        self._went_on = went_on
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Begin to watch the running loop, which belongs to the current thread."""
+        watched = asyncio.get_running_loop(), threading.get_ident()
+        threading.Thread(
+            target=self._watch, args=watched, name="mcpearl-watchdog", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """End the watching. The thread ends soon after; it is not waited for, as the loop would be."""
+        self._stopping.set()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        while not self._stopping.wait(self._patience):
+            turned = threading.Event()
+            asked = time.monotonic()
+            try:
+                loop.call_soon_threadsafe(turned.set)
+            except RuntimeError:
+                return  # the loop is closed
+            if turned.wait(self._patience) or turned.wait(_GRACE) or self._stopping.is_set():
+                continue
+            frame = sys._current_frames().get(thread)
+            if frame is None:
+                return
+            self._held_up(frame)
+            del frame
+            while not turned.wait(self._patience):
+                if self._stopping.is_set():
+                    return
+            self._went_on(time.monotonic() - asked)

@@ -1,0 +1,57 @@
+"""Says which call holds up the server: an `async def` that computes or waits without awaiting."""
+
+import logging
+import traceback
+from types import FrameType
+
+from mcpearl.runtime.watchdog import Watchdog
+from mcpearl.server.context import Context
+
+logger = logging.getLogger("mcpearl.server")
+
+_FRAMES = 12  # of the stack, the innermost ones
+
+
+class BlockingWatch:
+    """Watches the loop of a server while it runs.
+
+    Args:
+        patience: Seconds for which a call may hold up all others before it is logged.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._what = ""
+        self.count = 0
+        """How often the loop was held up."""
+        self._watchdog = Watchdog(patience, self._held_up, self._went_on)
+        self.start = self._watchdog.start
+        self.stop = self._watchdog.stop
+
+    def _held_up(self, frame: FrameType) -> None:
+        self.count += 1
+        self._what = _call_in(frame)
+        stack = "".join(traceback.format_stack(frame)[-_FRAMES:])
+        logger.warning(
+            "%s has held up the event loop for over %g s, and every client with it; await what takes "
+            "long, or make it a plain `def`, which runs in a thread. It is here:\n%s",
+            self._what,
+            self._patience,
+            stack,
+        )
+
+    def _went_on(self, seconds: float) -> None:
+        logger.warning("%s held up the event loop for %.1f s in all", self._what, seconds)
+
+
+def _call_in(frame: FrameType) -> str:
+    """Name the call whose handler is on the stack."""
+    each: FrameType | None = frame
+    while each is not None:
+        ctx = each.f_locals.get("ctx")
+        if isinstance(ctx, Context):
+            params = ctx.params
+            named = getattr(params, "name", None) or getattr(params, "uri", None)
+            return f"`{ctx.method}` of `{named:.128}`" if named else f"`{ctx.method}`"
+        each = each.f_back
+    return "Something outside of calls"

@@ -72,7 +72,22 @@ def without_nulls(value: Any) -> Any:
 def without_defaults(type_: Any, value: Any) -> Any:
     """Leave out what a result of a tool means without saying it: that there was no error."""
     defaults = {"isError": False, "structuredContent": None} if type_ is t.CallToolResult else {}
-    return {k: v for k, v in value.items() if k not in defaults or v is not defaults[k]}
+    kept = {k: v for k, v in value.items() if k not in defaults or v is not defaults[k]}
+    return {k: without_null_results(v) for k, v in kept.items()}
+
+
+def without_null_results(value: Any) -> Any:
+    """Leave out null where a conversation has the result of a tool: it means that there is none."""
+    if isinstance(value, list):
+        return [without_null_results(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    of_a_tool = value.get("type") == "tool_result"
+    return {
+        k: without_null_results(v)
+        for k, v in value.items()
+        if not (of_a_tool and k == "structuredContent" and v is None)
+    }
 
 
 # --- values of our types ---

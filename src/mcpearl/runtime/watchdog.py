@@ -1,11 +1,14 @@
 """Notices what holds up an event loop: code on it that computes or waits without awaiting."""
 
 import asyncio
+import logging
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+
+logger = logging.getLogger("mcpearl.server")
 
 _GRACE = (
     0.25  # seconds; after the whole process was stopped, the loop is given a chance to run first
@@ -37,9 +40,13 @@ class Watchdog:
     def start(self) -> None:
         """Begin to watch the running loop, which belongs to the current thread."""
         watched = asyncio.get_running_loop(), threading.get_ident()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._watch, args=watched, name="mcpearl-watchdog", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread left; calls may need the next one
+            logger.warning("the event loop is not watched for calls that hold it up: %s", error)
 
     def stop(self) -> None:
         """End the watching. The thread ends soon after; it is not waited for, as the loop would be."""

@@ -37,7 +37,7 @@ def test_files_with_pins_and_hashes_pass(tmp_path: Path) -> None:
         (f"h2 {HASH}\n", "is not `name==version`"),
         ("h2==4.4.1 --hash=sha256:00\n", "is not `--hash=sha256:…`"),
         ("h2==4.4.1 --hash=md5:0123456789abcdef0123456789abcdef\n", "is not `--hash=sha256:…`"),
-        (f"--index-url https://packages.example/simple\nh2==4.4.1 {HASH}\n", "is not `name=="),
+        (f"--index-url ./packages\nh2==4.4.1 {HASH}\n", "is not `name=="),
         (f"h2 @ https://packages.example/h2.whl {HASH}\n", "is not `name==version`"),
         (f"-e git+https://example.com/h2 {HASH}\n", "is not `name==version`"),
         (f"h2==4.4.1 {HASH}\nH2==4.4.1 {HASH}\n", "h2 stands there twice"),

@@ -10,9 +10,8 @@ from types import FrameType
 
 logger = logging.getLogger("mcpearl.server")
 
-_GRACE = (
-    0.25  # seconds; after the whole process was stopped, the loop is given a chance to run first
-)
+# Seconds. When the whole process was stopped, the loop has to run once before it is blamed.
+_GRACE = 0.25
 
 
 class Watchdog:

@@ -21,15 +21,12 @@ class BlockingWatch:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        self._what = ""
-        self.count = 0
-        """How often the loop was held up."""
-        self._watchdog = Watchdog(patience, self._held_up, self._went_on)
-        self.start = self._watchdog.start
-        self.stop = self._watchdog.stop
+        self._what = ""  # the call that holds it up
+        watchdog = Watchdog(patience, self._held_up, self._went_on)
+        self.start = watchdog.start
+        self.stop = watchdog.stop
 
     def _held_up(self, frame: FrameType) -> None:
-        self.count += 1
         self._what = _call_in(frame)
         stack = "".join(traceback.format_stack(frame)[-_FRAMES:])
         logger.warning(

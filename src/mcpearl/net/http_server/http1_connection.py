@@ -360,7 +360,9 @@ class HttpServerConnection(TimedProtocol):
             logger.exception("a request could not be answered")
             request.fail(500, "Internal error")
         if not (request.complete or request.gone):
-            request.fail(500, "There is no answer")  # also ends a stream that is not read
+            request.fail(
+                500, "The server did not answer this request"
+            )  # also ends a stream that is not read
 
     def _queue(self, request: Http1Request) -> None:
         if self._waiting is None:

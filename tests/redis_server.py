@@ -4,6 +4,7 @@ A server listens on a Unix socket in a folder of its own, and on a loopback port
 killed, stopped, and started again on the same data.
 """
 
+import ctypes
 import importlib.util
 import os
 import shutil
@@ -13,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 KINDS = {
@@ -29,6 +30,12 @@ def binary(kind: str) -> Path:
     spec = importlib.util.find_spec(package)
     assert spec is not None and spec.submodule_search_locations is not None, f"{package} is missing"
     return Path(next(iter(spec.submodule_search_locations))) / "bin" / name
+
+
+def _end_with_parent() -> None:
+    """Have the system end this process when the tests are killed."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class RedisServer:
@@ -64,6 +71,8 @@ class RedisServer:
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent,
         )
         deadline = time.monotonic() + _PATIENCE
         while not self._answers():

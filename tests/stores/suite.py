@@ -99,13 +99,14 @@ async def unix_bus(count: int) -> AsyncIterator[list[Bus]]:
 @asynccontextmanager
 async def redis_bus(count: int, kind: str = "redis") -> AsyncIterator[list[Bus]]:
     address = parse(fresh_address(kind))
-    yield [RedisBus(RedisLink(address), number + 1) for number in range(count)]
+    links = [RedisLink(address) for _ in range(count)]
+    yield [RedisBus(link, RedisMembers(link)) for link in links]
 
 
 @asynccontextmanager
 async def redis_sessions(kind: str) -> AsyncIterator[SessionStore]:
     link = RedisLink(parse(fresh_address(kind)))
-    bus = RedisBus(link, 1)
+    bus = RedisBus(link, RedisMembers(link))
     await bus.start()
     store = RedisSessionStore(link, bus, now=lambda: clock.now())
     store.use_keys([b"k" * 32])
@@ -117,9 +118,10 @@ async def redis_sessions(kind: str) -> AsyncIterator[SessionStore]:
 async def redis_events(kind: str) -> AsyncIterator[EventStore]:
     link = RedisLink(parse(fresh_address(kind)))
     members = RedisMembers(link)
-    bus = RedisBus(link, members.number)
+    bus = RedisBus(link, members)
     await bus.start()
     store = RedisEventStore(link, bus, members)
+    store.start()
     yield store
     await store.close()
     await bus.close()

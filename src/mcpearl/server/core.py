@@ -20,6 +20,7 @@ from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_ch
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
+from mcpearl.stores.shared import REQUEST_BITS
 from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.server.tasks.feed import TaskFeed
+    from mcpearl.stores.shared import SharedStore
 
 
 sessions = logging.getLogger("mcpearl.sessions")
@@ -92,10 +94,18 @@ class ServerCore:
         )
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
+        # Where ids of requests to clients begin whose sessions several processes serve.
+        self.first_request = 0
         self._state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
+
+    async def join(self, store: "SharedStore") -> None:
+        """Become a process of a deployment: have its keys, and ids of its own for requests to clients."""
+        self.state_keys = await store.start(self.state_keys)
+        self._sealer = None
+        self.first_request = (store.relay.number << REQUEST_BITS) + 1
 
     def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
         """Have every call from now on answered by this dispatcher, with this middleware around it."""

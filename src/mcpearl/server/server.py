@@ -40,6 +40,7 @@ from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
+from mcpearl.stores.shared import SharedStore
 from mcpearl.stores.state import StateStore
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Icon, Implementation
@@ -117,7 +118,8 @@ class Server(Registering):
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
-            memory by default.
+            memory by default. With `redis://…`, several machines can serve the same clients: tasks,
+            legacy sessions, events, notifications and keys are shared by all of them.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class Server(Registering):
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
-        store: "str | TaskStore | None" = None,
+        store: "str | TaskStore | SharedStore | None" = None,
     ) -> None:
         check_texts(
             name=name,
@@ -169,9 +171,12 @@ class Server(Registering):
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
-        self.task_store = _task_store(store)
+        store = _opened(store, name)
+        self.shared = store if isinstance(store, SharedStore) else None
+        self.task_store = store.tasks if isinstance(store, SharedStore) else store
         self.turns = Fairness()  # between clients on sockets
-        self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
+        # To other processes of this server; set before it runs.
+        self.bus: Bus = MemoryBus() if self.shared is None else self.shared.bus
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._blocked_after = blocked_after
@@ -494,6 +499,9 @@ class Server(Registering):
         """Hear what other processes publish, and hold the lifespan."""
         async with AsyncExitStack() as stack:
             subscriptions = self.core.subscriptions
+            if self.shared is not None:
+                await self.core.join(self.shared)
+                stack.push_async_callback(self.shared.close)
             stack.callback(
                 self.bus.subscribe(
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
@@ -501,6 +509,8 @@ class Server(Registering):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self.shared is not None:
+                await self.parts.add_store(self.shared)
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
@@ -618,9 +628,11 @@ class Server(Registering):
         await serve(self, *wires, **options)
 
 
-def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":
+def _opened(
+    store: "str | TaskStore | SharedStore | None", name: str
+) -> "TaskStore | SharedStore | None":
     if not isinstance(store, str):
         return store
-    from mcpearl.stores.opening import open_task_store
+    from mcpearl.stores.opening import open_store
 
-    return open_task_store(store)
+    return open_store(store, name)

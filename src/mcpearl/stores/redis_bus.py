@@ -14,6 +14,7 @@ from mcpearl.runtime import clock
 from mcpearl.stores.bus import Hear, Topics, Unsubscribe, check_message
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
 
@@ -41,17 +42,18 @@ class RedisBus:
 
     Args:
         link: The connection.
-        number: The number of this process among those of the deployment.
+        members: Tells the number of this process among those of the deployment.
     """
 
-    def __init__(self, link: RedisLink, number: int) -> None:
+    def __init__(self, link: RedisLink, members: RedisMembers) -> None:
         self._link = link
-        self._writer = clock.token(9)
+        self._writer = ""  # of this process; made anew with each start
         self._topics = Topics()  # of messages to all
         self._own_topics = Topics()  # of messages to this process
         self._key = link.key("bus")
         self._tail: Tail | None = None
-        self._number = number
+        self._members = members
+        self._inbox = ""
         self._unsent: deque[Unsent] = deque()
         self._sending: asyncio.Task[None] | None = None
 
@@ -115,9 +117,10 @@ class RedisBus:
     async def start(self) -> None:
         """Join. Raises `StoreUnavailable` for a server that cannot be used."""
         await self._link.start()
+        self._writer = clock.token(9)
+        self._inbox = self._link.key("inbox", str(self._members.number))
         tail = self._tail = Tail(self._link, self._key, self._heard, self._topics.missed)
-        inbox = self._link.key("inbox", str(self._number))
-        tail.also(inbox, self._received, self._own_topics.missed)
+        tail.also(self._inbox, self._received, self._own_topics.missed)
         await tail.start()
 
     async def ended(self) -> None:
@@ -152,7 +155,7 @@ class RedisBus:
         self._unsent.clear()
         await tail.close()
         try:
-            await self._link.send("DEL", self._link.key("inbox", str(self._number)))
+            await self._link.send("DEL", self._inbox)
         except StoreUnavailable:
             pass  # it expires
         await self._link.close()

@@ -1,9 +1,9 @@
 """The steps of the event store on Redis, as scripts.
 
-KEYS are the state of a stream (a hash), its events (a stream whose ids are their numbers), and the names of
-the session's streams. The hash has: `last` (the newest number), `ended`, `read`, `reader` and `producer`
-(numbers of processes), `words` (what ends it if its producer dies), `bytes`, and for each writer
-`seq:<writer>`, the last of its events that is there.
+KEYS are the state of a stream (a hash), its events (a stream whose ids are their numbers), and the
+names of the session's streams. The hash has: `last` (the newest number), `ended`, `read`, `reader` and
+`producer` (numbers of processes), `words` (what ends it if its producer dies), `bytes`, and for each
+writer `seq:<writer>`, the last of its events that is there.
 """
 
 from mcpearl.stores.redis_script import Script
@@ -71,8 +71,8 @@ end
 return {last, state[2], before}
 """
 )
-"""Append events of one process, perhaps with the end; return the newest number, the reader, and the newest
-before. The newest is -1 where the stream was ended by another process."""
+"""Append events of one process, perhaps with the end; return the newest number, the reader, and the
+newest before. The newest is -1 where the stream was ended by another process."""
 
 ANNOUNCE = Script(
     _ADD
@@ -100,7 +100,13 @@ AFTER = Script(
     + """
 local position, read, reader = ARGV[1], ARGV[2], ARGV[3]
 local state = redis.call('HMGET', KEYS[1], 'last', 'ended', 'producer', 'read')
-if not state[1] then return {'unknown'} end
+if not state[1] then
+    if position ~= '' or reader == '0' then return {'unknown'} end
+    redis.call('HSET', KEYS[1], 'last', 0)  -- it begins with its reader
+    redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), ARGV[5])
+    for n = 1, 3, 2 do redis.call('PEXPIRE', KEYS[n], tonumber(ARGV[4]) * 1000) end
+    state[1] = 0
+end
 note_read(read)
 local last, from = tonumber(state[1]), tonumber(position)
 local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]

@@ -1,9 +1,9 @@
 """Events of resumable streams in Redis: any process resumes them, also after their producer died.
 
-A stream is two keys: its events, and a hash that says how far it is, which process reads it, and which one
-produces it with what last words. Events of one stream are written in order, together as they gather, and
-repeated without harm when a reply was lost. One process at a time reads a stream; one that appends to it
-elsewhere tells the reader, which then looks.
+A stream is two keys: its events, and a hash that says how far it is, which process reads it, and which
+one produces it with what last words. Events of one stream are written in order, together as they
+gather, and repeated without harm when a reply was lost. One process at a time reads a stream; one that
+appends to it elsewhere tells the reader, which then looks.
 """
 
 import asyncio
@@ -107,8 +107,12 @@ class RedisEventStore:
         self._noting: asyncio.TimerHandle | None = None
         self._skipped: dict[int, dict[tuple[str, str, bytes], None]] = {}  # by the reader
         self._beside: set[asyncio.Task[None]] = set()
-        self._stop: Callable[[], None] = bus.receive(_TOPIC, self._grown)
+        self._stop: Callable[[], None] | None = None
         members.when_dead(self._died)
+
+    def start(self) -> None:
+        """Begin to hear of streams that others append to."""
+        self._stop = self._bus.receive(_TOPIC, self._grown)
 
     def _stream(self, session: str, name: str) -> _Stream:
         found = self._streams.get((session, name))
@@ -179,9 +183,16 @@ class RedisEventStore:
             APPEND,
             self._keys(stream.session, stream.name),
             (
-                *(stream.writer, stream.sequence + 1, int(ending), stream.read, self._members.number),
+                *(
+                    stream.writer,
+                    stream.sequence + 1,
+                    int(ending),
+                    stream.read,
+                    self._members.number,
+                ),
                 *(MAX_EVENTS, MAX_BYTES, MAX_STREAMS, KEPT_FOR, LINGER),
-                *(stream.name, msgspec.msgpack.encode(said) if said else b"", *messages),
+                *(stream.name, msgspec.msgpack.encode(said) if said else b""),
+                *messages,
             ),
         )
         stream.begun = True
@@ -262,9 +273,10 @@ class RedisEventStore:
     async def stored(self, session: str, stream: str) -> None:
         """Wait until everything is written; raises `StoreUnavailable` while the server is away."""
         found = self._streams.get((session, stream))
-        while found is not None and found.writing is not None:
-            await asyncio.wait([found.writing], timeout=0.05)
-            if found.writing is not None and not self._link.is_up:
+        writing = None if found is None else found.writing
+        while writing is not None and not writing.done():
+            await asyncio.wait([writing], timeout=0.05)
+            if not writing.done() and not self._link.is_up:
                 raise StoreUnavailable("events could not be written yet")
 
     # Reading
@@ -329,7 +341,7 @@ class RedisEventStore:
     ) -> tuple[int, bool, int, list[StoredEvent]]:
         reader = self._members.number if registers else 0
         reply = await self._link.run(
-            AFTER, self._keys(session, stream), (position, read, reader)
+            AFTER, self._keys(session, stream), (position, read, reader, KEPT_FOR, stream)
         )
         match reply[0]:
             case b"unknown":
@@ -437,7 +449,9 @@ class RedisEventStore:
 
     async def close(self) -> None:
         """Write what waits if the server is there, and let go of the streams."""
-        self._stop()
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
         if self._noting is not None:
             self._noting.cancel()
             self._note_read()

@@ -1,8 +1,8 @@
 """Keys that the processes of a deployment agree on through their store.
 
-The first process makes a key, and all others find it. It is stored wrapped with a key that is derived from
-the password of the store, so that a copy of the data alone opens nothing. A store without a password has
-it as it is: then everything that can read the store can read what the key seals.
+The first process makes a key, and all others find it. It is stored wrapped with a key that is derived
+from the password of the store, so that a copy of the data alone opens nothing. A store without a
+password has it as it is: then everything that can read the store can read what the key seals.
 """
 
 import asyncio

@@ -54,6 +54,7 @@ class RedisLink:
         self._retries = Retries(RECONNECTS)
         self._error = ""  # why the server could not be reached last time
         self._again_at = 0.0  # when the next attempt may be made, in the loop's time
+        self._down: asyncio.Event | None = None  # set when the server is lost
         self._up: asyncio.Event | None = None  # set while the server can be reached
         self._loaded: set[str] = set()  # scripts the server knows
         self._denied = False  # the server was reached, and does not let this process in
@@ -113,6 +114,7 @@ class RedisLink:
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
         client, self._client = self._client, None
+        self._down = None
         self.checked = False
         await client.aclose()
 
@@ -128,6 +130,18 @@ class RedisLink:
             patience: Seconds such a read may take.
         """
         return self.address.client(patience + TIMEOUT)
+
+    async def watch(self) -> None:
+        """Run while the server can be reached. It fails when the server is lost, as a supervised part."""
+        if self._down is None:
+            self._down = asyncio.Event()
+        await self.until_up()
+        if not self.checked:
+            await self.check()
+        self._down.clear()
+        while self.is_up:
+            await self._down.wait()
+        raise self._away()
 
     async def until_up(self) -> None:
         """Wait until the server can be reached, asking it now and then."""
@@ -253,6 +267,8 @@ class RedisLink:
         if self._up is not None and (self._up.is_set() or not self._error):
             logger.error("%s cannot be reached: %s", self.address.shown, text)
             self._up.clear()
+            if self._down is not None:
+                self._down.set()
         self._error = text
         self._again_at = asyncio.get_running_loop().time() + self._retries.next_delay()
 

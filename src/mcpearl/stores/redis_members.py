@@ -67,10 +67,16 @@ class RedisMembers:
 
     def __init__(self, link: RedisLink) -> None:
         self._link = link
-        self.number = int.from_bytes(clock.random_bytes(4), "big") % (1 << NUMBER_BITS) or 1
+        self.number = 0
+        self.join()
         self._alive: set[int] = set()
         self._when_dead: list[Callable[[int], None]] = []
         self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
+
+    def join(self) -> None:
+        """Become a new process: take a number that no other has."""
+        self.number = int.from_bytes(clock.random_bytes(4), "big") % (1 << NUMBER_BITS) or 1
+        self._alive = set()
 
     def when_dead(self, hear: Callable[[int], None]) -> None:
         """Call a function with the number of each process that died or left."""

@@ -1,9 +1,9 @@
 """Sessions over many machines: what never changes is sealed into the id, the rest is in Redis.
 
-An id that this deployment did not make is refused without asking the store. A session that was just begun
-has nothing in the store at all; its record is written when the client is ready, subscribes or sets its log
-level, and other processes that have the session are told. A session that was ended is remembered for as
-long as its id alone would bring it back.
+An id that this deployment did not make is refused without asking the store. A session that was just
+begun has nothing in the store at all; its record is written when the client is ready, subscribes or
+sets its log level, and other processes that have the session are told. A session that was ended is
+remembered for as long as its id alone would bring it back.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -206,7 +206,7 @@ class RedisTaskStore:
         self._max = max_tasks
         self._max_per_owner = max_per_owner
         self._now = now
-        self._writer = clock.token(9)
+        self._writer = ""  # of this process; made anew with each start
         self._hearers: list[tuple[Hear, Callable[[], bool], Callable[[], None] | None]] = []
         self._tail = Tail(link, link.key("tasks", "changes"), self._heard, self._missed)
         self._news: dict[str, int] = {}  # changes of this process that hearers have not heard of
@@ -214,6 +214,7 @@ class RedisTaskStore:
     async def start(self) -> None:
         """Connect. Raises `StoreUnavailable` for a server that cannot be used."""
         await self._link.start()
+        self._writer = clock.token(9)
         await self._tail.start()
 
     async def close(self) -> None:

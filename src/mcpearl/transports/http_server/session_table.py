@@ -88,6 +88,7 @@ class Sessions(Generic[S]):
         self._budget = budget or Budget()
         self._by_caller: dict[Account, dict[str, S]] = {}  # in the order they began
         self._stop_releasing = self._budget.when_short(self._release_own)
+        self._saving: set[str] = set()  # changes of these are merged with those of others
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
         self._keeper = Keeper("the sessions of an endpoint", self._sweep)
         self._swept = clock.monotonic()  # when records of sessions in use were last touched
@@ -216,7 +217,7 @@ class Sessions(Generic[S]):
             return
         if record is None:
             self._drop(session)
-        else:
+        elif id not in self._saving:
             self._adopt(session, record)
 
     def _missed_changes(self) -> None:
@@ -269,6 +270,7 @@ class Sessions(Generic[S]):
         saved, record = self._saved.get(session.id), self._record_of(session)
         if store is None or record == saved or session.closed:
             return
+        self._saving.add(session.id)
         try:
             following = replace(record, revision=record.revision + 1)
             while not await store.save(following, self._idle):
@@ -280,6 +282,8 @@ class Sessions(Generic[S]):
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
+        finally:
+            self._saving.discard(session.id)
         if not session.closed:  # it may have ended meanwhile
             self._saved[session.id] = following
 

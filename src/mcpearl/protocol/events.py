@@ -156,7 +156,7 @@ class Call(Struct, eq=False):
     answered: Any = None
     """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
-    """The `TaskRun` of a tool that is a task or may become one."""
+    """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
 
 
 class Notice(Struct, gc=False):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
-# From the bottom up. Packages in one row do not import each other. `telemetry`, `gateway`, `console`
-# and `cli` are reserved for packages to come.
+# From the bottom up. Packages in one row do not import each other. `telemetry`, `gateway` and `console`
+# are reserved for packages to come.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),
@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("server", "client"),
     ("gateway", "console", "telemetry"),
     ("cli",),
-    ("__init__",),
+    ("__init__", "__main__"),
 )
 RANK = {package: rank for rank, row in enumerate(LAYERS) for package in row}
 

@@ -23,6 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transports",),
     ("auth",),
     ("server", "client"),
+    ("host",),
     ("gateway", "console", "telemetry"),
     ("cli",),
     ("__init__", "__main__"),

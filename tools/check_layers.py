@@ -10,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
-# From the bottom up. Packages in one row do not import each other. `telemetry`, `gateway`, `console`
-# and `cli` are reserved for packages to come.
+# From the bottom up. Packages in one row do not import each other. `gateway`, `console` and `cli` are
+# reserved for packages to come.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),
@@ -22,8 +22,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stores",),
     ("transports",),
     ("auth",),
+    ("telemetry",),
     ("server", "client"),
-    ("gateway", "console", "telemetry"),
+    ("gateway", "console"),
     ("cli",),
     ("__init__",),
 )

@@ -27,6 +27,11 @@ class Outlet(Protocol):
         ...
 
     @property
+    def medium(self) -> str:
+        """What the messages travel on, as `Channel.medium` has it."""
+        ...
+
+    @property
     def request_headers(self) -> Mapping[bytes, bytes]:
         """The headers of the HTTP request the answer belongs to, by name in lower case; or none."""
         ...

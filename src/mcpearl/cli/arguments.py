@@ -109,10 +109,11 @@ def _value(name: str, values: list[str], schema: dict[str, Any], what: str) -> A
 
 
 def _items(schema: Any, root: dict[str, Any]) -> Any:
+    """Return what the items of a list are."""
     for each in _alternatives(schema, root):
-        if isinstance(each, dict) and "items" in each:
-            return each["items"]
-    return True
+        if not isinstance(each, dict) or "type" not in each or each["type"] == "array":
+            return each.get("items", True) if isinstance(each, dict) else True
+    raise _Misfit("it is there twice, and is not a list")
 
 
 def coerce(text: str, schema: Any, root: dict[str, Any]) -> Any:

@@ -89,10 +89,12 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
+        self._uncount = server.core.add_counters(self.engine.counters)
         await self.engine.start()
 
     async def close(self) -> None:
         """Finish or hand over what runs, and close the store."""
+        self._uncount()
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:

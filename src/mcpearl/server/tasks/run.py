@@ -175,6 +175,7 @@ class _NoOutlet:
 
     def __init__(self, before: Outlet | None) -> None:
         self.address = None if before is None else before.address
+        self.medium = "other" if before is None else before.medium
         self.request_headers = {} if before is None else before.request_headers
         self.session_id = None if before is None else before.session_id
 

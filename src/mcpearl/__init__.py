@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.sampling.anthropic import AnthropicSampling
+    from mcpearl.client.sampling.ollama import OllamaSampling
+    from mcpearl.client.sampling.openai import OpenAISampling
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.host.host import Host
@@ -72,6 +75,7 @@ if TYPE_CHECKING:
     from mcpearl.types.base import Icon
 
 _HOMES = {
+    "AnthropicSampling": "client.sampling.anthropic",
     "AssistantMessage": "server.registry.returns",
     "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
@@ -105,6 +109,8 @@ _HOMES = {
     "MissingClientCapability": "protocol.errors",
     "Names": "runtime.names",
     "Observer": "runtime.observer",
+    "OllamaSampling": "client.sampling.ollama",
+    "OpenAISampling": "client.sampling.openai",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Pool": "client.pool",
@@ -136,6 +142,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnthropicSampling",
     "AssistantMessage",
     "Audio",
     "AuthorizationFailed",
@@ -169,6 +176,8 @@ __all__ = [
     "MissingClientCapability",
     "Names",
     "Observer",
+    "OllamaSampling",
+    "OpenAISampling",
     "Overloaded",
     "Phase",
     "Pool",

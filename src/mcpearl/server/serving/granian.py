@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send
 from mcpearl.net.ports import TcpPort, bind_port
 from mcpearl.net.tls import server_context
-from mcpearl.server.serving.http import asgi_endpoint, described
+from mcpearl.server.serving.http import asgi_endpoint, described, make_console
 from mcpearl.server.serving.wires import Http
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.origin import hosts_of
@@ -68,7 +68,7 @@ class GranianListener:
 
     def describe(self) -> str:
         """Say where the server is and how to connect."""
-        return described(self._http, self._url)
+        return described(self._http, self._url, make_console(self._server, self._http))
 
     async def start(self) -> None:
         """Open the port and begin to answer."""

@@ -157,6 +157,8 @@ class Call(Struct, eq=False):
     """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
     """The `TaskRun` of a tool that is a task or may become one."""
+    noted: Any = None
+    """What the observer returned for it, in a tuple, until the observer is told of its end."""
 
 
 class Notice(Struct, gc=False):

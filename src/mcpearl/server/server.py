@@ -113,7 +113,7 @@ class Server(Registering):
             not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
             less each; more is refused. It is for each process. By default a quarter of the machine's
             memory, 2 GiB at most, which `workers` divide.
-        observer: Notified of calls, connections and bounds; see `Observer`.
+        observer: Notified of calls, connections and bounds; one `Observer`, or several.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
@@ -152,7 +152,7 @@ class Server(Registering):
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         max_held: int | None = None,
-        observer: Observer | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
         store: "str | TaskStore | None" = None,

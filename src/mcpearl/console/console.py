@@ -6,7 +6,7 @@ one stops it.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -142,7 +142,7 @@ class Console:
         self._logs = LogTap(self._logged)
         self._log_room = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._unfollow = lambda: None
+        self._unfollow: Callable[[], object] = bool  # stops following the tree
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: set[asyncio.Task[None]] = set()
 

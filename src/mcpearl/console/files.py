@@ -16,10 +16,10 @@ _TYPES = {
     "svg": b"image/svg+xml",
 }
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
-).encode()
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src blob:; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
+)
 
 SAFE: HeaderPairs = (
     (b"content-security-policy", _POLICY),

@@ -128,7 +128,7 @@ class Live:
 
     def calls_in_flight(self) -> dict[str, Any]:
         """Return the calls that are in flight. How long is measured from the first look at each."""
-        now, found = time.time(), {}
+        now, found = time.time(), dict[int, Running]()
         total = 0
         for connection in self._server.core.roster:
             flying = connection.end.in_flight
@@ -160,7 +160,7 @@ class Live:
             return None
         engine = feed.engine
         states: dict[str, int] = {state: engine.ended[state] for state in sorted(TERMINAL)}
-        rows = []
+        rows: list[dict[str, Any]] = []
         for task_id, run in tuple(engine.runs.items()):
             record = run.record
             state = "working" if record is None else record.status

@@ -112,7 +112,7 @@ class ConsoleSite:
                 async with asyncio.timeout(_SIGN_OF_LIFE):
                     events = await page.outbox.take()
             except TimeoutError:
-                events = b":\n\n"
+                events = b":\r\n\r\n"
             if events:
                 await request.write(events)
         await request.end()

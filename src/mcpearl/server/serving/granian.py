@@ -49,6 +49,7 @@ class GranianListener:
             http = replace(http, allowed_hosts=hosts_of(http.host))
         self._http = http
         self._endpoint = asgi_endpoint(server, http)
+        self._console = make_console(server, http)
         self._up = AsyncExitStack()
         self._requests = _Requests(self._endpoint)
         # Granian itself would share any port.
@@ -68,7 +69,7 @@ class GranianListener:
 
     def describe(self) -> str:
         """Say where the server is and how to connect."""
-        return described(self._http, self._url, make_console(self._server, self._http))
+        return described(self._http, self._url, self._console)
 
     async def start(self) -> None:
         """Open the port and begin to answer."""

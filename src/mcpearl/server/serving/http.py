@@ -252,9 +252,7 @@ class HttpListener:
             await self._up.aclose()
 
 
-def described(
-    http: Http, url: Callable[[str, str], str], console: Mount | None = None
-) -> str:
+def described(http: Http, url: Callable[[str, str], str], console: Mount | None = None) -> str:
     """Return the line that says where an HTTP server is; `url` makes an address of scheme and path."""
     addresses = [url("http", http.path)]
     if http.http_sse:

@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from mcpearl.stores.events import EventStore
     from mcpearl.stores.sessions import SessionStore
 else:
-    Auth = ConsoleOptions = EventStore = SessionStore = Any  # they take longer to load than most servers to start
+    Auth = ConsoleOptions = EventStore = SessionStore = (
+        Any  # they take longer to load than most servers to start
+    )
 
 
 class AsgiOptions(TypedDict, total=False):

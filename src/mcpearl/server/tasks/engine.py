@@ -90,7 +90,9 @@ class TaskEngine:
         self.name = f"{os.getpid()}-{clock.token(6)}"  # as the holder of leases
         self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
-        self.ended: Counter[str] = Counter()  # how many runs ended here, by the status of their task
+        self.ended: Counter[str] = (
+            Counter()
+        )  # how many runs ended here, by the status of their task
         self.feed = TaskFeed(self)
         self.keeper = TaskKeeper(self, handler.tasks_of)
         self.promotions = Promotions(self)

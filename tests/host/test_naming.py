@@ -58,8 +58,11 @@ def test_any_names_are_safe_and_unique() -> None:
     }
     table = NameTable()
     joints = set()
-    for server in {server for server, _ in pairs}:
-        joints |= set(table.put(server, [name for each, name in pairs if each == server]).values())
+    by_server: dict[str, list[str]] = {}
+    for server, name in pairs:
+        by_server.setdefault(server, []).append(name)
+    for server, names in by_server.items():
+        joints |= set(table.put(server, names).values())
     assert len(joints) == len(pairs) == len(table)
     for joint in joints:
         assert SAFE.fullmatch(joint)

@@ -1,8 +1,6 @@
 """What a server looks like at a moment, as the page shows it. Nothing here changes the server."""
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from itertools import count, islice
@@ -14,6 +12,7 @@ from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.server import Server
+from mcpearl.telemetry.process import process_gauges
 
 MAX_ROWS = 200  # sessions, calls and tasks that are shown at once
 Usage = Callable[[], Mapping[str, tuple[int, int]]]
@@ -47,7 +46,7 @@ class Live:
         self._connections: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
         self.running: dict[int, Running] = {}  # calls in flight at the last look, by `id`
         self._looked_at = time.perf_counter()
-        self._cpu = time.process_time()
+        self._cpu = process_gauges()["process_cpu_seconds"][""]
         self._calls = watch.calls
         self._outcomes = dict(watch.outcomes)
         self._buckets = list(watch.buckets)
@@ -57,7 +56,8 @@ class Live:
     def pulse(self, lag: float) -> dict[str, Any]:
         """Return the figures of the interval since the last look; `lag` is the loop's."""
         watch, core = self._watch, self._server.core
-        now, cpu = time.perf_counter(), time.process_time()
+        process = process_gauges()
+        now, cpu = time.perf_counter(), process["process_cpu_seconds"][""]
         elapsed = max(now - self._looked_at, 1e-6)
         calls = watch.calls - self._calls
         buckets = [each - before for each, before in zip(watch.buckets, self._buckets, strict=True)]
@@ -82,7 +82,7 @@ class Live:
             "sessions": sum(getattr(each, "session", None) is not None for each in core.roster),
             "lag": lag,
             "cpu": used,
-            "memory": memory(),
+            "memory": process.get("process_resident_memory_bytes", {}).get("", 0),
             "held": core.budget.held,
             "totals": {"calls": watch.calls, **watch.outcomes},
         }
@@ -112,7 +112,7 @@ class Live:
             "client": "(not introduced)" if client is None else f"{client.name} {client.version}",
             "protocol": None if caller is None else caller.version.name,
             "session": id[:10] if isinstance(id, str) else None,
-            "wire": type(transport).__name__.removesuffix("Transport"),
+            "wire": getattr(transport, "medium", None),
             "principal": getattr(principal, "subject", None),
             "in_flight": flying,
             "asked": len(connection.end.pending),
@@ -243,15 +243,3 @@ class LagMeter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def memory() -> int:
-    """Return the memory that this process uses, in bytes."""
-    try:
-        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 (read every second)
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        import resource
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024

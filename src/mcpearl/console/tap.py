@@ -37,6 +37,7 @@ class Tap:
         self._inner = inner
         self._show = show
         self.keeps_alive = inner.keeps_alive
+        self.medium = inner.medium
 
     async def open(self, receiver: Receiver) -> None:
         """Open the transport, and listen between it and its receiver."""

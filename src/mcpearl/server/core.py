@@ -160,6 +160,11 @@ class ServerCore:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
 
+    def blocked(self, what: str, seconds: float) -> None:
+        """Tell the observer, if there is one, that something held up the event loop."""
+        if self.observer is not None:
+            self.observer.loop_blocked(what, seconds)
+
     def bounded(self, bound: str, detail: str) -> None:
         """Tell the observer, if there is one, that a limit was reached."""
         if self.observer is not None:

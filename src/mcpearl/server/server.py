@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.measuring import Measuring
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
@@ -56,7 +57,9 @@ if TYPE_CHECKING:
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
-    Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
+    Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
+        Wire
+    ) = Any
     TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -210,6 +213,7 @@ class Server(Registering):
             observer=observer,
         )
         self._pool.reached = self.core.bounded
+        self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
         for extension in self._extensions:
             extension.attach(self)
@@ -221,6 +225,7 @@ class Server(Registering):
         self._lifespan = lifespan
         self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
+        self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
@@ -354,6 +359,17 @@ class Server(Registering):
         """
         self.web.checks.append(function)
         return function
+
+    def measure(self) -> "Measuring":
+        """Count calls, connections and bounds from now on; call it before serving.
+
+        `app.run("http", metrics="/metrics")` does.
+        """
+        if self.measuring is None:
+            from mcpearl.server.measuring import Measuring
+
+            self.measuring = Measuring(self, self._registry.has)
+        return self.measuring
 
     async def in_thread(self, function: Callable[[], Any]) -> Any:
         """Run a plain function in one of the server's threads.
@@ -509,9 +525,12 @@ class Server(Registering):
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
-                watch = BlockingWatch(self._blocked_after)
+                watch = BlockingWatch(self._blocked_after, self.core.blocked)
                 watch.start()
                 stack.callback(watch.stop)
+            if self.measuring is not None:
+                self.measuring.start()
+                stack.callback(self.measuring.stop)
             if self._lifespan is not None:
                 self._entered(await stack.enter_async_context(self._lifespan(self)))
             if self._throttle is not None:

@@ -28,6 +28,10 @@ class Admission:
             "max_streams": (self._streams, self._max_streams),
         }
 
+    def counters(self) -> dict[str, int]:
+        """Return what is under way."""
+        return {"requests": self.open, "streams": self._streams}
+
     def too_many(self) -> Refused:
         """Return the refusal of a request beyond `max_requests`."""
         return busy("Too many requests at once", 1, "max_requests")

@@ -19,7 +19,7 @@ from mcpearl.server.dispatch import Answering, Next
 from mcpearl.server.extensions import ServerExtension, method
 from mcpearl.server.handler import Handler
 from mcpearl.server.tasks import views
-from mcpearl.server.tasks.engine import ANSWERS, TaskEngine
+from mcpearl.server.tasks.engine import ANSWERS, TaskEngine, TaskTools
 from mcpearl.server.tasks.journal import Question, owner_of, read_question
 from mcpearl.server.tasks.options import TaskBounds, Tasks
 from mcpearl.stores.memory_tasks import MemoryTaskStore
@@ -61,7 +61,7 @@ class TasksExtension(ServerExtension):
 
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()
-        self._handler: Handler = Handler()
+        self._handler: TaskTools = Handler()
         self.engine: TaskEngine
 
     def attach(self, server: "Server") -> None:
@@ -70,12 +70,20 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        if isinstance(server.handler, Handler):
-            self._handler = server.handler
+        self._handler = server.tools_known
         store = MemoryTaskStore() if server.task_store is None else server.task_store
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
         server.core.outlives = self._outlives
+
+    def look_in(self, tools: TaskTools) -> None:
+        """Look for tools here from now on: the server has got parts.
+
+        Args:
+            tools: Knows the tools of the server and of its parts.
+        """
+        self._handler = tools
+        self.engine.look_in(tools)
 
     def _outlives(self, call: Call) -> bool:
         """Whether a call may become a task while it runs."""
@@ -127,10 +135,12 @@ class TasksExtension(ServerExtension):
             call_next: Runs the tool.
         """
         call = call_of(ctx)
-        params, version = call.params, call.caller.version
+        if call.run is not None:
+            return call_next()  # a task already, perhaps of a server that this one is mounted in
+        params, version = ctx.params, call.caller.version
         options = self._handler.tasks_of(params.name)
-        if options is None or call.run is not None:
-            if params.task is not None and version.name == _TASKS_VERSION and options is None:
+        if options is None:
+            if params.task is not None and version.name == _TASKS_VERSION:
                 raise McpError(
                     METHOD_NOT_FOUND,
                     f"Tool `{params.name}` cannot run as a task; call it without `task`",

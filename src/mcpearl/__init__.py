@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mcpearl.client.reconnect import Reconnect
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
+    from mcpearl.host.host import Host
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -89,6 +90,7 @@ _HOMES = {
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Handler": "server.handler",
+    "Host": "host.host",
     "Http": "server.serving.wires",
     "HttpRequest": "transports.http_server.pages",
     "HttpResponse": "transports.http_server.pages",
@@ -155,6 +157,7 @@ __all__ = [
     "Elicited",
     "File",
     "Handler",
+    "Host",
     "Http",
     "HttpRequest",
     "HttpResponse",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.measuring import Measuring
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
@@ -57,7 +58,9 @@ if TYPE_CHECKING:
     from mcpearl.transports.http_server.endpoint import Endpoint
 else:
     # They take longer to load than most servers to start.
-    Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
+    Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
+        Wire
+    ) = Any
     TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -114,7 +117,7 @@ class Server(Registering, Composing):
             not read, sessions, subscriptions, and so on. One client may hold a quarter of it, several
             less each; more is refused. It is for each process. By default a quarter of the machine's
             memory, 2 GiB at most, which `workers` divide.
-        observer: Notified of calls, connections and bounds; see `Observer`.
+        observer: Notified of calls, connections and bounds; one `Observer`, or several.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
@@ -153,7 +156,7 @@ class Server(Registering, Composing):
         versions: tuple[str, ...] = SUPPORTED,
         auth: "Auth | None" = None,
         max_held: int | None = None,
-        observer: Observer | None = None,
+        observer: Observer | Iterable[Observer] | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
         store: "str | TaskStore | None" = None,
@@ -212,6 +215,7 @@ class Server(Registering, Composing):
             observer=observer,
         )
         self._pool.reached = self.core.bounded
+        self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
         for extension in self._extensions:
             extension.attach(self)
@@ -223,6 +227,7 @@ class Server(Registering, Composing):
         self._lifespan = lifespan
         self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
+        self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
@@ -351,6 +356,17 @@ class Server(Registering, Composing):
         """
         self.web.checks.append(function)
         return function
+
+    def measure(self) -> "Measuring":
+        """Count calls, connections and bounds from now on; call it before serving.
+
+        `app.run("http", metrics="/metrics")` does.
+        """
+        if self.measuring is None:
+            from mcpearl.server.measuring import Measuring
+
+            self.measuring = Measuring(self, self._registry.has)
+        return self.measuring
 
     async def in_thread(self, function: Callable[[], Any]) -> Any:
         """Run a plain function in one of the server's threads.
@@ -512,9 +528,12 @@ class Server(Registering, Composing):
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
-                watch = BlockingWatch(self._blocked_after)
+                watch = BlockingWatch(self._blocked_after, self.core.blocked)
                 watch.start()
                 stack.callback(watch.stop)
+            if self.measuring is not None:
+                self.measuring.start()
+                stack.callback(self.measuring.stop)
             if self._lifespan is not None:
                 self._entered(await stack.enter_async_context(self._lifespan(self)))
             stack.push_async_callback(self._stop_parts)

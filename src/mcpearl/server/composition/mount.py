@@ -259,6 +259,7 @@ class Mount:
             await self._until_up(self._starting)
         part = self.part
         inner = Call(call.id, call.method, params, call.raw, call.caller, call.progress_token)
+        inner.run = call.run  # the outer server runs tasks
         if part.reads_raw and params is not call.params:
             inner.raw = encode(params)
         self.calls += 1

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Unpack
 
@@ -28,7 +29,7 @@ from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
-from mcpearl.transports.http_server.pages import Pages
+from mcpearl.transports.http_server.pages import Pages, Route, make_route
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import MESSAGES, STREAM
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -84,12 +85,18 @@ def _settings(http: Http) -> EndpointSettings:
 
 def make_pages(server: "Server", http: Http) -> Pages | None:
     """Return what an endpoint answers beside MCP; None if that is nothing."""
-    if http.health is None and not server.web.routes:
+    if http.health is None and http.metrics is None and not server.web.routes:
         return None
+    routes: Mapping[str, Route] = server.web.routes
+    if http.metrics is not None:
+        if http.metrics in routes:
+            raise ValueError(f"{http.metrics!r} is the path of the metrics, and of a route too")
+        page = make_route(http.metrics, ("GET",), server.measure().page)
+        routes = ChainMap({http.metrics: page}, server.web.routes)
     for path in (http.path, *((STREAM, MESSAGES) if http.http_sse else ())):
-        if path in server.web.routes:
-            raise ValueError(f"{path!r} is the path of the MCP endpoint, and of a route too")
-    return Pages(server.web.routes, server.in_thread, Health(server, http.health).answer)
+        if path in routes:
+            raise ValueError(f"{path!r} is the path of the MCP endpoint, and of a page too")
+    return Pages(routes, server.in_thread, Health(server, http.health).answer)
 
 
 def make_gate(
@@ -200,6 +207,9 @@ class HttpListener:
     async def start(self) -> None:
         """Open the port and begin to answer."""
         await self._up.enter_async_context(self._endpoint.running())
+        self._up.callback(
+            self._server.core.add_counters(lambda: {"connections_http": len(self._front)})
+        )
         try:
             await self._port.open(self._front.connect)
             if self._door is not None and self._door_front is not None:

@@ -33,6 +33,7 @@ class AsgiOptions(TypedDict, total=False):
     stall_timeout: float
     access_log: bool
     health: str | None
+    metrics: str | None
     auth: "Auth | None"
     websocket: str | None
     max_websockets: int
@@ -61,6 +62,7 @@ class WireOptions(TypedDict, total=False):
     access_log: bool
     drain_delay: float
     health: str | None
+    metrics: str | None
     workers: int
     server: Literal["mcpearl", "granian"]
     websocket: str | None

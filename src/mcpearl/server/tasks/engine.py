@@ -114,6 +114,15 @@ class TaskEngine:
         self._meta: dict[str, Any] | None = None  # of the latest task
         self._side_work: set[asyncio.Task[None]] = set()
 
+    def counters(self) -> dict[str, int]:
+        """Count the tasks of this process by state."""
+        found = {"tasks_queued": len(self.queue)}
+        for run in self.runs.values():
+            if run.record is not None:
+                state = f"tasks_{run.record.status}"
+                found[state] = found.get(state, 0) + 1
+        return found
+
     async def start(self) -> None:
         """Open the store, and take up tasks that were left behind."""
         await self.store.start()

@@ -21,6 +21,10 @@ class Admission:
         self.open = 0  # requests being answered; counted, and compared, by the endpoint
         self._streams = 0  # streams that wait for something to be sent
 
+    def counters(self) -> dict[str, int]:
+        """Return what is under way."""
+        return {"requests": self.open, "streams": self._streams}
+
     def too_many(self) -> Refused:
         """Return the refusal of a request beyond `max_requests`."""
         return busy("Too many requests at once", 1, "max_requests")

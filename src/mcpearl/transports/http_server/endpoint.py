@@ -22,6 +22,7 @@ from mcpearl.protocol.modern import LISTEN
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
+from mcpearl.runtime.observer import Counters
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
 from mcpearl.transports.http_server.access_log import AccessLog
@@ -105,6 +106,10 @@ class Host(Protocol):
 
     def bounded(self, bound: str, detail: str) -> None:
         """Note that a limit was reached."""
+        ...
+
+    def add_counters(self, source: Counters) -> Callable[[], None]:
+        """Have the server's counters include those of the endpoint; return what ends that."""
         ...
 
     def time_left(self, principal: Any) -> float | None:
@@ -456,9 +461,11 @@ class Endpoint:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         async with nullcontext() if self._lifespan is None else self._lifespan():
+            uncount = self.host.add_counters(self._admission.counters)
             try:
                 yield
             finally:
+                uncount()
                 await self.close()
 
     def end_streams(self) -> None:

@@ -12,7 +12,7 @@ from mcpearl.protocol.events import Call, Encoded
 from mcpearl.server.composition.context import PartContext
 from mcpearl.server.composition.part import Part
 from mcpearl.server.composition.rewrite import UNCHANGED, Kind, Offered, Rewrite
-from mcpearl.server.context import Context
+from mcpearl.server.context import Context, call_of
 from mcpearl.server.peer import Peer
 from mcpearl.types.base import Result, encode
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -259,7 +259,7 @@ class Mount:
             await self._until_up(self._starting)
         part = self.part
         inner = Call(call.id, call.method, params, call.raw, call.caller, call.progress_token)
-        inner.run = call.run  # the outer server runs tasks
+        inner.run = call_of(ctx).run  # the outer server runs tasks
         if part.reads_raw and params is not call.params:
             inner.raw = encode(params)
         self.calls += 1

@@ -5,6 +5,7 @@ declares the extension with its request, and the server decides.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -61,6 +62,7 @@ class TasksExtension(ServerExtension):
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()
         self._handler: TaskTools = Handler()
+        self._uncount: Callable[[], None] | None = None
         self.engine: TaskEngine
 
     def attach(self, server: "Server") -> None:
@@ -74,6 +76,11 @@ class TasksExtension(ServerExtension):
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
         server.core.outlives = self._outlives
+        self._count(server)
+
+    def _count(self, server: "Server") -> None:
+        if self._uncount is None:
+            self._uncount = server.core.add_counters(self.engine.counters)
 
     def look_in(self, tools: TaskTools) -> None:
         """Look for tools here from now on: the server has got parts.
@@ -97,12 +104,14 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        self._uncount = server.core.add_counters(self.engine.counters)
+        self._count(server)
         await self.engine.start()
 
     async def close(self) -> None:
         """Finish or hand over what runs, and close the store."""
-        self._uncount()
+        if self._uncount is not None:
+            self._uncount()
+            self._uncount = None
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
+    from mcpearl.server.composition.mount import Mount
+    from mcpearl.server.composition.rewrite import Offered, Rewrite
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -103,8 +105,10 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Mount": "server.composition.mount",
     "Names": "runtime.names",
     "Observer": "runtime.observer",
+    "Offered": "server.composition.rewrite",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Pool": "client.pool",
@@ -114,6 +118,7 @@ _HOMES = {
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
+    "Rewrite": "server.composition.rewrite",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Session": "server.session",
@@ -167,8 +172,10 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Mount",
     "Names",
     "Observer",
+    "Offered",
     "Overloaded",
     "Phase",
     "Pool",
@@ -178,6 +185,7 @@ __all__ = [
     "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
+    "Rewrite",
     "Server",
     "ServerExtension",
     "Session",

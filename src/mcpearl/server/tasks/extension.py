@@ -19,7 +19,7 @@ from mcpearl.server.dispatch import Answering, Dispatch, Next
 from mcpearl.server.extensions import ServerExtension, method
 from mcpearl.server.handler import Handler
 from mcpearl.server.tasks import views
-from mcpearl.server.tasks.engine import ANSWERS, TaskEngine
+from mcpearl.server.tasks.engine import ANSWERS, TaskEngine, TaskTools
 from mcpearl.server.tasks.journal import Question, owner_of, read_question
 from mcpearl.server.tasks.options import TaskBounds, Tasks
 from mcpearl.server.tasks.promotion import Candidate
@@ -61,7 +61,7 @@ class TasksExtension(ServerExtension):
 
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()
-        self._handler: Handler = Handler()
+        self._handler: TaskTools = Handler()
         self._uncount: Callable[[], None] | None = None
         self.engine: TaskEngine
 
@@ -71,8 +71,7 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        if isinstance(server.handler, Handler):
-            self._handler = server.handler
+        self._handler = server.tools_known
         store = MemoryTaskStore() if server.task_store is None else server.task_store
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
@@ -82,6 +81,15 @@ class TasksExtension(ServerExtension):
     def _count(self, server: "Server") -> None:
         if self._uncount is None:
             self._uncount = server.core.add_counters(self.engine.counters)
+
+    def look_in(self, tools: TaskTools) -> None:
+        """Look for tools here from now on: the server has got parts.
+
+        Args:
+            tools: Knows the tools of the server and of its parts.
+        """
+        self._handler = tools
+        self.engine.look_in(tools)
 
     def _outlives(self, call: Call) -> bool:
         """Whether a call may become a task while it runs."""

@@ -84,8 +84,11 @@ class Host(Protocol):
     """Counts what is held for the clients."""
     anonymous: Any
     """The principal of every request if the endpoint has no gate."""
-    mirrored: Mirrored
-    """The parameters that tools mirror into headers, as they are at the moment."""
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The parameters that tools mirror into headers, as they are at the moment."""
+        ...
 
     def converse(
         self, transport: Any, principal: Any, account: Account | None = None

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
+    from mcpearl.server.composition.mount import Mount
+    from mcpearl.server.composition.rewrite import Offered, Rewrite
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -107,8 +109,10 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Mount": "server.composition.mount",
     "Names": "runtime.names",
     "Observer": "runtime.observer",
+    "Offered": "server.composition.rewrite",
     "OllamaSampling": "client.sampling.ollama",
     "OpenAISampling": "client.sampling.openai",
     "Overloaded": "protocol.errors",
@@ -120,15 +124,16 @@ _HOMES = {
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
+    "Rewrite": "server.composition.rewrite",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
-    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
+    "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -174,8 +179,10 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Mount",
     "Names",
     "Observer",
+    "Offered",
     "OllamaSampling",
     "OpenAISampling",
     "Overloaded",
@@ -187,6 +194,7 @@ __all__ = [
     "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
+    "Rewrite",
     "Server",
     "ServerExtension",
     "Session",

@@ -11,7 +11,6 @@ from mcpearl.client.entries import ServerEntry
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
-from mcpearl.host.naming import NameTable, named_server
 from mcpearl.host.records import (
     HostChange,
     HostPrompt,
@@ -24,6 +23,7 @@ from mcpearl.host.records import (
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError, McpError
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.runtime.child import Child
+from mcpearl.runtime.joint_names import NameTable, named_server
 from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.runtime.tree import Node
 from mcpearl.types.base import Wire

@@ -18,6 +18,7 @@ from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.attendants import NoticeListener, SessionListener
+from mcpearl.server.composing import Composing
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
@@ -66,7 +67,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
-class Server(Registering):
+class Server(Registering, Composing):
     """An MCP server. Decorate functions, then run it.
 
     >>> app = Server("weather", version="1.0.0")
@@ -196,6 +197,7 @@ class Server(Registering):
             HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
         )
         self._dispatcher = own  # without the extensions
+        self._page_size = page_size
         self._extensions = list(extensions)
         self.core = ServerCore(
             own,
@@ -259,6 +261,11 @@ class Server(Registering):
         """
         found = (getattr(connection, "session", None) for connection in self.core.roster)
         return tuple(session for session in found if session is not None)
+
+    @property
+    def threads(self) -> ThreadPool:
+        """The threads that plain functions run in."""
+        return self._pool
 
     @property
     def names(self) -> Names:
@@ -472,6 +479,8 @@ class Server(Registering):
     def _resource_updated(self, uri: str) -> None:
         self.core.subscriptions.resource_updated(uri)
         self.bus.publish(RESOURCE_UPDATED, uri.encode())
+        for outer in self.core.enclosing:
+            outer.resource_updated(uri)
 
     def _updated_elsewhere(self, uri: bytes) -> None:
         self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
@@ -485,7 +494,11 @@ class Server(Registering):
         self._changed(kind)
 
     def _changed(self, kind: str) -> None:
+        if self._composition is not None:
+            self._composition.index.doubt()
         self.core.renew()
+        for outer in self.core.enclosing:
+            outer.list_changed(kind)
         coalescer = self._coalescers.get(kind)
         loop = self._uptime.loop
         if coalescer is not None and loop is not None:
@@ -528,6 +541,8 @@ class Server(Registering):
                 stack.callback(self.measuring.stop)
             if self._lifespan is not None:
                 self._entered(await stack.enter_async_context(self._lifespan(self)))
+            stack.push_async_callback(self._stop_parts)
+            await self._start_parts()
             if self._throttle is not None:
                 self._throttle.start()
                 stack.callback(self._throttle.stop)

@@ -5,6 +5,7 @@ declares the extension with its request, and the server decides.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +19,7 @@ from mcpearl.server.dispatch import Answering, Dispatch, Next
 from mcpearl.server.extensions import ServerExtension, method
 from mcpearl.server.handler import Handler
 from mcpearl.server.tasks import views
-from mcpearl.server.tasks.engine import ANSWERS, TaskEngine
+from mcpearl.server.tasks.engine import ANSWERS, TaskEngine, TaskTools
 from mcpearl.server.tasks.journal import Question, owner_of, read_question
 from mcpearl.server.tasks.options import TaskBounds, Tasks
 from mcpearl.server.tasks.promotion import Candidate
@@ -60,7 +61,8 @@ class TasksExtension(ServerExtension):
 
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()
-        self._handler: Handler = Handler()
+        self._handler: TaskTools = Handler()
+        self._uncount: Callable[[], None] | None = None
         self.engine: TaskEngine
 
     def attach(self, server: "Server") -> None:
@@ -69,12 +71,25 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        if isinstance(server.handler, Handler):
-            self._handler = server.handler
+        self._handler = server.tools_known
         store = MemoryTaskStore() if server.task_store is None else server.task_store
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
         server.core.outlives = self._outlives
+        self._count(server)
+
+    def _count(self, server: "Server") -> None:
+        if self._uncount is None:
+            self._uncount = server.core.add_counters(self.engine.counters)
+
+    def look_in(self, tools: TaskTools) -> None:
+        """Look for tools here from now on: the server has got parts.
+
+        Args:
+            tools: Knows the tools of the server and of its parts.
+        """
+        self._handler = tools
+        self.engine.look_in(tools)
 
     def _outlives(self, call: Call) -> bool:
         """Whether a call may become a task while it runs."""
@@ -89,12 +104,14 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        self._uncount = server.core.add_counters(self.engine.counters)
+        self._count(server)
         await self.engine.start()
 
     async def close(self) -> None:
         """Finish or hand over what runs, and close the store."""
-        self._uncount()
+        if self._uncount is not None:
+            self._uncount()
+            self._uncount = None
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:

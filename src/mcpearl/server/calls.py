@@ -231,6 +231,11 @@ class Calls:
         if work is not None and not work.done():
             self._core.roster.unwind(work)
 
+    def abort(self, call: Call, error: McpError) -> None:
+        """Answer a call that is open with an error, and stop its handler."""
+        self.answer(call, error)
+        self.stop(call)
+
     def stop_all(self) -> None:
         """Stop every call: the client is gone."""
         for call in list(self._end.in_flight.values()):

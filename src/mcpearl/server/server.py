@@ -263,6 +263,11 @@ class Server(Registering, Composing):
         return tuple(session for session in found if session is not None)
 
     @property
+    def threads(self) -> ThreadPool:
+        """The threads that plain functions run in."""
+        return self._pool
+
+    @property
     def names(self) -> Names:
         """What is found by name in this process, until the task or connection that holds it ends."""
         return self.core.roster.names

@@ -328,6 +328,7 @@ class Server(Registering, Composing):
             meter: Meter | None = getattr(limited, "meter", None)
             if meter is not None:
                 meter.share()
+        self._compose()
 
     def route(
         self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024

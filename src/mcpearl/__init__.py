@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
+    from mcpearl.runtime.isolation.profile import Files, Isolate
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
@@ -86,6 +87,7 @@ _HOMES = {
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
+    "Files": "runtime.isolation.profile",
     "Handler": "server.handler",
     "Http": "server.serving.wires",
     "HttpRequest": "transports.http_server.pages",
@@ -93,6 +95,7 @@ _HOMES = {
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
+    "Isolate": "runtime.isolation.profile",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
@@ -149,6 +152,7 @@ __all__ = [
     "Depends",
     "Elicited",
     "File",
+    "Files",
     "Handler",
     "Http",
     "HttpRequest",
@@ -156,6 +160,7 @@ __all__ = [
     "Icon",
     "Image",
     "InvalidResult",
+    "Isolate",
     "Keepalive",
     "LimitReached",
     "Limits",

@@ -47,8 +47,10 @@ from mcpearl.types.base import Icon, Implementation
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.tasks.options import TaskOption
     from mcpearl.server.throttle import Shedding, Throttle
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 else:
     # They take longer to load than most servers to start.
     Auth = Endpoint = Meter = Principal = ServerExtension = Shedding = Throttle = Wire = Any
-    TaskOption = TaskStore = Any
+    Isolate = Isolation = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -116,6 +118,8 @@ class Server(Registering):
         observer: Notified of calls, connections and bounds; see `Observer`.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
+            or `Isolate` with the limits of the processes.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
             memory by default.
     """
@@ -155,6 +159,7 @@ class Server(Registering):
         observer: Observer | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        isolate: "bool | Isolate" = False,
         store: "str | TaskStore | None" = None,
     ) -> None:
         check_texts(
@@ -176,6 +181,8 @@ class Server(Registering):
         self._tool_timeout = tool_timeout
         self._blocked_after = blocked_after
         self._lenient = lenient
+        self._isolate = isolate
+        self.isolation: Isolation | None = None  # of tools that run in processes of their own
         self._middleware = list(middleware or ())
         self._registry = Registry(
             name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
@@ -297,6 +304,19 @@ class Server(Registering):
             self._extensions.append(extension)
             extension.attach(self)
             self._compose()
+
+    def _have_isolation(self) -> "Isolation":
+        """Return what runs isolated tools, made with the first of them."""
+        if self.isolation is None:
+            from mcpearl.server.isolation.isolation import Isolation
+
+            self.isolation = Isolation(self)
+        return self.isolation
+
+    @property
+    def looks_at_results(self) -> bool:
+        """Whether middleware gets to see the results of tools."""
+        return bool(self._middleware)
 
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
@@ -501,14 +521,16 @@ class Server(Registering):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self.isolation is not None:
+                await self.isolation.start()  # before there is a thread
+                stack.push_async_callback(self.isolation.stop)
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
                 watch = BlockingWatch(self._blocked_after)
                 watch.start()
                 stack.callback(watch.stop)
-            if self._lifespan is not None:
-                self._entered(await stack.enter_async_context(self._lifespan(self)))
+            await self.enter_lifespan(stack)
             if self._throttle is not None:
                 self._throttle.start()
                 stack.callback(self._throttle.stop)
@@ -518,6 +540,16 @@ class Server(Registering):
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    @property
+    def has_lifespan(self) -> bool:
+        """Whether there is something to enter before the first call."""
+        return self._lifespan is not None
+
+    async def enter_lifespan(self, stack: AsyncExitStack) -> None:
+        """Enter the lifespan, if there is one; the stack leaves it."""
+        if self._lifespan is not None:
+            self._entered(await stack.enter_async_context(self._lifespan(self)))
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):

@@ -310,13 +310,9 @@ class Server(Registering):
         if self.isolation is None:
             from mcpearl.server.isolation.isolation import Isolation
 
-            self.isolation = Isolation(self)
+            lifespan = None if self._lifespan is None else self._enter_lifespan
+            self.isolation = Isolation(self.core, self.parts.root, lifespan, self._middleware)
         return self.isolation
-
-    @property
-    def looks_at_results(self) -> bool:
-        """Whether middleware gets to see the results of tools."""
-        return bool(self._middleware)
 
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
@@ -530,7 +526,8 @@ class Server(Registering):
                 watch = BlockingWatch(self._blocked_after)
                 watch.start()
                 stack.callback(watch.stop)
-            await self.enter_lifespan(stack)
+            if self._lifespan is not None:
+                await self._enter_lifespan(stack)
             if self._throttle is not None:
                 self._throttle.start()
                 stack.callback(self._throttle.stop)
@@ -541,15 +538,9 @@ class Server(Registering):
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
 
-    @property
-    def has_lifespan(self) -> bool:
-        """Whether there is something to enter before the first call."""
-        return self._lifespan is not None
-
-    async def enter_lifespan(self, stack: AsyncExitStack) -> None:
-        """Enter the lifespan, if there is one; the stack leaves it."""
-        if self._lifespan is not None:
-            self._entered(await stack.enter_async_context(self._lifespan(self)))
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
+        assert self._lifespan is not None
+        self._entered(await stack.enter_async_context(self._lifespan(self)))
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):

@@ -7,18 +7,22 @@ forked: for one that is added later another zygote is forked, and the old one go
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.isolation.nursery import Nursery
 from mcpearl.runtime.isolation.pool import Pool
 from mcpearl.runtime.isolation.profile import Isolate
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.server.core import ServerCore
+from mcpearl.server.dispatch import Middleware
 from mcpearl.server.serving.supervised import cause_of
 
 if TYPE_CHECKING:
     from mcpearl.server.isolation.tool import IsolatedTool
-    from mcpearl.server.server import Server
+    from mcpearl.server.isolation.work import EnterLifespan
+else:
+    EnterLifespan = Any
 
 _STOPPING = 15.0  # seconds the processes have to end
 
@@ -27,11 +31,23 @@ class Isolation:
     """What a server has for its isolated tools.
 
     Args:
-        server: The server.
+        core: The server's.
+        root: The supervisor that the processes are in the tree of.
+        lifespan: Enters the server's lifespan into a stack, where it has one.
+        middleware: The server's, which may look at results.
     """
 
-    def __init__(self, server: "Server") -> None:
-        self._server = server
+    def __init__(
+        self,
+        core: ServerCore,
+        root: Supervisor,
+        lifespan: EnterLifespan | None,
+        middleware: list[Middleware],
+    ) -> None:
+        self._core = core
+        self._root = root
+        self._lifespan = lifespan
+        self._middleware = middleware
         self._profiles: list[Isolate] = []
         self._tools: list[list[IsolatedTool]] = []  # by pool, in the order in which they were added
         self._count = 0
@@ -60,12 +76,12 @@ class Isolation:
     @property
     def masks(self) -> bool:
         """Whether clients do not see what a tool printed."""
-        return self._server.core.mask_errors
+        return self._core.mask_errors
 
     @property
     def whole_results(self) -> bool:
-        """Whether results are decoded, because something of the application looks at them."""
-        return self._server.looks_at_results
+        """Whether results are decoded, because middleware may look at them."""
+        return bool(self._middleware)
 
     # Processes
 
@@ -85,7 +101,7 @@ class Isolation:
         """Run as a process of a pool."""
         from mcpearl.server.isolation.work import work
 
-        work(self._server, self._tools[pool], self._profiles[pool], connection)
+        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, connection)
 
     async def start(self) -> None:
         """Start a zygote and the pools, and have calls from now on run there.
@@ -101,7 +117,7 @@ class Isolation:
             nursery = Nursery(self._work)
             nursery.fork()
         known = self._count
-        longest = self._server.core.limits.max_outgoing
+        longest = self._core.limits.max_outgoing
         pools = [
             Pool(self._described(number), number, profile, nursery, longest)
             for number, profile in enumerate(self._profiles)
@@ -114,9 +130,7 @@ class Isolation:
         )
         shutdown = _STOPPING * (len(pools) + 1)
         try:
-            await self._server.parts.root.add(
-                Child(name, supervisor, shutdown=shutdown, escalates=True)
-            )
+            await self._root.add(Child(name, supervisor, shutdown=shutdown, escalates=True))
         except StartFailed as error:
             nursery.discard()
             raise cause_of(error) from None
@@ -142,7 +156,7 @@ class Isolation:
     async def _leave(self, pools: list[Pool], name: str) -> None:
         for pool in pools:
             await pool.drained()
-        await self._server.parts.root.remove(name)
+        await self._root.remove(name)
 
     async def stop(self) -> None:
         """End all processes."""
@@ -150,6 +164,6 @@ class Isolation:
             task.cancel()
         while self._generation:
             name = "isolation" if self._generation == 1 else f"isolation {self._generation}"
-            await self._server.parts.root.remove(name)
+            await self._root.remove(name)
             self._generation -= 1
         self.known, self.pools, self._name = 0, [], None

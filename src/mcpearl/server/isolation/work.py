@@ -9,7 +9,7 @@ import asyncio
 import faulthandler
 import socket
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AsyncExitStack
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -45,8 +45,8 @@ from mcpearl.types.tools import CallToolResult
 
 if TYPE_CHECKING:
     from mcpearl.server.isolation.tool import IsolatedTool
-    from mcpearl.server.server import Server
 
+EnterLifespan = Callable[[AsyncExitStack], Awaitable[None]]
 _VERSIONS = tuple(VERSIONS.values())
 _THREADS = 4  # one for the call, and some for those that were told to end and have not
 
@@ -67,29 +67,38 @@ IN_PLACE = InPlace()
 
 
 def work(
-    server: "Server", tools: "list[IsolatedTool]", profile: Isolate, connection: socket.socket
+    core: ServerCore,
+    tools: "list[IsolatedTool]",
+    profile: Isolate,
+    lifespan: EnterLifespan | None,
+    connection: socket.socket,
 ) -> None:
     """Take calls until the server needs this process no more."""
     faulthandler.enable()
-    if server.has_lifespan or any(tool.needs_loop for tool in tools):
-        asyncio.run(_work_on_loop(server, tools, profile, connection))
+    if lifespan is not None or any(tool.needs_loop for tool in tools):
+        asyncio.run(_work_on_loop(core, tools, profile, lifespan, connection))
     else:
         line = Line(connection)
         peer = ServerPeer(line, None, threading.get_ident())
-        _Worker(server.core, tools, profile, line, peer).run()
+        _Worker(core, tools, profile, line, peer).run()
 
 
 async def _work_on_loop(
-    server: "Server", tools: "list[IsolatedTool]", profile: Isolate, connection: socket.socket
+    core: ServerCore,
+    tools: "list[IsolatedTool]",
+    profile: Isolate,
+    lifespan: EnterLifespan | None,
+    connection: socket.socket,
 ) -> None:
     line = LoopLine(connection)
     peer = ServerPeer(line, asyncio.get_running_loop(), threading.get_ident())
-    worker = _LoopWorker(server.core, tools, profile, line, peer)
+    worker = _LoopWorker(core, tools, profile, line, peer)
     worker.confine()
     IN_PLACE.threads = ThreadPool(_THREADS)
     async with AsyncExitStack() as stack:
         try:
-            await server.enter_lifespan(stack)
+            if lifespan is not None:
+                await lifespan(stack)
         except Exception as error:
             worker.refuse(
                 f"cannot enter the lifespan, which raised {type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ functions, and has no loop and no threads. It ends when the server does, however
 with it what it has started and what that has started. This is its own side; `nursery` is the server's.
 """
 
+import faulthandler
 import gc
 import os
 import select
@@ -122,6 +123,18 @@ def _silence(kept: int) -> None:
     os.close(nowhere)
 
 
+def _print_to(output: int) -> None:
+    """Have everything that is printed go to this descriptor, whatever was done about it before."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
+    faulthandler.enable(file=2)  # says where it crashed
+
+
 def _ignore(number: int, frame: object) -> None:
     """Do nothing. Unlike `SIG_IGN`, this is not passed on to programs that are started."""
 
@@ -204,9 +217,7 @@ class _Zygote:
             for each in (self._control, self._wake, self._wakes):
                 os.dup2(nowhere, each.fileno(), inheritable=False)
             os.close(nowhere)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.close(output)
+            _print_to(output)
             gc.enable()
             self._work(pool, socket.socket(fileno=connection))
             code = 0

@@ -6,7 +6,6 @@ functions run in a thread beside it.
 """
 
 import asyncio
-import faulthandler
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Hashable
@@ -74,7 +73,6 @@ def work(
     connection: socket.socket,
 ) -> None:
     """Take calls until the server needs this process no more."""
-    faulthandler.enable()
     if lifespan is not None or any(tool.needs_loop for tool in tools):
         asyncio.run(_work_on_loop(core, tools, profile, lifespan, connection))
     else:

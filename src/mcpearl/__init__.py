@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.sampling.anthropic import AnthropicSampling
+    from mcpearl.client.sampling.ollama import OllamaSampling
+    from mcpearl.client.sampling.openai import OpenAISampling
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
+    from mcpearl.host.host import Host
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
+    from mcpearl.server.composition.mount import Mount
+    from mcpearl.server.composition.rewrite import Offered, Rewrite
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
     from mcpearl.types.base import Icon
 
 _HOMES = {
+    "AnthropicSampling": "client.sampling.anthropic",
     "AssistantMessage": "server.registry.returns",
     "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
@@ -89,6 +96,7 @@ _HOMES = {
     "File": "server.registry.returns",
     "Files": "runtime.isolation.profile",
     "Handler": "server.handler",
+    "Host": "host.host",
     "Http": "server.serving.wires",
     "HttpRequest": "transports.http_server.pages",
     "HttpResponse": "transports.http_server.pages",
@@ -104,8 +112,12 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Mount": "server.composition.mount",
     "Names": "runtime.names",
     "Observer": "runtime.observer",
+    "Offered": "server.composition.rewrite",
+    "OllamaSampling": "client.sampling.ollama",
+    "OpenAISampling": "client.sampling.openai",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Pool": "client.pool",
@@ -115,15 +127,16 @@ _HOMES = {
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
+    "Rewrite": "server.composition.rewrite",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
-    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
+    "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -137,6 +150,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnthropicSampling",
     "AssistantMessage",
     "Audio",
     "AuthorizationFailed",
@@ -154,6 +168,7 @@ __all__ = [
     "File",
     "Files",
     "Handler",
+    "Host",
     "Http",
     "HttpRequest",
     "HttpResponse",
@@ -169,8 +184,12 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Mount",
     "Names",
     "Observer",
+    "Offered",
+    "OllamaSampling",
+    "OpenAISampling",
     "Overloaded",
     "Phase",
     "Pool",
@@ -180,6 +199,7 @@ __all__ = [
     "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
+    "Rewrite",
     "Server",
     "ServerExtension",
     "Session",

@@ -499,7 +499,7 @@ class Context(Generic[L]):
             Whether the tool runs as a task now; False for a client that cannot take one.
         """
         run = self._call.run
-        return False if run is None else await run.engine.promotions.adopt(run)
+        return False if run is None else await run.adopt()
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources.

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.sampling.anthropic import AnthropicSampling
+    from mcpearl.client.sampling.ollama import OllamaSampling
+    from mcpearl.client.sampling.openai import OpenAISampling
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.host.host import Host
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
+    from mcpearl.runtime.isolation.profile import Files, Isolate
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
     from mcpearl.types.base import Icon
 
 _HOMES = {
+    "AnthropicSampling": "client.sampling.anthropic",
     "AssistantMessage": "server.registry.returns",
     "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
@@ -89,6 +94,7 @@ _HOMES = {
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
+    "Files": "runtime.isolation.profile",
     "Handler": "server.handler",
     "Host": "host.host",
     "Http": "server.serving.wires",
@@ -97,6 +103,7 @@ _HOMES = {
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
+    "Isolate": "runtime.isolation.profile",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
@@ -109,6 +116,8 @@ _HOMES = {
     "Names": "runtime.names",
     "Observer": "runtime.observer",
     "Offered": "server.composition.rewrite",
+    "OllamaSampling": "client.sampling.ollama",
+    "OpenAISampling": "client.sampling.openai",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Pool": "client.pool",
@@ -125,9 +134,9 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
-    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
+    "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -141,6 +150,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnthropicSampling",
     "AssistantMessage",
     "Audio",
     "AuthorizationFailed",
@@ -156,6 +166,7 @@ __all__ = [
     "Depends",
     "Elicited",
     "File",
+    "Files",
     "Handler",
     "Host",
     "Http",
@@ -164,6 +175,7 @@ __all__ = [
     "Icon",
     "Image",
     "InvalidResult",
+    "Isolate",
     "Keepalive",
     "LimitReached",
     "Limits",
@@ -176,6 +188,8 @@ __all__ = [
     "Names",
     "Observer",
     "Offered",
+    "OllamaSampling",
+    "OpenAISampling",
     "Overloaded",
     "Phase",
     "Pool",

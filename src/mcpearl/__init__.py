@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
+    from mcpearl.runtime.isolation.profile import Files, Isolate
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
@@ -96,6 +97,7 @@ _HOMES = {
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
+    "Files": "runtime.isolation.profile",
     "Handler": "server.handler",
     "Host": "host.host",
     "Http": "server.serving.wires",
@@ -104,6 +106,7 @@ _HOMES = {
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
+    "Isolate": "runtime.isolation.profile",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
@@ -169,6 +172,7 @@ __all__ = [
     "Depends",
     "Elicited",
     "File",
+    "Files",
     "Handler",
     "Host",
     "Http",
@@ -177,6 +181,7 @@ __all__ = [
     "Icon",
     "Image",
     "InvalidResult",
+    "Isolate",
     "Keepalive",
     "LimitReached",
     "Limits",

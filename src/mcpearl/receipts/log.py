@@ -281,7 +281,9 @@ class ReceiptLog:
         size = os.fstat(self._file).st_size
         if size == self._state.offset:
             return
-        if size > self._state.offset and self._spoiled:
+        if size < self._state.offset:
+            self._recover()
+        elif self._spoiled:
             self._undo()
         else:
             self._replay()
@@ -291,6 +293,8 @@ class ReceiptLog:
         if state.segment != max(self._segments(), default=-1):
             raise ValueError("there is a newer file")
         self._use(state.segment)
+        if os.fstat(self._file).st_size < state.offset:
+            raise ValueError("it is of a longer file")
         mark = os.pread(self._file, 64, state.last) if state.last else state.previous.encode()
         if mark != state.previous.encode():
             raise ValueError("the last record is another one")
@@ -313,7 +317,10 @@ class ReceiptLog:
         """Find out from the newest file where the log stands."""
         segment = self._segments()[-1]
         self._use(segment)
-        header = os.pread(self._file, LONGEST, 0).partition(b"\n")[0]
+        header, complete, _ = os.pread(self._file, LONGEST, 0).partition(b"\n")
+        if not complete and len(header) < LONGEST:
+            self._discard(segment)
+            return
         try:
             start = msgspec.json.decode(header, type=_Header)
             tree = Tree(start.first, [bytes.fromhex(subtree) for subtree in start.tree])
@@ -330,16 +337,28 @@ class ReceiptLog:
         )
         self._mend_heads()
         self._replay()
+        if tree.size < self._state.signed:
+            raise LogBroken(
+                f"{self.folder / segment_name(segment)}.log was cut: it ends after {tree.size} records, "
+                f"and {self._state.signed} were signed; move the folder away to begin another log"
+            )
+
+    def _discard(self, segment: int) -> None:
+        """Remove a file whose writer was ended before its first line was written."""
+        for descriptor in (self._file, self._heads):
+            os.close(descriptor)
+        self._file = self._heads = -1
+        (self.folder / f"{segment_name(segment)}.log").unlink()
+        if self._segments():
+            self._recover()
+        else:
+            self._state.key = self.key.vkey
+            self._begin_segment()
 
     def _replay(self) -> None:
         """Take up the records after those that are known; cut off one that was not written to its end."""
         offset = self._state.offset
         size = os.fstat(self._file).st_size
-        if size < offset:
-            raise LogBroken(
-                f"{self.folder / segment_name(self._state.segment)}.log had {offset} bytes and has "
-                f"{size}: it was cut; verify it, and move the folder away to begin another log"
-            )
         if size == offset:
             return
         leaves = []

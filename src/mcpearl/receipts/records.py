@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 LONGEST_NAME = 256  # characters of what a caller chose
+_ID = len('{"jsonrpc":"2.0","id":')
 _SALT = 16
 _EACH_BLOCK = 256  # calls whose salts are derived together
 _KEPT_BLOCKS = 64
@@ -91,25 +92,30 @@ class Salts:
 
     def __init__(self, secret: bytes, run: str) -> None:
         self._prefix = secret + run.encode()
-        self._blocks: dict[int, bytes] = {}
+        self._blocks: dict[int, list[bytes]] = {}
 
     def digest(self, number: int, which: int, contents: bytes | str) -> str:
         """Return the salted digest of the arguments (0) or the result (1) of a call."""
         if type(contents) is str:
             return contents  # it was made before
-        block, place = divmod(number, _EACH_BLOCK)
-        salts = self._blocks.get(block) or self._derive(block)
-        start = (2 * place + which) * _SALT
+        salts = self._blocks.get(number // _EACH_BLOCK) or self._derive(number // _EACH_BLOCK)
         state = _digest()
-        state.update(salts[start : start + _SALT] + contents)  # type: ignore[operator]
+        state.update(salts[2 * (number % _EACH_BLOCK) + which] + contents)  # type: ignore[operator]
         return state.hexdigest()
 
-    def _derive(self, block: int) -> bytes:
+    def of(self, number: int) -> tuple[bytes, bytes]:
+        """Return the two salts of a call."""
+        block = self._derive(number // _EACH_BLOCK)
+        place = 2 * (number % _EACH_BLOCK)
+        return block[place], block[place + 1]
+
+    def _derive(self, block: int) -> list[bytes]:
         while len(self._blocks) >= _KEPT_BLOCKS:
             del self._blocks[next(iter(self._blocks))]
-        salts = shake_256(self._prefix + block.to_bytes(8, "big")).digest(2 * _SALT * _EACH_BLOCK)
-        self._blocks[block] = salts
-        return salts
+        size = 2 * _EACH_BLOCK * _SALT
+        salts = shake_256(self._prefix + block.to_bytes(8, "big")).digest(size)
+        self._blocks[block] = [salts[start : start + _SALT] for start in range(0, size, _SALT)]
+        return self._blocks[block]
 
 
 class Formatter:
@@ -178,7 +184,7 @@ class Formatter:
         return End(
             f"{self._run}{number}",
             at,
-            round(duration, 6),
+            int(duration * 1e6) / 1e6,
             outcome,  # type: ignore[arg-type]
             digest or (self._digest(number, 1, answer) if answer else UNSET),
             task or UNSET,
@@ -187,6 +193,9 @@ class Formatter:
 
 def split(message: bytes) -> tuple[str, bytes]:
     """Return whether an answer is a result or an error, and that as it is on the wire."""
+    place = message.find(b",", _ID)
+    if message.startswith(b',"result":', place):
+        return "result", message[place + 10 : -1]  # the id is a number, or has no comma
     result = message.find(b',"result":')
     error = message.find(b',"error":', 0, None if result < 0 else result)
     if error < 0:
@@ -212,9 +221,9 @@ def about_call(params: bytes) -> tuple[str, str, str]:
 def about_result(result: bytes) -> tuple[str, str]:
     """Return how a call ended that was answered with this result, and the task it became."""
     if (
-        b'"isError":true' not in result
-        and b'"taskId"' not in result
-        and b'"input_required"' not in result
+        b'isError":true' not in result
+        and b'taskId"' not in result
+        and b'input_required"' not in result
     ):
         return "result", ""
     try:

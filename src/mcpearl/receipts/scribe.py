@@ -180,6 +180,10 @@ class Scribe:
             self._log.sign(durable=self._setup.durable)
         except _FAILURES as error:
             self._fail(error)
+            return
+        if self._failing and not self._lines:
+            self._failing = False
+            self._tell("written", self._written)
 
     def _fail(self, error: Exception) -> None:
         self._failing = True

@@ -173,6 +173,8 @@ class ScribeProcess:
             elif what == "refused":
                 self._failing = True
                 self._failed(detail)
+            elif not self.handed:  # another process is there, and has nothing to catch up with
+                self._acknowledge(0)
         return bool(data)
 
     def _acknowledge(self, count: int) -> None:

@@ -288,12 +288,15 @@ class Log:
         each: Callable[[int, bytes, bytes], None] | None,
     ) -> None:
         with segment.path.open("rb") as file:
-            self._check_header(segment, file.readline(LONGEST))
+            header = file.readline(LONGEST)
+            if is_last and segment.first == self.size and not header.endswith(b"\n") and not heads:
+                self.torn = len(header)  # its writer was ended before it had a record
+                return
+            self._check_header(segment, header)
             marks = self._marks(segment, heads)
             self._pass(marks)
             previous, size, subtrees = self._previous, self.size, self.subtrees
-            next_mark = min(marks, default=-1)
-            line = b""
+            next_mark = self._next(marks)
             for line in _lines(file):
                 record = line[65:]
                 leaf = leaf_hash(previous + record)
@@ -314,7 +317,7 @@ class Log:
                     self._note_key(segment, record)
                 if size == next_mark:
                     self._pass(marks)
-                    next_mark = min(marks, default=-1)
+                    next_mark = self._next(marks)
             self._previous = previous
         if marks:
             raise Fault(
@@ -375,6 +378,13 @@ class Log:
             last = head.size
             marks.setdefault(head.size, []).append((where, head))
         return marks
+
+    def _next(self, marks: "dict[int, list[tuple[str, Head]]]") -> int:
+        """Return the number of records at which to look at the tree next; -1 for not at all."""
+        due = list(marks)
+        if self._since is not None and self._since.size > self.size:
+            due.append(self._since.size)
+        return min(due, default=-1)
 
     def _pass(self, marks: "dict[int, list[tuple[str, Head]]]") -> None:
         """Compare the tree with the heads of its size."""
@@ -440,16 +450,14 @@ def _diagnosis(
         return f"{where}: record {number} was changed: it is not a line of a record any more"
     following = file.readline(LONGEST)
     stored = bytes.fromhex(line[:64].decode())
+    if _is_line(following) and _follows(bytes.fromhex(following[:64].decode()), line):
+        return f"{where}: records {number} and {number + 1} were exchanged"
     if _follows(previous, following):
         return f"{where}: record {number} was inserted: the next one follows the one before it"
     if _follows(stored, following):
         if _matches_next_head(number, stored, following, file, heads, subtrees):
             return f"{where}: record {number} was changed: its hash is another one"
-        if following and _follows(bytes.fromhex(following[:64].decode()), line):
-            return f"{where}: record {number} was moved"
         return f"{where}: record {number} was changed, or records before it were removed"
-    if following and _is_line(following) and _follows(bytes.fromhex(following[:64].decode()), line):
-        return f"{where}: records {number} and {number + 1} were exchanged"
     return f"{where}: record {number} was changed, removed or moved, and so was the next one"
 
 
@@ -570,16 +578,33 @@ def verify(path: Path, keys: list[Key], since: Path | None = None, *, partial: b
     return line
 
 
+def compare(proof: Path, contents: Path, salt: str | None) -> str:
+    """Compare contents with the digests of a record that was verified; say which they are."""
+    if salt is None:
+        raise ValueError("contents are compared with their salt: --salt")
+    digest = sha256(bytes.fromhex(salt) + contents.read_bytes()).hexdigest()
+    record = Proof.parse(proof.read_bytes()).record
+    for which in ("arguments", "result"):
+        if record.get(which) == digest:
+            return f"{contents} has its {which}"
+    raise Fault(f"{contents} has neither its arguments nor its result")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Verify what the command line names."""
     parser = argparse.ArgumentParser(prog="verifier", description="Verify receipts.")
     parser.add_argument("path", type=Path, help="the folder of a log, or a proof of one record")
     parser.add_argument("--key", action="append", required=True, help="a key, or a file with keys")
     parser.add_argument("--since", type=Path, help="a head of the log as it was before")
+    parser.add_argument("--contents", type=Path, help="the arguments or result of a proven record")
+    parser.add_argument("--salt", help="the salt of these contents")
     parser.add_argument("--partial", action="store_true", help="the first files may be missing")
     given = parser.parse_args(arguments)
     try:
-        print(verify(given.path, load_keys(given.key), given.since, partial=given.partial))
+        line = verify(given.path, load_keys(given.key), given.since, partial=given.partial)
+        if given.contents is not None:
+            line += f"; {compare(given.path, given.contents, given.salt)}"
+        print(line)
     except Fault as fault:
         print(f"NOT as written: {given.path}: {fault}")
         return 1

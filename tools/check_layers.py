@@ -10,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
-# From the bottom up. Packages in one row do not import each other. `telemetry`, `gateway` and `console`
-# are reserved for packages to come.
+# From the bottom up. Packages in one row do not import each other. `gateway` and `console` are reserved
+# for packages to come.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),
@@ -22,9 +22,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("stores", "receipts"),
     ("transports",),
     ("auth",),
+    ("telemetry",),
     ("server", "client"),
     ("host",),
-    ("gateway", "console", "telemetry"),
+    ("gateway", "console", "sync"),
     ("cli",),
     ("__init__", "__main__"),
 )

@@ -47,7 +47,6 @@ class Recorder:
         self._scribe: ScribeProcess | None = None
         self._salts: Salts | None = None
         self._calls = 0
-        self._open: dict[Call, tuple[int, float]] = {}  # calls that run: number, and since when
         self._batch: list[Entry] = []
         self._problem: str | None = None  # why nothing can be written now
         self._full = False  # whether calls are refused or not recorded
@@ -87,7 +86,6 @@ class Recorder:
             self._hand_over()
             scribe, self._scribe = self._scribe, None
             self._full, self._reason = True, "the log is closed"
-            self._open.clear()
             await scribe.close()
 
     # Calls
@@ -97,10 +95,10 @@ class Recorder:
         if self._full:
             self._refuse()
             return
-        if call in self._open:
+        if call.recorded is not None:
             return
         number = self._calls = self._calls + 1
-        self._open[call] = number, clock.monotonic()
+        call.recorded = number, clock.monotonic()
         params, caller = call.raw, call.caller
         contents = bytes(params) if len(params) <= _LARGE else self._digested(number, bytes(params))
         principal = caller.principal
@@ -115,10 +113,10 @@ class Recorder:
 
     def answered(self, call: Call, message: bytes) -> None:
         """Record that a call was answered with this message."""
-        began = self._open.pop(call, None)
-        if began is None:
+        if call.recorded is None:
             return
-        number, since = began
+        number, since = call.recorded
+        call.recorded = None
         outcome: str | None = None
         contents: Any = message
         if len(message) > _LARGE:
@@ -130,10 +128,10 @@ class Recorder:
 
     def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
         """Record that a call ended: with this result, or without an answer."""
-        began = self._open.pop(call, None)
-        if began is None:
+        if call.recorded is None:
             return
-        number, since = began
+        number, since = call.recorded
+        call.recorded = None
         answer: Any = contents
         if len(contents) > _LARGE:
             outcome, answer = self._summed_up(number, outcome, contents)
@@ -177,7 +175,7 @@ class Recorder:
 
         It is for the few answers that are not held back elsewhere, such as the end of a subscription.
         """
-        if call in self._open:
+        if call.recorded is not None:
             self.answered(call, message)
             self._hand_over()
             if self._scribe is not None:

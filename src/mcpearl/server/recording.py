@@ -12,7 +12,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.protocol.server_end import ServerEnd, encoded_result
 from mcpearl.receipts.records import split
-from mcpearl.server.calls import Calls, ObservedCalls
+from mcpearl.server.calls import Calls, EnteredCalls, ObservedCalls
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch
@@ -59,6 +59,10 @@ class RecordedObservedCalls(RecordedCalls, ObservedCalls):
     """Calls that are recorded, and that an observer is told about."""
 
 
+class RecordedEnteredCalls(RecordedCalls, EnteredCalls):
+    """Calls that are recorded, and whose tasks an observer prepares."""
+
+
 def make_recorded_calls(
     recorder: "Recorder",
     core: ServerCore,
@@ -70,7 +74,8 @@ def make_recorded_calls(
     """Make what runs and records the calls of one end."""
     if core.observer is None:
         return RecordedCalls(recorder, core, end, peer, ended, flush)
-    return RecordedObservedCalls(recorder, core.observer, core, end, peer, ended, flush)
+    observed = RecordedEnteredCalls if core.observer.enters else RecordedObservedCalls
+    return observed(recorder, core.observer, core, end, peer, ended, flush)
 
 
 def durable(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:

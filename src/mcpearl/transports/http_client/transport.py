@@ -67,6 +67,7 @@ class HttpTransport:
         max_exchanges: Requests under way at once; further ones wait.
     """
 
+    medium = "http"
     keeps_alive = True  # requests have timeouts, and connections the system's own probes
 
     def __init__(

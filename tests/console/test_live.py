@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, McpError, Server, ToolError
-from mcpearl.console.watch import KEPT, ROOM, ROOM_FAILED, Watch, edge, percentile
-from mcpearl.console.watch import _bucket as bucket
+from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
 from tests.console.page import open_page, served
 from tests.waiting import eventually
 
@@ -259,13 +258,13 @@ def test_a_busy_server_notes_a_bounded_number_of_calls_and_failures_first():
     for _ in range(10_000):
         watch.call_ended(watch.call_began(good), good, "result", 1, None)
     for _ in range(10):
-        watch.call_ended(0.0, bad, "error", 1, None)
+        watch.call_ended(1.0, bad, "error", 1, None)
     fresh, missed = watch.take()
     assert len(fresh) == ROOM + 10 and missed == 10_000 - ROOM
     assert [call.outcome for call in fresh[-10:]] == ["error"] * 10
     for _ in range(100):
         for _ in range(ROOM + ROOM_FAILED + 50):
-            watch.call_ended(0.0, bad, "error", 1, None)
+            watch.call_ended(1.0, bad, "error", 1, None)
         assert len(watch.take()[0]) == ROOM + ROOM_FAILED
     assert len(watch.kept) == KEPT
 
@@ -280,22 +279,22 @@ def test_what_a_page_follows_is_noted_when_others_are_not(by: Any):
     other: Any = _Call("other")
     wanted: Any = _Call("wanted", "s" * 20, trace)
     for call in [*[other] * ROOM, wanted, other]:
-        watch.call_ended(0.0, call, "result", 1, None)
+        watch.call_ended(1.0, call, "result", 1, None)
     fresh, missed = watch.take()
     assert (fresh[-1].name, missed) == ("wanted", 1)
     assert fresh[-1].trace == trace and fresh[-1].session == "s" * 10
 
 
-def test_durations_fall_into_buckets_within_a_quarter():
-    last = -1
-    for micros in [*range(3000), *(10**power for power in range(4, 9))]:
-        number = bucket(micros / 1e6 + 1e-9)
-        assert last <= number
-        assert edge(number) <= micros / 1e6 + 1e-9 <= edge(number + 1) + 1e-6
-        assert micros < 8 or edge(number + 1) <= edge(number) * 1.26
-        last = number
-    buckets = [0] * 160
-    for took in [0.001] * 90 + [0.1] * 10:
-        buckets[bucket(took)] += 1
-    assert percentile(buckets, 0.5) == pytest.approx(0.001, rel=0.15)
-    assert percentile(buckets, 0.99) == pytest.approx(0.1, rel=0.15)
+def test_times_are_measured_for_a_bounded_number_of_calls():
+    watch = Watch(payloads=False)
+    call: Any = _Call("a")
+    watch.call_ended(watch.call_began(call), call, "result", 1, None)
+    assert watch.take_times() == [] and watch.calls == 1, "no page was open"
+    watch.begin()
+    for _ in range(MAX_TIMES + 10):
+        watch.call_ended(watch.call_began(call), call, "result", 1, None)
+    times = watch.take_times()
+    assert len(times) == MAX_TIMES and times == sorted(times) and watch.take_times() == []
+    assert percentile([0.001] * 90 + [0.1] * 10, 0.5) == 0.001
+    assert percentile([0.001] * 90 + [0.1] * 10, 0.99) == 0.1
+    assert percentile([], 0.5) == 0.0

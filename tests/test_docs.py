@@ -17,6 +17,7 @@ PAGES = [
     ROOT / "docs" / name
     for name in (
         "server.md",
+        "composition.md",
         "client.md",
         "schema.md",
         "transports.md",

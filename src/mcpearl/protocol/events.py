@@ -161,7 +161,7 @@ class Call(Struct, eq=False):
     answered: Any = None
     """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
-    """The `TaskRun` of a tool that is a task or may become one."""
+    """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
     noted: Any = None
     """What the observer returned for it, in a tuple, until the observer is told of its end."""
 

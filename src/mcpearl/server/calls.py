@@ -138,7 +138,8 @@ class Calls:
         try:
             answer = await dispatch(call, Context(call, self._peer, self._core))
         except asyncio.CancelledError as error:
-            if not self._end.is_open(call):
+            if not self._end.is_open(call) and not _is_task(call, error):
+                call.run = None
                 if self.watched:
                     self._ended()
                 if task is None:
@@ -150,6 +151,13 @@ class Calls:
             raise
         except BaseException as error:
             raised = error
+        if call.run is not None:
+            run, call.run = call.run, None  # they must not keep each other
+            if run.adopting and run.concluded(None if raised is not None else answer, raised):
+                await self._finish_task(run)
+                if task is not None:
+                    _let_go(call, task, earlier)
+                return
         if call.rounds is not None and call.rounds.suspended:
             # The handler asked and was stopped. What it made of being stopped does not matter.
             answer = self._input_required(call)
@@ -158,6 +166,13 @@ class Calls:
         self.answer(call, answer)
         if task is not None:
             _let_go(call, task, earlier)
+
+    async def _finish_task(self, run: Any) -> None:
+        """End the task that a call became; it was answered then."""
+        if not run.ended:
+            await run.engine.finish(run)
+        if self.watched:
+            self._ended()
 
     def _input_required(self, call: Call) -> CallAnswer:
         try:
@@ -215,6 +230,11 @@ class Calls:
         work, call.work = call.work, None
         if work is not None and not work.done():
             self._core.roster.unwind(work)
+
+    def abort(self, call: Call, error: McpError) -> None:
+        """Answer a call that is open with an error, and stop its handler."""
+        self.answer(call, error)
+        self.stop(call)
 
     def stop_all(self) -> None:
         """Stop every call: the client is gone."""
@@ -338,6 +358,11 @@ def _was_cancelled() -> bool:
     """Whether the current task was cancelled, and not something it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _is_task(call: Call, error: BaseException) -> bool:
+    """Whether a tool that was cancelled had become a task."""
+    return call.run is not None and bool(call.run.concluded(None, error))
 
 
 def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:

@@ -94,7 +94,7 @@ class ServerConnection:
         self._account = account = account or core.budget.account()
         end.open_batch = lambda: account.open("batches").resize
         self._listening = ListenStreams(
-            core, self, self._followed, self._calls.answer, lambda _: account
+            core, self, self.followed, self._calls.answer, lambda _: account
         )
         limit, idle = core.limits.max_in_flight, self._listening.__len__
         self._intake = Intake(loop, transport, end, limit, idle, self.received, account)
@@ -183,6 +183,11 @@ class ServerConnection:
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
         self.end.restore(Snapshot(version, capabilities=STATELESS))
+
+    @property
+    def held(self) -> int:
+        """How many bytes are held for the client, or for all that share its account."""
+        return self._account.held
 
     @property
     def is_ready(self) -> bool:
@@ -293,6 +298,15 @@ class ServerConnection:
             self._listening.leave(call)
         self._call_ended()
 
+    def abort(self, call: Call, error: McpError) -> bool:
+        """Answer a call with an error and stop its handler; return False when it is over already."""
+        if not self.end.is_open(call):
+            return False
+        self._calls.abort(call, error)
+        self._listening.leave(call)
+        self._call_ended()
+        return True
+
     def _cancel(self, call: Call, reason: str | None) -> None:
         logger.debug("%s cancelled by the client: %s", call.method, reason)
         self._listening.leave(call)
@@ -346,7 +360,8 @@ class ServerConnection:
         if call.work is not None:
             call.work.cancel()
 
-    def _followed(self) -> int:
+    def followed(self) -> int:
+        """Count the resources that the client is notified of."""
         held = 0 if self._subscriber is None else len(self._subscriber.uris)
         return held + self._listening.uris
 
@@ -504,6 +519,14 @@ class SoloConnection:
         """End calls whose client no longer waits for them."""
         for call in self._calls.give_up(calls):
             self._listening.leave(call)
+
+    def abort(self, call: Call, error: McpError) -> bool:
+        """Answer a call with an error and stop its handler; return False when it is over already."""
+        if not self.end.is_open(call):
+            return False
+        self._calls.abort(call, error)
+        self._listening.leave(call)
+        return True
 
     # The peer of the calls
 

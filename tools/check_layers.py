@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("telemetry",),
     ("server", "client"),
     ("host",),
-    ("gateway", "console"),
+    ("gateway", "console", "sync"),
     ("cli",),
     ("__init__", "__main__"),
 )

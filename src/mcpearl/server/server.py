@@ -48,8 +48,10 @@ from mcpearl.types.base import Icon, Implementation
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.measuring import Measuring
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.tasks.options import TaskOption
@@ -61,7 +63,7 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         Wire
     ) = Any
-    TaskOption = TaskStore = Any
+    Isolate = Isolation = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -120,6 +122,8 @@ class Server(Registering, Composing):
         observer: Notified of calls, connections and bounds; one `Observer`, or several.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
+            or `Isolate` with the limits of the processes.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
             memory by default.
     """
@@ -159,6 +163,7 @@ class Server(Registering, Composing):
         observer: Observer | Iterable[Observer] | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        isolate: "bool | Isolate" = False,
         store: "str | TaskStore | None" = None,
     ) -> None:
         check_texts(
@@ -180,6 +185,8 @@ class Server(Registering, Composing):
         self._tool_timeout = tool_timeout
         self._blocked_after = blocked_after
         self._lenient = lenient
+        self._isolate = isolate
+        self.isolation: Isolation | None = None  # of tools that run in processes of their own
         self._middleware = list(middleware or ())
         self._registry = Registry(
             name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
@@ -310,6 +317,15 @@ class Server(Registering, Composing):
             extension.attach(self)
             self._compose()
 
+    def _have_isolation(self) -> "Isolation":
+        """Return what runs isolated tools, made with the first of them."""
+        if self.isolation is None:
+            from mcpearl.server.isolation.isolation import Isolation
+
+            lifespan = None if self._lifespan is None else self._enter_lifespan
+            self.isolation = Isolation(self.core, self.parts.root, lifespan, self._middleware)
+        return self.isolation
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -328,6 +344,7 @@ class Server(Registering, Composing):
             meter: Meter | None = getattr(limited, "meter", None)
             if meter is not None:
                 meter.share()
+        self._compose()
 
     def route(
         self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
@@ -530,6 +547,9 @@ class Server(Registering, Composing):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self.isolation is not None:
+                await self.isolation.start()  # before there is a thread
+                stack.push_async_callback(self.isolation.stop)
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
@@ -540,7 +560,7 @@ class Server(Registering, Composing):
                 self.measuring.start()
                 stack.callback(self.measuring.stop)
             if self._lifespan is not None:
-                self._entered(await stack.enter_async_context(self._lifespan(self)))
+                await self._enter_lifespan(stack)
             stack.push_async_callback(self._stop_parts)
             await self._start_parts()
             if self._throttle is not None:
@@ -552,6 +572,10 @@ class Server(Registering, Composing):
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
+        assert self._lifespan is not None
+        self._entered(await stack.enter_async_context(self._lifespan(self)))
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):

@@ -165,7 +165,7 @@ class Client(Reading):
             env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive, auth
         )
         self._target = found = find_target(target, options)
-        self._callbacks = Callbacks(sampling, elicitation, roots, callback_timeout)
+        self._callbacks = self._answering(Callbacks(sampling, elicitation, roots, callback_timeout))
         self._on_log = on_log
         self._on_notification = on_notification
         self._timeout = timeout
@@ -227,6 +227,10 @@ class Client(Reading):
         self._tool_calls.begin()
         await self._link.connect()
 
+    def _answering(self, callbacks: Callbacks) -> Callbacks:
+        """Return what answers the server's questions: the callbacks, unless a subclass has another."""
+        return callbacks
+
     def _begin(self, transport: Transport) -> ClientConnection:
         added = self._extensions
         capabilities = self._callbacks.capabilities(added.settings)
@@ -286,6 +290,11 @@ class Client(Reading):
     def state(self) -> Phase:
         """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._link.phase
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client is closed, or its connection is lost and will not come back."""
+        return self._link.is_over
 
     def tree(self) -> Node:
         """Return the connection and what depends on it: states, restarts, the last error, uptime."""

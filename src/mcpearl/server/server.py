@@ -336,6 +336,7 @@ class Server(Registering, Composing):
         self.core.use(dispatcher, self._middleware)
         if self._throttle is not None:
             self.core.dispatch = self._throttle.around(self.core.dispatch)
+            self.core.offer.gate = self._throttle.gate()
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.sampling.anthropic import AnthropicSampling
+    from mcpearl.client.sampling.ollama import OllamaSampling
+    from mcpearl.client.sampling.openai import OpenAISampling
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
     from mcpearl.host.host import Host
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
+    from mcpearl.runtime.isolation.profile import Files, Isolate
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
@@ -69,11 +73,15 @@ if TYPE_CHECKING:
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
+    from mcpearl.sync.client import SyncClient
+    from mcpearl.sync.host import SyncHost
+    from mcpearl.sync.task import SyncClientTask
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
 
 _HOMES = {
+    "AnthropicSampling": "client.sampling.anthropic",
     "AssistantMessage": "server.registry.returns",
     "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
@@ -89,6 +97,7 @@ _HOMES = {
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
+    "Files": "runtime.isolation.profile",
     "Handler": "server.handler",
     "Host": "host.host",
     "Http": "server.serving.wires",
@@ -97,6 +106,7 @@ _HOMES = {
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
+    "Isolate": "runtime.isolation.profile",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
@@ -109,6 +119,8 @@ _HOMES = {
     "Names": "runtime.names",
     "Observer": "runtime.observer",
     "Offered": "server.composition.rewrite",
+    "OllamaSampling": "client.sampling.ollama",
+    "OpenAISampling": "client.sampling.openai",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Pool": "client.pool",
@@ -125,9 +137,12 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
-    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
+    "SyncClient": "sync.client",
+    "SyncClientTask": "sync.task",
+    "SyncHost": "sync.host",
+    "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -141,6 +156,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnthropicSampling",
     "AssistantMessage",
     "Audio",
     "AuthorizationFailed",
@@ -156,6 +172,7 @@ __all__ = [
     "Depends",
     "Elicited",
     "File",
+    "Files",
     "Handler",
     "Host",
     "Http",
@@ -164,6 +181,7 @@ __all__ = [
     "Icon",
     "Image",
     "InvalidResult",
+    "Isolate",
     "Keepalive",
     "LimitReached",
     "Limits",
@@ -176,6 +194,8 @@ __all__ = [
     "Names",
     "Observer",
     "Offered",
+    "OllamaSampling",
+    "OpenAISampling",
     "Overloaded",
     "Phase",
     "Pool",
@@ -192,6 +212,9 @@ __all__ = [
     "Shedding",
     "Stdio",
     "Supervisor",
+    "SyncClient",
+    "SyncClientTask",
+    "SyncHost",
     "TaskCancelled",
     "TaskTimeout",
     "Tasks",

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from mcpearl.client.callbacks import Roots
+from mcpearl.client.callbacks import Roots, is_async
 
 
 def told(callback: Callable[..., Any] | None, server: str) -> Callable[[Any], Any] | None:
@@ -28,7 +28,7 @@ def roots_of(roots: Any, server: str) -> Roots | None:
     """
     if not callable(roots) or not _takes(roots, 1):
         return roots  # type: ignore[no-any-return]
-    if _is_async(roots):
+    if is_async(roots):
 
         async def ask() -> Any:
             return await roots(server)
@@ -38,18 +38,13 @@ def roots_of(roots: Any, server: str) -> Roots | None:
 
 
 def _with_server(callback: Callable[..., Any], server: str) -> Callable[[Any], Any]:
-    if _is_async(callback):  # a client runs what is not async in a thread
+    if is_async(callback):  # a client runs what is not async in a thread
 
         async def answer(params: Any) -> Any:
             return await callback(params, server)
 
         return answer
     return lambda params: callback(params, server)
-
-
-def _is_async(callback: Any) -> bool:
-    call = getattr(type(callback), "__call__", None)  # noqa: B004 (its kind, not whether it is there)
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
 
 
 def _takes(callback: Callable[..., Any], count: int) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from mcpearl.net.fairness import Fairness
@@ -48,8 +49,12 @@ from mcpearl.types.base import Icon, Implementation
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.receipts.receipts import Receipts
+    from mcpearl.receipts.recorder import Recorder
+    from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.measuring import Measuring
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.tasks.options import TaskOption
@@ -61,7 +66,7 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         Wire
     ) = Any
-    TaskOption = TaskStore = Any
+    Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -120,6 +125,9 @@ class Server(Registering, Composing):
         observer: Notified of calls, connections and bounds; one `Observer`, or several.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        receipts: Where every call is recorded, so that later changes show: a folder, or `Receipts`.
+        isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
+            or `Isolate` with the limits of the processes.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
             memory by default.
     """
@@ -159,6 +167,8 @@ class Server(Registering, Composing):
         observer: Observer | Iterable[Observer] | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        receipts: "str | Path | Receipts | None" = None,
+        isolate: "bool | Isolate" = False,
         store: "str | TaskStore | None" = None,
     ) -> None:
         check_texts(
@@ -180,6 +190,8 @@ class Server(Registering, Composing):
         self._tool_timeout = tool_timeout
         self._blocked_after = blocked_after
         self._lenient = lenient
+        self._isolate = isolate
+        self.isolation: Isolation | None = None  # of tools that run in processes of their own
         self._middleware = list(middleware or ())
         self._registry = Registry(
             name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
@@ -214,6 +226,7 @@ class Server(Registering, Composing):
             max_held=max_held,
             observer=observer,
         )
+        self.core.recorder = None if receipts is None else _recorder(receipts, name)
         self._pool.reached = self.core.bounded
         self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
@@ -263,6 +276,11 @@ class Server(Registering, Composing):
         return tuple(session for session in found if session is not None)
 
     @property
+    def threads(self) -> ThreadPool:
+        """The threads that plain functions run in."""
+        return self._pool
+
+    @property
     def names(self) -> Names:
         """What is found by name in this process, until the task or connection that holds it ends."""
         return self.core.roster.names
@@ -305,6 +323,15 @@ class Server(Registering, Composing):
             extension.attach(self)
             self._compose()
 
+    def _have_isolation(self) -> "Isolation":
+        """Return what runs isolated tools, made with the first of them."""
+        if self.isolation is None:
+            from mcpearl.server.isolation.isolation import Isolation
+
+            lifespan = None if self._lifespan is None else self._enter_lifespan
+            self.isolation = Isolation(self.core, self.parts.root, lifespan, self._middleware)
+        return self.isolation
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -315,6 +342,11 @@ class Server(Registering, Composing):
         self.core.use(dispatcher, self._middleware)
         if self._throttle is not None:
             self.core.dispatch = self._throttle.around(self.core.dispatch)
+            self.core.offer.gate = self._throttle.gate()
+        if self.core.recorder is not None and self.core.recorder.durable:
+            from mcpearl.server.recording import durable
+
+            self.core.dispatch = durable(self.core, self.core.recorder, self.core.dispatch)
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""
@@ -323,6 +355,7 @@ class Server(Registering, Composing):
             meter: Meter | None = getattr(limited, "meter", None)
             if meter is not None:
                 meter.share()
+        self._compose()
 
     def route(
         self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
@@ -518,6 +551,9 @@ class Server(Registering, Composing):
         """Hear what other processes publish, and hold the lifespan."""
         async with AsyncExitStack() as stack:
             subscriptions = self.core.subscriptions
+            if self.core.recorder is not None:
+                await self.core.recorder.start()
+                stack.push_async_callback(self.core.recorder.stop)
             stack.callback(
                 self.bus.subscribe(
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
@@ -525,6 +561,9 @@ class Server(Registering, Composing):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self.isolation is not None:
+                await self.isolation.start()  # before there is a thread
+                stack.push_async_callback(self.isolation.stop)
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
@@ -535,7 +574,7 @@ class Server(Registering, Composing):
                 self.measuring.start()
                 stack.callback(self.measuring.stop)
             if self._lifespan is not None:
-                self._entered(await stack.enter_async_context(self._lifespan(self)))
+                await self._enter_lifespan(stack)
             stack.push_async_callback(self._stop_parts)
             await self._start_parts()
             if self._throttle is not None:
@@ -547,6 +586,10 @@ class Server(Registering, Composing):
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
+        assert self._lifespan is not None
+        self._entered(await stack.enter_async_context(self._lifespan(self)))
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):
@@ -645,6 +688,12 @@ class Server(Registering, Composing):
         from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)
+
+
+def _recorder(receipts: "str | Path | Receipts", name: str) -> "Recorder":
+    from mcpearl.receipts.receipts import receipts_of
+
+    return receipts_of(receipts).recorder("server", name)
 
 
 def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":

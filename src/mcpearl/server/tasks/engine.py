@@ -7,7 +7,7 @@ comparing revisions, and hears from the store when a task changed here or in ano
 import asyncio
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -103,6 +103,9 @@ class TaskEngine:
         self.name = f"{os.getpid()}-{clock.token(6)}"  # as the holder of leases
         self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
+        self.ended: Counter[str] = (
+            Counter()
+        )  # how many runs ended here, by the status of their task
         self.feed = TaskFeed(self)
         self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name))
         self.promotions = Promotions(self)
@@ -315,6 +318,7 @@ class TaskEngine:
         """Let go of a run that is over here, and begin one that waits for its turn."""
         if run.record is not None and self.runs.get(run.record.id) is run:
             del self.runs[run.record.id]
+            self.ended[run.record.status] += 1
         if run.work is None:
             self.queue = deque(each for each in self.queue if each[0] is not run)
         if self.queue and len(self.runs) - len(self.queue) < self.bounds.max_running:

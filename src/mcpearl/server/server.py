@@ -342,6 +342,7 @@ class Server(Registering, Composing):
         self.core.use(dispatcher, self._middleware)
         if self._throttle is not None:
             self.core.dispatch = self._throttle.around(self.core.dispatch)
+            self.core.offer.gate = self._throttle.gate()
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 

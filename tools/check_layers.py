@@ -10,8 +10,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "mcpearl"
 
-# From the bottom up. Packages in one row do not import each other. `telemetry`, `gateway`, `console`
-# and `cli` are reserved for packages to come.
+# From the bottom up. Packages in one row do not import each other. `gateway` and `console` are reserved
+# for packages to come.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("_version",),
     ("types",),
@@ -19,13 +19,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("protocol",),
     ("runtime",),
     ("net",),
-    ("stores",),
+    ("stores", "receipts"),
     ("transports",),
     ("auth",),
+    ("telemetry",),
     ("server", "client"),
-    ("gateway", "console", "telemetry"),
+    ("host",),
+    ("gateway", "console", "sync"),
     ("cli",),
-    ("__init__",),
+    ("__init__", "__main__"),
 )
 RANK = {package: rank for rank, row in enumerate(LAYERS) for package in row}
 

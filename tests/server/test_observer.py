@@ -30,7 +30,7 @@ class Diary(Observer):
         self.open.append(call)
         return call
 
-    def call_ended(self, began: Call, call: Call, outcome: str, size: int) -> None:
+    def call_ended(self, began: Call, call: Call, outcome: str, size: int, answer: object) -> None:
         assert began is call
         self.open.remove(call)
         self.ended.append((call.method, outcome, size > 0))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
+from mcpearl.client.entries import ConfigError, ServerEntry, only_entry, surroundings
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
@@ -39,9 +40,6 @@ class InProcessServer(Protocol):
         """Serve one client on a transport."""
         ...
 
-
-Reachable = InProcessServer | Transport | str | Path | Sequence[str] | Mapping[str, Any]
-"""What a client can be made for."""
 
 # Caches can be shared by the clients of a process, and tell servers apart by identity. An object's
 # `id` would do, but it is used again once the object is gone; so servers are numbered, process-wide.
@@ -86,12 +84,33 @@ class Target(NamedTuple):
     server: InProcessServer | None = None
     reopens: bool = True
     """Whether another connection is possible after one is lost."""
+    tap: Callable[[Transport], Transport] | None = None
+    """Put around each transport, to see what passes."""
+
+
+Reachable = (
+    InProcessServer
+    | Transport
+    | str
+    | Path
+    | Sequence[str]
+    | Mapping[str, Any]
+    | ServerEntry
+    | Target
+)
+"""What a client can be made for."""
 
 
 def find_target(target: Any, options: ReachOptions) -> Target:
     """Find out how to reach a server; the error lists what a target can be."""
+    if isinstance(target, Mapping):
+        target = only_entry(target, surroundings())
+    if isinstance(target, ServerEntry):
+        return _configured(target, options)
     if options.auth is not None:
         _check_auth(target)
+    if isinstance(target, Target):
+        return target
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
         return Target(f"memory:{target.name}", f"memory:{number}", server=target)
@@ -99,15 +118,13 @@ def find_target(target: Any, options: ReachOptions) -> Target:
         name = f"transport:{type(target).__name__}"
         identity = f"transport:{next(_numbers)}"
         return Target(name, identity, transport=lambda _: target, reopens=False)
-    if isinstance(target, Mapping):
-        return _configured(target, options)
     if isinstance(target, (str, Path)):
         return _named(str(target), options)
     if isinstance(target, Sequence) and target and all(isinstance(p, str) for p in target):
         return _command(list(target), options)
     raise TypeError(
         f"cannot connect to {target!r}; pass a Server, a URL, the path of a .py or .js file, "
-        "a command as a list, or a transport"
+        "a command as a list, a host's entry, or a transport"
     )
 
 
@@ -253,6 +270,11 @@ def _named(target: str, options: ReachOptions) -> Target:
     runner = _RUNNERS.get(Path(target).suffix)
     if not _is_file(target) and len(words := _words(target)) > 1:
         raise ValueError(f"cannot connect to {target!r}: pass a command as a list: {words!r}")
+    if Path(target).suffix == ".json":
+        raise ValueError(
+            f"cannot connect to {target!r}: a configuration names any number of servers; "
+            f"use `Host({target!r})`"
+        )
     if runner is None:
         raise ValueError(
             f"cannot connect to {target!r}: a file must end in .py, .js or .mjs; "
@@ -280,50 +302,27 @@ def _words(command: str) -> list[str]:
         return [command]
 
 
-def _configured(target: Mapping[str, Any], options: ReachOptions) -> Target:
-    """Read a server's entry in a host's configuration: command, args, env, cwd; or url, headers."""
-    if isinstance(target.get("mcpServers"), Mapping):
-        return _configured(_only_server(target["mcpServers"]), options)
-    if "command" not in target:
-        return _configured_address(target, options)
-    args, env, cwd = (target.get(name) for name in ("args", "env", "cwd"))
-    for name, value, kind, shown in (
-        ("args", args, list | tuple, "a list"),
-        ("env", env, Mapping, "an object"),
-        ("cwd", cwd, str | Path, "a path"),
-    ):
-        if value is not None and not isinstance(value, kind):
-            raise TypeError(f"a server's configuration has {shown} as `{name}`, not {value!r}")
-    merged = options._replace(env={**(env or {}), **(options.env or {})}, cwd=options.cwd or cwd)
-    return _command([target["command"], *(args or ())], merged)
+def _configured(entry: ServerEntry, options: ReachOptions) -> Target:
+    """Find out how to reach the server of a host's entry; options of the client go first."""
+    if entry.disabled:
+        raise ConfigError(f"a server's configuration (`{entry.name}`) is disabled in it")
+    try:
+        found = find_target(*_parts(entry, options))
+    except (ValueError, TypeError) as error:
+        if not entry.hidden:
+            raise
+        raise ConfigError(entry.hide(str(error))) from None
+    return found._replace(name=entry.hide(found.name)) if entry.hidden else found
 
 
-def _only_server(servers: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the one entry of a whole configuration file."""
-    if len(servers) != 1:
-        names = ", ".join(map(repr, servers)) or "none"
-        raise ValueError(
-            f"a client connects to one server, and the configuration has {len(servers)}: {names}; "
-            'pass one entry, such as `config["mcpServers"]["name"]`'
-        )
-    (entry,) = servers.values()
-    if not isinstance(entry, Mapping):
-        raise TypeError(f"a server's configuration is an object, not {entry!r}")
-    return entry
-
-
-def _configured_address(target: Mapping[str, Any], options: ReachOptions) -> Target:
-    """Read the entry of a server at an address."""
-    url, headers = target.get("url"), target.get("headers") or {}
-    if not isinstance(url, str) or "://" not in url:
-        raise ValueError(
-            f"a server's configuration needs `command` or `url`; this one has {list(target)}"
-        )
-    if not isinstance(headers, Mapping) or not all(
-        isinstance(text, str) for text in (*headers, *headers.values())
-    ):
-        raise TypeError(f"a server's configuration has text as `headers`, not {headers!r}")
-    return _named(url, options._replace(headers={**headers, **(options.headers or {})}))
+def _parts(entry: ServerEntry, options: ReachOptions) -> tuple[Any, ReachOptions]:
+    """Return what an entry leads to, and how."""
+    if entry.command is not None:
+        env = {**entry.env, **(options.env or {})}
+        return entry.command, options._replace(env=env, cwd=options.cwd or entry.cwd)
+    if entry.url is not None:
+        return entry.url, options._replace(headers={**entry.headers, **(options.headers or {})})
+    return entry.target, options
 
 
 def _command(command: list[str], options: ReachOptions) -> Target:

@@ -67,6 +67,12 @@ class UnixAddress:
             await loop.create_unix_connection(lambda: protocol, self._path)
 
 
+def is_unix(wire: asyncio.BaseTransport) -> bool:
+    """Whether a connection is one of a Unix socket."""
+    system = wire.get_extra_info("socket")
+    return system is not None and system.family == socket.AF_UNIX
+
+
 def tune(system: socket.socket | None) -> None:
     """Send small messages at once, and let the operating system detect a vanished peer."""
     if system is None or system.family == socket.AF_UNIX:

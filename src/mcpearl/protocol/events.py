@@ -27,6 +27,11 @@ class Outlet(Protocol):
         ...
 
     @property
+    def medium(self) -> str:
+        """What the messages travel on, as `Channel.medium` has it."""
+        ...
+
+    @property
     def request_headers(self) -> Mapping[bytes, bytes]:
         """The headers of the HTTP request the answer belongs to, by name in lower case; or none."""
         ...
@@ -156,7 +161,11 @@ class Call(Struct, eq=False):
     answered: Any = None
     """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
-    """The `TaskRun` of a tool that is a task or may become one."""
+    """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
+    recorded: Any = None
+    """Number and begin of a call that has a record, until it has the one of its end."""
+    noted: Any = None
+    """What the observer returned for it, in a tuple, until the observer is told of its end."""
 
 
 class Notice(Struct, gc=False):

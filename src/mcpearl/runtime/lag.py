@@ -1,7 +1,11 @@
-"""Whether an event loop keeps up: how long it has been since it last came round to its timers."""
+"""Whether an event loop keeps up: how long it has been since it last came round to its timers.
+
+`LagWatch` compares that with a limit; `LoopLag` measures it, for those who show it.
+"""
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from math import inf
 
@@ -43,3 +47,55 @@ class LagWatch:
             self._timer.cancel()
             self._timer = None
         self.due = inf
+
+
+_INTERVAL = 0.25  # seconds between two measurements
+_KEPT = 60.0  # seconds for which measurements are kept
+
+
+class LoopLag:
+    """Measures how late a loop comes round to its timers, between `start` and `stop`."""
+
+    __slots__ = ("_late", "_loop", "_timer")
+
+    def __init__(self) -> None:
+        self._late: deque[tuple[float, float]] = deque(maxlen=int(_KEPT / _INTERVAL))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure the running loop."""
+        self._loop = loop = asyncio.get_running_loop()
+        self._late.clear()
+        self._wait(loop)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = loop.time() + _INTERVAL
+        self._timer = loop.call_at(due, self._measure, loop, due)
+
+    def _measure(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        now = loop.time()
+        self._late.append((now, max(0.0, now - due)))
+        self._wait(loop)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def last(self) -> float:
+        """How many seconds late it was the last time."""
+        return self._late[-1][1] if self._late else 0.0
+
+    def worst(self, within: float = _KEPT) -> float:
+        """Return how many seconds late it was at worst.
+
+        Args:
+            within: Seconds to look back, up to a minute.
+        """
+        if self._loop is None:
+            return 0.0
+        since = self._loop.time() - within
+        return max((late for at, late in self._late if at >= since), default=0.0)

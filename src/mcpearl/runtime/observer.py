@@ -1,31 +1,33 @@
-"""What a server tells those who watch it: calls, connections, sessions, and bounds that were reached.
+"""What a server or client tells those who watch it: calls, connections, sessions, and bounds reached.
 
-An observer is bound once, when the server is made. Without one, a call does no work for it.
+An observer is bound when the server or client is made. Without one, a call does no work for it. Several
+observers are told one after the other; what one of them raises is logged and reaches no call.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from mcpearl.protocol.events import Call
+from mcpearl.runtime import clock
 
-logger = logging.getLogger("mcpearl.server")
+logger = logging.getLogger("mcpearl.observer")
 
 Outcome = Literal["result", "tool_error", "error", "cancelled"]
 Counters = Callable[[], Mapping[str, int]]
+_EACH_SECOND = 10  # failures of an observer that are logged
 
 
 class Observer:
     """Subclass it and override what you want to be told; every method does nothing by default.
 
-    All methods run on the server's event loop and must not block. One that raises is logged, and the
-    call goes on.
+    All methods run on the event loop and must not block; `Behind` tells one that does in a thread. One
+    that raises is logged, and the call goes on.
 
     >>> class Slow(Observer):
     ...     def call_began(self, call):
     ...         return time.monotonic()
     ...
-    ...     def call_ended(self, began, call, outcome, size):
+    ...     def call_ended(self, began, call, outcome, size, answer):
     ...         if time.monotonic() - began > 1:
     ...             print(call.method, outcome, size)
     >>> app = Server("weather", observer=Slow())
@@ -38,31 +40,58 @@ class Observer:
             counters: Returns the server's counters when called: what is open, in flight, refused.
         """
 
-    def call_began(self, call: Call) -> Any:
+    def call_began(self, call: Any) -> Any:
         """Note that a call begins.
 
         Args:
-            call: The call, with its method, params and caller.
+            call: The call, with its `method` and `params`: of a server a `Call`, of a client a
+                `ClientCall`.
 
         Returns:
-            Anything; `call_ended` is given it.
+            Anything; the methods below are given it.
         """
 
-    def call_ended(self, began: Any, call: Call, outcome: Outcome, size: int) -> None:
+    def call_entered(self, began: Any) -> Any:
+        """Prepare the task that runs the handler of a call, on a server: set context variables.
+
+        Args:
+            began: What `call_began` returned.
+
+        Returns:
+            Anything; `call_left` is given it, in the same task.
+        """
+
+    def call_left(self, entered: Any) -> None:
+        """Undo what `call_entered` did.
+
+        Args:
+            entered: What `call_entered` returned.
+        """
+
+    def call_meta(self, began: Any) -> Mapping[str, Any] | None:
+        """Return members to add to the `_meta` of a call that a client sends.
+
+        Args:
+            began: What `call_began` returned.
+        """
+
+    def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Note that a call is over.
 
         Args:
             began: What `call_began` returned.
             call: The call.
             outcome: How it ended. `tool_error` is a tool's result with `isError`.
-            size: Bytes of the answer; 0 for a call that was cancelled.
+            size: Bytes of the answer; 0 for a call that was cancelled, and at a client.
+            answer: The `Result`, or the exception of outcome `error`; None for a call that was
+                cancelled.
         """
 
     def connection_began(self, connection: object) -> None:
         """Note that a client connected, or a session began.
 
         Args:
-            connection: The server's side of it; the same object when it ends.
+            connection: This side of it; the same object when it ends.
         """
 
     def connection_ended(self, connection: object, reason: Exception | None) -> None:
@@ -81,42 +110,191 @@ class Observer:
             detail: What was refused or dropped.
         """
 
+    def loop_blocked(self, what: str, seconds: float) -> None:
+        """Note that something held up the event loop of a server.
+
+        Args:
+            what: The call that did it, or that it was none.
+            seconds: For how long.
+        """
+
 
 class Guarded:
-    """An observer whose failures are logged and go no further."""
+    """An observer whose failures are logged, ten a second at most, and go no further."""
 
-    __slots__ = ("_observer",)
+    __slots__ = ("_failures", "_observer", "_since", "enters", "has_meta")
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
+        self._since = 0.0  # when the second began in which failures are counted
+        self._failures = 0
+        self.enters = _overrides(observer, "call_entered")  # it wants to be in the handler's task
+        self.has_meta = _overrides(observer, "call_meta")
 
     def started(self, counters: Counters) -> None:
         """Pass on that a server was made."""
-        self._tell("started", counters)
+        try:
+            self._observer.started(counters)
+        except Exception:
+            self._failed("started")
 
-    def call_began(self, call: Call) -> Any:
+    def call_began(self, call: Any) -> Any:
         """Pass on that a call begins, and return what the observer returned."""
-        return self._tell("call_began", call)
+        try:
+            return self._observer.call_began(call)
+        except Exception:
+            self._failed("call_began")
+            return None
 
-    def call_ended(self, began: Any, call: Call, outcome: Outcome, size: int) -> None:
+    def call_entered(self, began: Any) -> Any:
+        """Let the observer prepare the task of a handler, and return what it returned."""
+        try:
+            return self._observer.call_entered(began)
+        except Exception:
+            self._failed("call_entered")
+            return None
+
+    def call_left(self, entered: Any) -> None:
+        """Let the observer undo that."""
+        try:
+            self._observer.call_left(entered)
+        except Exception:
+            self._failed("call_left")
+
+    def call_meta(self, began: Any) -> Mapping[str, Any] | None:
+        """Return what the observer adds to the `_meta` of a call."""
+        try:
+            return self._observer.call_meta(began)
+        except Exception:
+            self._failed("call_meta")
+            return None
+
+    def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Pass on that a call is over."""
-        self._tell("call_ended", began, call, outcome, size)
+        try:
+            self._observer.call_ended(began, call, outcome, size, answer)
+        except Exception:
+            self._failed("call_ended")
 
     def connection_began(self, connection: object) -> None:
         """Pass on that a client connected."""
-        self._tell("connection_began", connection)
+        try:
+            self._observer.connection_began(connection)
+        except Exception:
+            self._failed("connection_began")
 
     def connection_ended(self, connection: object, reason: Exception | None) -> None:
         """Pass on that a client is gone."""
-        self._tell("connection_ended", connection, reason)
+        try:
+            self._observer.connection_ended(connection, reason)
+        except Exception:
+            self._failed("connection_ended")
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Pass on that a limit was reached."""
-        self._tell("bound_reached", bound, detail)
-
-    def _tell(self, event: str, *details: Any) -> Any:
         try:
-            return getattr(self._observer, event)(*details)
+            self._observer.bound_reached(bound, detail)
         except Exception:
+            self._failed("bound_reached")
+
+    def loop_blocked(self, what: str, seconds: float) -> None:
+        """Pass on that the loop was held up."""
+        try:
+            self._observer.loop_blocked(what, seconds)
+        except Exception:
+            self._failed("loop_blocked")
+
+    def _failed(self, event: str) -> None:
+        now = clock.monotonic()
+        if now - self._since >= 1:
+            self._since, self._failures = now, 0
+        self._failures += 1
+        if self._failures <= _EACH_SECOND:
             logger.exception("the observer %r failed on `%s`", self._observer, event)
-            return None
+
+
+class Several(Guarded):
+    """Observers that are told together, in order, each of them guarded from the others."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: Iterable[Guarded]) -> None:
+        self._each = tuple(each)
+        self.enters = any(one.enters for one in self._each)
+        self.has_meta = any(one.has_meta for one in self._each)
+
+    def started(self, counters: Counters) -> None:
+        """Tell each that a server was made."""
+        for one in self._each:
+            one.started(counters)
+
+    def call_began(self, call: Any) -> list[Any]:
+        """Tell each that a call begins, and return what each returned."""
+        return [one.call_began(call) for one in self._each]
+
+    def call_entered(self, began: list[Any]) -> list[Any]:
+        """Let each prepare the task of a handler."""
+        return [
+            one.call_entered(each) if one.enters else None
+            for one, each in zip(self._each, began, strict=True)
+        ]
+
+    def call_left(self, entered: list[Any]) -> None:
+        """Let each undo that, the last one first."""
+        for one, each in zip(reversed(self._each), reversed(entered), strict=True):
+            if one.enters:
+                one.call_left(each)
+
+    def call_meta(self, began: list[Any]) -> Mapping[str, Any] | None:
+        """Return what all of them add to the `_meta` of a call."""
+        found: dict[str, Any] = {}
+        for one, each in zip(self._each, began, strict=True):
+            if one.has_meta:
+                found |= one.call_meta(each) or {}
+        return found
+
+    def call_ended(
+        self, began: list[Any], call: Any, outcome: Outcome, size: int, answer: Any
+    ) -> None:
+        """Tell each that a call is over."""
+        for one, each in zip(self._each, began, strict=True):
+            one.call_ended(each, call, outcome, size, answer)
+
+    def connection_began(self, connection: object) -> None:
+        """Tell each that a client connected."""
+        for one in self._each:
+            one.connection_began(connection)
+
+    def connection_ended(self, connection: object, reason: Exception | None) -> None:
+        """Tell each that a client is gone."""
+        for one in self._each:
+            one.connection_ended(connection, reason)
+
+    def bound_reached(self, bound: str, detail: str) -> None:
+        """Tell each that a limit was reached."""
+        for one in self._each:
+            one.bound_reached(bound, detail)
+
+    def loop_blocked(self, what: str, seconds: float) -> None:
+        """Tell each that the loop was held up."""
+        for one in self._each:
+            one.loop_blocked(what, seconds)
+
+
+def guarded(observer: Observer | Iterable[Observer] | None) -> Guarded | None:
+    """Return what tells one or several observers; None if there is none."""
+    if observer is None:
+        return None
+    if isinstance(observer, Observer):
+        return Guarded(observer)
+    each = [Guarded(one) for one in observer]
+    return Several(each) if len(each) > 1 else (each[0] if each else None)
+
+
+def both(first: Guarded | None, second: Guarded) -> Guarded:
+    """Return what tells those of both."""
+    return second if first is None else Several((first, second))
+
+
+def _overrides(observer: Observer, method: str) -> bool:
+    return getattr(type(observer), method, None) is not getattr(Observer, method)

@@ -56,9 +56,18 @@ class ThreadPool:
         self._parked_count = 0
 
     @property
+    def busy(self) -> int:
+        """How many threads have a job."""
+        return self._threads - max(self._idle, 0)
+
+    @property
     def waiting(self) -> int:
         """How many jobs wait for a thread."""
         return self._jobs.qsize() + self._parked_count
+
+    def counters(self) -> dict[str, int]:
+        """Return how many threads there are, and how many jobs wait for one."""
+        return {"threads": self._threads, "threads_waiting": self.waiting}
 
     async def run(self, function: Callable[[], Any], key: Hashable = None) -> Any:
         """Call `function` in a thread and return what it returns or raises.

@@ -1,7 +1,9 @@
 """Says which call holds up the server: an `async def` that computes or waits without awaiting."""
 
+import asyncio
 import logging
 import traceback
+from collections.abc import Callable
 from types import FrameType
 
 from mcpearl.runtime.watchdog import Watchdog
@@ -17,10 +19,13 @@ class BlockingWatch:
 
     Args:
         patience: Seconds for which a call may hold up all others before it is logged.
+        blocked: Called on the loop with what held it up, and for how many seconds.
     """
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, blocked: Callable[[str, float], None]) -> None:
         self._patience = patience
+        self._blocked = blocked
+        self._loop = asyncio.get_running_loop()
         self._what = ""  # the call that holds it up
         watchdog = Watchdog(patience, self._held_up, self._went_on)
         self.start = watchdog.start
@@ -39,6 +44,10 @@ class BlockingWatch:
 
     def _went_on(self, seconds: float) -> None:
         logger.warning("%s held up the event loop for %.1f s in all", self._what, seconds)
+        try:
+            self._loop.call_soon_threadsafe(self._blocked, self._what, seconds)
+        except RuntimeError:
+            pass  # the loop is closed
 
 
 def _call_in(frame: FrameType) -> str:

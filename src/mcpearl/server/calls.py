@@ -89,12 +89,12 @@ class Calls:
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
         if self._closing:
-            return self._refuse(call)
+            return self._refuse(call, _shutting_down())
         call.work = current_task(self._loop)
         return self.run(call)
 
-    async def _refuse(self, call: Call) -> None:
-        self.answer(call, _shutting_down())
+    async def _refuse(self, call: Call, error: McpError) -> None:
+        self.answer(call, error)
 
     async def run_until_answered(self, call: Call) -> None:
         """Run one call in a task of its own, which may go on after the call was answered."""
@@ -126,8 +126,12 @@ class Calls:
         if work:
             await asyncio.wait(work)
 
-    def begin(self, call: Call) -> None:
-        """Note that a call begins: one that `run` is about to run, or a subscription that stays open."""
+    def begin(self, call: Call) -> bool:
+        """Note that a call begins: one that `run` is about to run, or a subscription that stays open.
+
+        Returns whether it may go on; otherwise it was answered.
+        """
+        return True
 
     async def run(self, call: Call) -> None:
         """Run one call and answer it. If it has `work` already, that goes on after the call."""
@@ -138,7 +142,8 @@ class Calls:
         try:
             answer = await dispatch(call, Context(call, self._peer, self._core))
         except asyncio.CancelledError as error:
-            if not self._end.is_open(call):
+            if not self._end.is_open(call) and not _is_task(call, error):
+                call.run = None
                 if self.watched:
                     self._ended()
                 if task is None:
@@ -150,6 +155,13 @@ class Calls:
             raise
         except BaseException as error:
             raised = error
+        if call.run is not None:
+            run, call.run = call.run, None  # they must not keep each other
+            if run.adopting and run.concluded(None if raised is not None else answer, raised):
+                await self._finish_task(run)
+                if task is not None:
+                    _let_go(call, task, earlier)
+                return
         if call.rounds is not None and call.rounds.suspended:
             # The handler asked and was stopped. What it made of being stopped does not matter.
             answer = self._input_required(call)
@@ -158,6 +170,13 @@ class Calls:
         self.answer(call, answer)
         if task is not None:
             _let_go(call, task, earlier)
+
+    async def _finish_task(self, run: Any) -> None:
+        """End the task that a call became; it was answered then."""
+        if not run.ended:
+            await run.engine.finish(run)
+        if self.watched:
+            self._ended()
 
     def _input_required(self, call: Call) -> CallAnswer:
         try:
@@ -216,6 +235,11 @@ class Calls:
         if work is not None and not work.done():
             self._core.roster.unwind(work)
 
+    def abort(self, call: Call, error: McpError) -> None:
+        """Answer a call that is open with an error, and stop its handler."""
+        self.answer(call, error)
+        self.stop(call)
+
     def stop_all(self) -> None:
         """Stop every call: the client is gone."""
         for call in list(self._end.in_flight.values()):
@@ -247,38 +271,55 @@ class Calls:
 class ObservedCalls(Calls):
     """Calls that an observer is told about."""
 
-    __slots__ = ("_began", "_observer")
+    __slots__ = ("_observer",)
 
     def __init__(self, observer: Guarded, *rest: Any) -> None:
         super().__init__(*rest)
         self._observer = observer
-        self._began: dict[Call, Any] = {}  # what the observer returned for calls that run
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: Call) -> bool:
         """Tell the observer that a call begins."""
-        self._began[call] = self._observer.call_began(call)
+        call.noted = (self._observer.call_began(call),)
+        return True
+
+    def run(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Tell the observer that a call begins, and run it."""
+        call.noted = (self._observer.call_began(call),)
+        return Calls.run(self, call)
 
     def stop(self, call: Call) -> None:
         """Stop a handler, and tell the observer that the call is over."""
         super().stop(call)
-        if call in self._began:
-            self._observer.call_ended(self._began.pop(call), call, "cancelled", 0)
-
-    async def run(self, call: Call) -> None:
-        """Run one call between two notes to the observer."""
-        self.begin(call)
-        try:
-            await super().run(call)
-        finally:
-            if call in self._began:
-                self._observer.call_ended(self._began.pop(call), call, "cancelled", 0)
+        self._end_of(call, "cancelled", 0, None)
 
     def answer(self, call: Call, answer: CallAnswer) -> int:
-        """Answer, and note how."""
-        size = super().answer(call, answer)
-        if call in self._began:
-            self._observer.call_ended(self._began.pop(call), call, _outcome(answer), size)
+        """Answer, and tell the observer how."""
+        size = Calls.answer(self, call, answer)
+        self._end_of(call, _outcome(answer), size, answer)
         return size
+
+    def _end_of(self, call: Call, outcome: Outcome, size: int, answer: Any) -> None:
+        noted = call.noted
+        if noted is not None:
+            call.noted = None
+            self._observer.call_ended(noted[0], call, outcome, size, answer)
+
+
+class EnteredCalls(ObservedCalls):
+    """Calls that an observer is told about, and whose tasks it prepares."""
+
+    __slots__ = ()
+
+    async def run(self, call: Call) -> None:
+        """Run one call in the context that the observer makes for it."""
+        observer = self._observer
+        began = observer.call_began(call)
+        call.noted = (began,)
+        entered = observer.call_entered(began)
+        try:
+            await Calls.run(self, call)
+        finally:
+            observer.call_left(entered)
 
 
 def make_calls(
@@ -288,10 +329,15 @@ def make_calls(
     ended: Callable[[], None] | None = None,
     flush: Callable[[], None] | None = None,
 ) -> Calls:
-    """Make what runs the calls of one end: with an observer only where the server has one."""
+    """Make what runs the calls of one end: observed and recorded only where the server is."""
+    if core.recorder is not None:
+        from mcpearl.server.recording import make_recorded_calls
+
+        return make_recorded_calls(core.recorder, core, end, peer, ended, flush)
     if core.observer is None:
         return Calls(core, end, peer, ended, flush)
-    return ObservedCalls(core.observer, core, end, peer, ended, flush)
+    observed = EnteredCalls if core.observer.enters else ObservedCalls
+    return observed(core.observer, core, end, peer, ended, flush)
 
 
 def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
@@ -321,6 +367,11 @@ def _was_cancelled() -> bool:
     """Whether the current task was cancelled, and not something it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _is_task(call: Call, error: BaseException) -> bool:
+    """Whether a tool that was cancelled had become a task."""
+    return call.run is not None and bool(call.run.concluded(None, error))
 
 
 def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:

@@ -127,6 +127,11 @@ class Context(Generic[L]):
         return principal is None or scopes <= principal.scopes
 
     @property
+    def core(self) -> "ServerCore":
+        """What the server's connections share; for dispatchers."""
+        return self._core
+
+    @property
     def lifespan(self) -> L:
         """What the server's lifespan yielded."""
         value: L = self._core.lifespan_value
@@ -440,6 +445,24 @@ class Context(Generic[L]):
         )
         return result.roots
 
+    async def put(self, method: str, params: Any, kind: type[Result]) -> Any:
+        """Put a question of another server to the client, as it came; for gateways.
+
+        Args:
+            method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+            params: Its params.
+            kind: The type of the answer.
+        """
+        request: InputRequest
+        match method:
+            case "elicitation/create":
+                request = ElicitRequest(params=params)
+            case "sampling/createMessage":
+                request = CreateMessageRequest(params=params)
+            case _:
+                request = ListRootsRequest()
+        return await self._ask(method, params, request, kind, None)
+
     async def _ask(
         self,
         method: str,
@@ -499,7 +522,7 @@ class Context(Generic[L]):
             Whether the tool runs as a task now; False for a client that cannot take one.
         """
         run = self._call.run
-        return False if run is None else await run.engine.promotions.adopt(run)
+        return False if run is None else await run.adopt()
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources.
@@ -540,7 +563,7 @@ class Context(Generic[L]):
         if threading.get_ident() == self._peer.thread:
             return work
         self._on_loop(work)
-        return _Done()
+        return Finished()
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._peer.loop).result()
@@ -562,6 +585,28 @@ def share_of(ctx: Context) -> Hashable:
     return ctx._peer.share if principal is None else principal.identity
 
 
+def rounds_of(ctx: Context) -> "InputRounds | TaskQuestions | None":
+    """Return what keeps the answers of a call; None for a call of a legacy client."""
+    return ctx._rounds()
+
+
+async def ask_client(
+    ctx: Context,
+    method: str,
+    params: msgspec.Struct,
+    request: InputRequest,
+    kind: type[Result],
+    key: str | None,
+) -> Any:
+    """Ask the client on behalf of a handler, as its era does."""
+    return await ctx._ask(method, params, request, kind, key)
+
+
+async def notify_client(ctx: Context, method: str, params: msgspec.Struct) -> None:
+    """Send a notification of a call."""
+    await ctx._notify(method, params)
+
+
 def continue_with(ctx: Context, call: Call, peer: Peer) -> None:
     """Let a handler go on for another call and peer, which do not depend on a connection."""
     ctx._call, ctx._peer = call, peer
@@ -579,7 +624,7 @@ def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:
     return cancel
 
 
-class _Done:
+class Finished:
     """Returned to a plain function for what is finished already; awaiting it does nothing."""
 
     def __await__(self) -> Any:

@@ -4,7 +4,7 @@ A connection knows this, and no `Server`. So calls can be served for whatever ha
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.limits import Limits
@@ -14,7 +14,7 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import Guarded, Observer
+from mcpearl.runtime.observer import Counters, Observer, both, guarded
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
@@ -27,6 +27,8 @@ from mcpearl.types.base import Implementation
 if TYPE_CHECKING:
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.receipts.recorder import Recorder
+    from mcpearl.server.composition.part import Enclosing
     from mcpearl.server.tasks.feed import TaskFeed
     from mcpearl.stores.shared import SharedStore
 
@@ -68,7 +70,7 @@ class ServerCore:
         state_keys: list[bytes] | None,
         state_ttl: float,
         max_held: int | None,
-        observer: Observer | None,
+        observer: Observer | Iterable[Observer] | None,
     ) -> None:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
@@ -81,12 +83,15 @@ class ServerCore:
         self.grace = grace
         self.mask_errors = mask_errors
         self.lifespan_value: Any = None  # what the lifespan yielded, while the server runs
-        self.observer = None if observer is None else Guarded(observer)
+        self.observer = guarded(observer)
+        self._sources: list[Counters] = []  # of counters beside the core's own
         self.budget = Budget(max_held, self.bounded)
         self.subscriptions = Subscriptions()
         # Tells calls whose handlers may go on after they were answered.
         self.outlives: Callable[[Call], bool] | None = None
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
+        self.recorder: Recorder | None = None  # records every call, where the server has receipts
+        self.enclosing: list[Enclosing] = []  # the servers in which this one is mounted
         self.roster = Roster(self.observer)
         self.attendants = Attendants()  # functions of the application that hear of clients
         self._lives = LimitedLog(
@@ -106,6 +111,21 @@ class ServerCore:
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
         self.first_request = (store.relay.number << REQUEST_BITS) + 1
+
+    def observe(self, observer: Observer) -> None:
+        """Notify another observer, of the connections that are made from now on."""
+        added = guarded(observer)
+        assert added is not None
+        self.observer = self.roster.observer = both(self.observer, added)
+        added.started(self.counters)
+
+    def add_counters(self, source: Counters) -> Callable[[], None]:
+        """Have `counters` include those of a part of the server; return what ends that.
+
+        Numbers of the same name are added up.
+        """
+        self._sources.append(source)
+        return lambda: self._sources.remove(source)
 
     def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
         """Have every call from now on answered by this dispatcher, with this middleware around it."""
@@ -154,6 +174,11 @@ class ServerCore:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
 
+    def blocked(self, what: str, seconds: float) -> None:
+        """Tell the observer, if there is one, that something held up the event loop."""
+        if self.observer is not None:
+            self.observer.loop_blocked(what, seconds)
+
     def bounded(self, bound: str, detail: str) -> None:
         """Tell the observer, if there is one, that a limit was reached."""
         if self.observer is not None:
@@ -162,7 +187,7 @@ class ServerCore:
     def counters(self) -> Mapping[str, int]:
         """Count what is open and what went wrong, over all open connections."""
         ends = [connection.end for connection in self.roster]
-        return {
+        found = {
             "connections": len(self.roster),
             "calls_in_flight": sum(len(end.in_flight) for end in ends),
             "requests_waiting": sum(len(end.pending) for end in ends),
@@ -174,3 +199,7 @@ class ServerCore:
             **{f"bytes_held_{kind}": size for kind, size in self.budget.by_kind.items()},
             **{f"subscriptions_{kind}": n for kind, n in self.subscriptions.counts().items()},
         }
+        for source in self._sources:
+            for name, number in source().items():
+                found[name] = found.get(name, 0) + number
+        return found

@@ -18,10 +18,10 @@ UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 class Roster:
     """Connections enter when they are made and leave when they are lost."""
 
-    __slots__ = ("_connections", "_observer", "_unwinding", "names")
+    __slots__ = ("_connections", "_unwinding", "names", "observer")
 
     def __init__(self, observer: "Guarded | None" = None) -> None:
-        self._observer = observer
+        self.observer = observer
         self._connections: set[ServerConnection | SoloConnection] = set()
         self._unwinding: set[asyncio.Task[None]] = set()
         self.names = Names()
@@ -41,8 +41,8 @@ class Roster:
     def enter(self, connection: "ServerConnection | SoloConnection") -> None:
         """Add a connection."""
         self._connections.add(connection)
-        if self._observer is not None:
-            self._observer.connection_began(connection)
+        if self.observer is not None:
+            self.observer.connection_began(connection)
 
     def leave(
         self, connection: "ServerConnection | SoloConnection", reason: Exception | None
@@ -51,8 +51,8 @@ class Roster:
         if connection in self._connections:
             self._connections.discard(connection)
             self.names.let_go(connection)
-            if self._observer is not None:
-                self._observer.connection_ended(connection, reason)
+            if self.observer is not None:
+                self.observer.connection_ended(connection, reason)
 
     def unwind(self, work: "asyncio.Task[None]") -> None:
         """Cancel a handler, and remember it until it has ended."""

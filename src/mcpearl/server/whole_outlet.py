@@ -35,6 +35,12 @@ class WholeOutlet:
         return str(request.peer.address[0])
 
     @property
+    def medium(self) -> str:
+        """What the client's messages travel on."""
+        medium: str = self._transport.medium
+        return medium
+
+    @property
     def request_headers(self) -> Mapping[bytes, bytes]:
         """The headers of the request that opened the connection, where it began with one."""
         request = getattr(self._transport, "request", None)

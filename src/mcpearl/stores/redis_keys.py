@@ -5,7 +5,6 @@ from the password of the store, so that a copy of the data alone opens nothing. 
 password has it as it is: then everything that can read the store can read what the key seals.
 """
 
-import asyncio
 import hashlib
 import logging
 
@@ -45,7 +44,7 @@ async def agreed_keys(link: RedisLink) -> list[bytes]:
     salt, key = clock.random_bytes(_SALT), clock.random_bytes(_KEY)
     form, stored = _PLAIN, key
     if password:
-        form, stored = _WRAPPED, _wrap(await _derived(password, salt), key)
+        form, stored = _WRAPPED, _wrap(_derived(password, salt), key)
     form, salt, stored = await link.run(_AGREE, [link.key("keys")], (form, salt, stored, _YEAR))
     if form == _PLAIN and len(stored) == _KEY:
         logger.warning(
@@ -59,14 +58,12 @@ async def agreed_keys(link: RedisLink) -> list[bytes]:
             f"the keys in {where} were stored by a process that gave a password, and cannot be read "
             "without; give the same address to every process"
         )
-    return [_unwrap(await _derived(password, bytes(salt)), bytes(stored), where)]
+    return [_unwrap(_derived(password, bytes(salt)), bytes(stored), where)]
 
 
-async def _derived(password: str, salt: bytes) -> bytes:
+def _derived(password: str, salt: bytes) -> bytes:
     """Return the key that wraps; it takes a while, on purpose."""
-    return await asyncio.to_thread(
-        hashlib.scrypt, password.encode(), salt=salt, n=1 << 14, r=8, p=1, dklen=_KEY
-    )
+    return hashlib.scrypt(password.encode(), salt=salt, n=1 << 14, r=8, p=1, dklen=_KEY)
 
 
 def _wrap(wrapping: bytes, key: bytes) -> bytes:

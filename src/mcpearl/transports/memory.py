@@ -11,6 +11,7 @@ from mcpearl.transports.transport import Outgoing, Receiver
 class MemoryTransport:
     """One side of a pair made with `memory_pair`."""
 
+    medium = "memory"
     keeps_alive = True  # there is no network between the two
 
     def __init__(self) -> None:

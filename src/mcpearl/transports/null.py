@@ -7,6 +7,7 @@ class NullTransport:
     """A transport that drops what it is sent and never receives anything."""
 
     keeps_alive = True
+    medium = "other"
 
     async def open(self, receiver: Receiver) -> None:
         pass

@@ -97,6 +97,7 @@ class ProcessTransport:
     """
 
     keeps_alive = False
+    medium = "stdio"
 
     def __init__(
         self,

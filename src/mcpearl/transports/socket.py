@@ -9,7 +9,7 @@ import asyncio
 from math import inf
 from typing import Any, Protocol, cast
 
-from mcpearl.net.addresses import Address
+from mcpearl.net.addresses import Address, is_unix
 from mcpearl.net.fairness import AT_ONCE, Backlog, Fairness
 from mcpearl.net.tls import subject_of
 from mcpearl.protocol import codec
@@ -68,6 +68,8 @@ class SocketTransport(StreamProtocol):
         self.opened_at = self.spoke_at = self._now()
         self.is_gone = False
         self.outbox.attach(self.wire)
+        if is_unix(self.wire):
+            self.medium = "unix"
 
     def take_bytes(self, data: bytes) -> int:
         """Cut bytes into messages and pass them on; return how many there were."""

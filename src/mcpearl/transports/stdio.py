@@ -23,6 +23,8 @@ _READ_SIZE = 256 * 1024
 class StdioTransport(StreamProtocol):
     """This process's standard streams, as a transport. There is one per process."""
 
+    medium = "stdio"
+
     def __init__(self, limits: Limits) -> None:
         super().__init__(limits)
         self._reader: asyncio.ReadTransport | None = None

@@ -155,6 +155,7 @@ class StreamProtocol(asyncio.Protocol):
     """A byte stream as the loop's protocol and as the channel of a connection, at once."""
 
     keeps_alive = False
+    medium = "tcp"
     account: Account | None = None  # the peer's, where its unfinished messages are counted
     _unfinished: Holding | None = None  # while much of a message has arrived
 

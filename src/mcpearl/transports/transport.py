@@ -91,6 +91,8 @@ class Channel(Protocol):
 
     keeps_alive: bool = False
     """Whether the wire itself notices a dead peer, so that the connection sends no pings."""
+    medium: str = "other"
+    """What the messages travel on: `stdio`, `tcp`, `unix`, `websocket`, `http` or `memory`."""
 
     def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message to be sent in order. After the end it is dropped in silence.

@@ -67,6 +67,9 @@ class HttpFront:
         """Whether the connections are coming to their end."""
         return self._emptied is not None
 
+    def __len__(self) -> int:
+        return len(self.connections)
+
     def connect(self) -> HttpServerConnection:
         """Make the protocol of a connection that was just accepted."""
         return HttpServerConnection(self)

@@ -206,6 +206,10 @@ class Registry(Handler):
             _require("Tool", params.name, entry.scopes, ctx)
         return entry.call(params.arguments, ctx)
 
+    def has(self, method: str, name: str) -> bool:
+        """Whether there is a tool (`tools/call`) or a prompt (`prompts/get`) of this name."""
+        return name in (self.tools if method == "tools/call" else self.prompts)
+
     async def list_resources(self, cursor: str | None, ctx: Context) -> ListResourcesResult:
         """Return a page of the fixed resources."""
         entries, following = self._page(self.resources, cursor, ctx)

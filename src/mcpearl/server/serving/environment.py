@@ -75,6 +75,7 @@ SETTINGS: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "MAX_CONNECTIONS": ("max_connections", _count),
     "ACCESS_LOG": ("access_log", _flag),
     "HEALTH": ("health", _text),
+    "METRICS": ("metrics", _text),
     "STATE_KEYS": (None, _keys),
     "LOG_LEVEL": (None, _text),
 }

@@ -1,10 +1,12 @@
 """The server as an HTTP endpoint sees it."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.budget import Account
+from mcpearl.runtime.observer import Counters
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.transports.http_server.header_check import Mirrored
 from mcpearl.transports.transport import Transport
@@ -24,7 +26,11 @@ class HttpHost:
         self._server = server
         self.limits = server.core.limits
         self.budget = server.core.budget
-        self.mirrored: Mirrored = server.core.dispatcher.mirrored
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The parameters that tools mirror into headers, of what answers calls at the moment."""
+        return self._server.core.dispatcher.mirrored
 
     def converse(
         self, transport: Transport, principal: Principal | None, account: Account | None = None
@@ -52,6 +58,10 @@ class HttpHost:
     def bounded(self, bound: str, detail: str) -> None:
         """Tell the server's observer that a limit was reached."""
         self._server.core.bounded(bound, detail)
+
+    def add_counters(self, source: Counters) -> Callable[[], None]:
+        """Have the server's counters include those of the endpoint."""
+        return self._server.core.add_counters(source)
 
     def time_left(self, principal: Principal) -> float | None:
         """Return for how many seconds a principal is valid; None if it does not expire."""

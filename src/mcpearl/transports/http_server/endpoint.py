@@ -22,6 +22,7 @@ from mcpearl.protocol.modern import LISTEN
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
+from mcpearl.runtime.observer import Counters
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
 from mcpearl.transports.http_server.access_log import AccessLog
@@ -85,8 +86,11 @@ class Host(Protocol):
     """Counts what is held for the clients."""
     anonymous: Any
     """The principal of every request if the endpoint has no gate."""
-    mirrored: Mirrored
-    """The parameters that tools mirror into headers, as they are at the moment."""
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The parameters that tools mirror into headers, as they are at the moment."""
+        ...
 
     def converse(
         self, transport: Any, principal: Any, account: Account | None = None
@@ -104,6 +108,10 @@ class Host(Protocol):
 
     def bounded(self, bound: str, detail: str) -> None:
         """Note that a limit was reached."""
+        ...
+
+    def add_counters(self, source: Counters) -> Callable[[], None]:
+        """Have the server's counters include those of the endpoint; return what ends that."""
         ...
 
     def time_left(self, principal: Any) -> float | None:
@@ -193,6 +201,7 @@ class Endpoint:
         self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
         self._pages = pages
+        self._max_sessions = most
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
         self.entrance: Serving = AccessLog(self) if settings.access_log else self
@@ -315,14 +324,28 @@ class Endpoint:
         """Answer a request for the server's health or a route; return whether it was one."""
         if await pages.show_health(request):
             return True
-        if not pages.has(request.path):
+        mount = pages.mount_of(request.path)
+        if mount is None and not pages.has(request.path):
             return False
         self._location.check_host(request.headers)
         if self._admission.open > self._admission.max_requests:
             raise self._admission.too_many()
         outlet = PostOutlet(self._terms, request, self.host.anonymous)
-        await pages.serve(request, outlet.read_body)
+        if mount is None:
+            await pages.serve(request, outlet.read_body)
+            return True
+        if self.gate is not None and not mount.is_public(request.path):
+            await self.gate.admit(request)
+        with self._admission.as_stream() if mount.is_stream(request.path) else nullcontext():
+            await mount.serve(request, outlet.read_body)
         return True
+
+    def usage(self) -> dict[str, tuple[int, int]]:
+        """Return how much of each bound is in use, and the bound."""
+        return {
+            "max_sessions": (len(self._sessions), self._max_sessions),
+            **self._admission.usage(),
+        }
 
     def _look_at(self, request: Request) -> HeadNotes:
         """Check where a request goes and comes from."""
@@ -461,13 +484,17 @@ class Endpoint:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         async with nullcontext() if self._lifespan is None else self._lifespan():
+            uncount = self.host.add_counters(self._admission.counters)
             try:
                 yield
             finally:
+                uncount()
                 await self.close()
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""
+        if self._pages is not None and self._pages.mount is not None:
+            self._pages.mount.end_streams()
         if self._solo is not None:
             self._solo.end_listeners()
         for session in self._sessions.all():

@@ -76,6 +76,8 @@ class Terms(NamedTuple):
 class PostOutlet:
     """A POST under way. It is the `Outlet` of its answer, and closed when its request is over."""
 
+    medium = "http"
+
     # What every request is asked for is in slots, which are read fast.
     __slots__ = (
         "__dict__",

@@ -57,6 +57,7 @@ class Session:
         "used",
     )
 
+    medium = "http"
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:

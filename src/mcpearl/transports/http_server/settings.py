@@ -53,6 +53,8 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """Seconds in which a client must read some of what it was sent."""
     health: str | None = None
     """A path that tells whether the server is ready, with `/live` and `/ready` below it."""
+    metrics: str | None = None
+    """A path that Prometheus reads metrics from. It is open to every client that reaches the port."""
     access_log: bool = False
     """Log every request to the logger `mcpearl.access`: address, path, status, size, time, method."""
 

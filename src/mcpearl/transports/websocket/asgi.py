@@ -49,6 +49,7 @@ class AsgiWebSocket:
     """One client, as a transport."""
 
     keeps_alive = True
+    medium = "websocket"
 
     def __init__(
         self,

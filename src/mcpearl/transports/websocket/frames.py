@@ -107,6 +107,7 @@ class WebSocketStream(SocketTransport):
     """What both sides share: reading, closing, and the beat."""
 
     keeps_alive = True
+    medium = "websocket"
 
     core: Core
     framer: MessageFramer

@@ -1,0 +1,61 @@
+"""What all commands have in common: `--json`, async functions, suggestions for mistyped options."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from mcpearl.cli.output import Output
+
+Function = Callable[..., Any]
+
+
+class Command(click.Command):
+    """A command whose unknown options and missing arguments are answered with what was meant."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line, and name the closest option to one that is unknown."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            close = error.possibilities or closest(error.option_name, _options(self))
+            raise click.NoSuchOption(error.option_name, None, close, error.ctx) from None
+
+
+def _options(command: click.Command) -> list[str]:
+    return [name for each in command.params for name in each.opts if name.startswith("--")]
+
+
+def closest(word: str, known: list[str]) -> list[str]:
+    """Return the known words that a mistyped one is close to, the closest first."""
+    from difflib import get_close_matches
+
+    names = {name.lower(): name for name in known}
+    return [names[each] for each in get_close_matches(word.lower(), names, 3, 0.6)]
+
+
+def make_command(name: str | None = None, **settings: Any) -> Callable[[Function], click.Command]:
+    """Make a function a command, with `--json`.
+
+    Args:
+        name: the command's name, if it is not the file's.
+        settings: as of `click.command`.
+    """
+
+    def decorate(function: Function) -> click.Command:
+        def run(as_json: bool, **given: Any) -> Any:
+            result = function(Output(as_json), **given)
+            if not inspect.iscoroutine(result):
+                return result
+            import asyncio  # `--help` does without
+
+            return asyncio.run(result)
+
+        run.__doc__ = inspect.getdoc(function)
+        run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
+        named = name or function.__module__.rpartition(".")[2]
+        return click.command(named, cls=Command, **settings)(option(run))
+
+    return decorate

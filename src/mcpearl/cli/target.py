@@ -1,0 +1,294 @@
+"""What a command is about: from the word on the command line to a connected client."""
+
+import shlex
+import shutil
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from mcpearl.cli.exits import Exit, Failure, as_failure
+from mcpearl.cli.output import Output
+from mcpearl.runtime.arguments import did_you_mean
+
+if TYPE_CHECKING:
+    from mcpearl.client.client import Client
+    from mcpearl.client.entries import ServerEntry
+    from mcpearl.host.locations import Location
+else:
+    Location = ServerEntry = Any  # they take longer to load than most commands
+
+_LAST_WORDS = 20  # lines of a server's stderr that are shown when it fails
+
+
+class Target(NamedTuple):
+    """A server, and how to reach it."""
+
+    text: str
+    """As it was written."""
+    env: dict[str, str]
+    cwd: str | None
+    headers: dict[str, str]
+    auth: str | None
+    protocol: str
+    timeout: float
+    verbose: bool
+
+    def reach(self) -> Any:
+        """Return what a `Client` takes: an address, a command or a host's entry."""
+        return resolve(self.text)
+
+
+def target_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command TARGET and the options of connecting to it; it gets them as `target`."""
+
+    def call(
+        out: Output,
+        target: str,
+        env: tuple[str, ...],
+        env_file: str | None,
+        header: tuple[str, ...],
+        **given: Any,
+    ) -> Any:
+        names = ("cwd", "auth", "protocol", "timeout", "verbose")
+        chosen = Target(
+            target,
+            {**(read_env_file(env_file) if env_file else {}), **dict(pairs(env, "=", "--env"))},
+            headers=dict(pairs(header, ":", "--header")),
+            **{name: given.pop(name) for name in names},
+        )
+        return function(out, target=chosen, **given)
+
+    call.__doc__ = function.__doc__
+    call.__module__ = function.__module__
+    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in reversed(_OPTIONS):
+        call = option(call)
+    return click.argument("target", shell_complete=_complete_target)(call)
+
+
+_OPTIONS = (
+    click.option(
+        "--env", multiple=True, metavar="NAME=VALUE", help="A variable of its environment."
+    ),
+    click.option("--env-file", type=click.Path(exists=True), help="A file of such variables."),
+    click.option("--cwd", type=click.Path(exists=True), help="The directory it is started in."),
+    click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header of requests."),
+    click.option(
+        "--auth", metavar="oauth|TOKEN", help="Log in with the browser, or a bearer token."
+    ),
+    click.option("--protocol", default="auto", metavar="VERSION", help="The one version to speak."),
+    click.option("--timeout", default=60.0, metavar="SECONDS", help="For each answer. [60]"),
+    click.option("-v", "--verbose", is_flag=True, help="Show what the server writes to stderr."),
+)
+
+
+def pairs(given: tuple[str, ...], mark: str, option: str) -> list[tuple[str, str]]:
+    """Split `NAME=VALUE` at the mark."""
+    found = []
+    for each in given:
+        name, has, value = each.partition(mark)
+        if not has or not name.strip():
+            raise Failure(f"{option} is NAME{mark}VALUE, not {each!r}", Exit.USAGE)
+        found.append((name.strip(), value.strip() if mark == ":" else value))
+    return found
+
+
+def read_env_file(path: str) -> dict[str, str]:
+    """Read a file of `NAME=value` lines; `export`, comments and quotes are understood."""
+    found = {}
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip().removeprefix("export ")
+        if not text or text.startswith("#"):
+            continue
+        name, has, value = text.partition("=")
+        if not has:
+            raise Failure(f"{path}:{number} is not NAME=value: {line!r}", Exit.USAGE)
+        found[name.strip()] = _unquoted(value.strip())
+    return found
+
+
+def _unquoted(value: str) -> str:
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return value[1:-1]
+    return value.partition(" #")[0].rstrip()
+
+
+def resolve(text: str) -> Any:
+    """Return what a `Client` takes for a target: an address, a command as a list, or a host's entry."""
+    if "://" in text:
+        return text
+    place, _, name = text.rpartition(":")
+    if text.endswith(".json") or place.endswith(".json"):
+        return _configured(*((place, name) if place.endswith(".json") else (text, None)))
+    if (file := _python_file(text)) is not None:
+        if not Path(file).is_file():
+            raise Failure(f"there is no file {file!r} in {Path.cwd()}", Exit.USAGE)
+        return serving_command(text)
+    if Path(text).suffix in (".js", ".mjs") and Path(text).is_file():
+        return text
+    if (entry := _known(text)) is not None:
+        return entry
+    words = _words(text)
+    if len(words) > 1:
+        return words
+    if shutil.which(text):
+        return [text]
+    names = {name for each in configured_servers() for name in (each.entry.name, _full_name(each))}
+    raise Failure(
+        f"there is no file, command or configured server {text!r}{did_you_mean(text, names)}",
+        Exit.USAGE,
+        "a target is server.py, a URL, 'a command in quotes', mcp.json, or the name of a server",
+    )
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise Failure(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from None
+
+
+def _python_file(text: str) -> str | None:
+    """Return the file of `server.py` or `server.py:app`."""
+    return next((each for each in (text, text.rpartition(":")[0]) if each.endswith(".py")), None)
+
+
+def serving_command(target: str) -> list[str]:
+    """Return the command that serves a Python file on stdio."""
+    return [sys.executable, "-m", "mcpearl", "run", target, "--stdio"]
+
+
+def _configured(path: str, name: str | None) -> ServerEntry:
+    """Return an entry of a configuration file; one that is alone needs no name."""
+    from mcpearl.host.config import read_config
+
+    config = read_config(path)
+    if name is None and len(config.entries) == 1:
+        return next(iter(config.entries.values()))
+    if name is not None and name in config.entries:
+        return config.entries[name]
+    for problem in config.problems:
+        if problem.server == name:
+            raise Failure(f"{path}: {problem.server}: {problem.message}", Exit.USAGE)
+    known = ", ".join(config.entries) or "none"
+    said = f"{path} has several servers" if name is None else f"{path} has no server {name!r}"
+    raise Failure(f"{said}: {known}", Exit.USAGE, f"say which: `{path}:NAME`")
+
+
+class Found(NamedTuple):
+    """A server in a file of a host on this computer."""
+
+    location: Location
+    entry: ServerEntry
+
+
+def configured_servers() -> list[Found]:
+    """Return the servers that hosts on this computer have; files that cannot be read have none."""
+    from mcpearl.host.config import read_config
+    from mcpearl.host.locations import locations
+
+    found = []
+    for location in locations():
+        if not location.path.is_file():
+            continue
+        try:
+            entries = read_config(location.path).entries
+        except ValueError:
+            continue
+        found += [Found(location, entry) for entry in entries.values() if not entry.disabled]
+    return found
+
+
+def _known(text: str) -> ServerEntry | None:
+    """Return the server of a name, which may begin with its host: `weather`, `cursor:weather`."""
+    servers = configured_servers()
+    fitting = [each for each in servers if text in (each.entry.name, _full_name(each))]
+    if not fitting:
+        return None
+    first = fitting[0]
+    if any(each.entry != first.entry for each in fitting[1:]):
+        names = ", ".join(map(_full_name, fitting))
+        raise Failure(f"several hosts have a server {text!r}", Exit.USAGE, f"say which: {names}")
+    return first.entry
+
+
+def _full_name(found: Found) -> str:
+    return f"{found.location.host}:{found.entry.name}"
+
+
+@asynccontextmanager
+async def connected(target: Target, out: Output, **options: Any) -> AsyncIterator["Client"]:
+    """Connect to a target; say why, with what it wrote to stderr, if that is not possible.
+
+    Args:
+        target: the target.
+        out: where to write.
+        options: further ones of `Client`.
+    """
+    from mcpearl.client.client import Client
+    from mcpearl.types.base import Implementation
+
+    last: deque[str] = deque(maxlen=_LAST_WORDS)
+
+    def heard(line: str) -> None:
+        if target.verbose:
+            out.note(line, dim=True)
+        last.append(line)
+
+    reach = target.reach()
+    try:
+        client = Client(
+            reach,
+            env=target.env or None,
+            cwd=target.cwd,
+            headers=target.headers or None,
+            auth=_auth(target.auth),
+            protocol=target.protocol,
+            timeout=target.timeout,
+            max_timeout=max(600.0, target.timeout),
+            on_stderr=heard,
+            reconnect=options.pop("reconnect", False),
+            info=Implementation(name="mcpearl-cli", version=_version()),
+            **options,
+        )
+    except (ValueError, TypeError, OSError) as error:
+        raise Failure(str(error), Exit.USAGE) from None
+    try:
+        await client.connect()
+    except Exception as error:
+        await client.close()
+        if as_failure(error) is not None and last and not target.verbose:
+            for line in last:
+                out.note(f"  {line}", dim=True)
+        raise
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _auth(given: str | None) -> Any:
+    if given is None or given == "oauth":
+        return given
+    from mcpearl.auth.client.bearer import BearerToken
+
+    return BearerToken(given)
+
+
+def _version() -> str:
+    from mcpearl._version import __version__
+
+    return __version__
+
+
+def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from click.shell_completion import CompletionItem
+
+    names = sorted({each.entry.name for each in configured_servers()})
+    fitting = [CompletionItem(name) for name in names if incomplete and name.startswith(incomplete)]
+    return [*fitting, CompletionItem(incomplete, type="file")]

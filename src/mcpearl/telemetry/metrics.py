@@ -1,0 +1,235 @@
+"""Counters of one process, kept by an observer: what is counted is two dictionary lookups per call.
+
+`Metrics` counts while calls run; `snapshot` copies the numbers for those who show them: `prometheus`
+renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
+open, is read from the server when a snapshot is made.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from mcpearl.protocol.errors import McpError
+from mcpearl.runtime import clock
+from mcpearl.runtime.observer import Counters, Observer, Outcome
+from mcpearl.types.jsonrpc import ERROR_CODES
+
+BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Upper bounds of the buckets of durations, in seconds, as the MCP semantic conventions have them."""
+MAX_SERIES = 2_000
+"""Combinations of method, name and outcome that are counted apart."""
+OTHER = "_OTHER"
+"""Stands for names and error codes that are not counted apart."""
+
+_LARGEST = {"lag", "lag_max"}  # gauges of which several processes show the largest
+_NAMED = ("tools/call", "prompts/get")
+_SECONDS, _BYTES, _BUCKETS = 0, 1, 2  # where a series has what
+
+Key = tuple[str, str, str]
+"""Method, name of the tool or prompt, and type of the error; empty where there is none."""
+Series = list[Any]
+"""Seconds in all, bytes of answers in all, then how many calls fell into each bucket."""
+
+
+def new_series() -> Series:
+    """Return a series without observations."""
+    return [0.0, 0, *[0] * (len(BOUNDS) + 1)]
+
+
+class Snapshot(Struct):
+    """The numbers of one process at a moment, or of several added up."""
+
+    calls: dict[Key, Series] = {}
+    """Calls by method, name and type of error."""
+    sessions: dict[str, Series] = {}
+    """Sessions that have ended, by wire; their bytes are not counted."""
+    counters: dict[str, dict[str, float]] = {}
+    """What only grows, by metric and label: bounds reached, connections made, restarts."""
+    gauges: dict[str, dict[str, float]] = {}
+    """What is so at the moment, by metric and label."""
+
+    def add(self, other: "Snapshot", *, gauges: bool = True) -> None:
+        """Add the numbers of another process."""
+        _add_series(self.calls, other.calls)
+        _add_series(self.sessions, other.sessions)
+        _add_numbers(self.counters, other.counters)
+        if gauges:
+            for name in _LARGEST & self.gauges.keys() & other.gauges.keys():
+                worst = max(self.gauges[name][""], other.gauges[name][""])
+                self.gauges[name][""], other.gauges[name][""] = worst, 0.0
+            _add_numbers(self.gauges, other.gauges)
+
+
+def _add_series(to: dict[Any, Series], more: dict[Any, Series]) -> None:
+    for key, series in more.items():
+        mine = to.get(key)
+        to[key] = (
+            list(series) if mine is None else [a + b for a, b in zip(mine, series, strict=True)]
+        )
+
+
+def _add_numbers(to: dict[str, dict[str, float]], more: dict[str, dict[str, float]]) -> None:
+    for name, labelled in more.items():
+        mine = to.setdefault(name, {})
+        for label, number in labelled.items():
+            mine[label] = mine.get(label, 0) + number
+
+
+class Metrics(Observer):
+    """Counts what a server does. Cardinality is bounded whatever clients send.
+
+    A name is counted apart once a call of it was answered with a result, or when `knows` says that there
+    is a tool or prompt of that name; calls of other names are counted together, as `_OTHER`.
+
+    Args:
+        knows: Whether there is a tool (`tools/call`) or prompt (`prompts/get`) of a name.
+        max_series: Combinations of method, name and type of error that are counted apart.
+    """
+
+    def __init__(
+        self,
+        knows: Callable[[str, str], bool] | None = None,
+        max_series: int = MAX_SERIES,
+    ) -> None:
+        self._knows = knows
+        self._max_series = max_series
+        self._calls: dict[Key, Series] = {}
+        self._sessions: dict[str, Series] = {}
+        self._began: dict[object, float] = {}  # when each open connection began
+        self._counters: dict[str, dict[str, float]] = {"bounds": {}, "blocked": {}}
+        self._connections: dict[str, float] = {}
+        self._sources: list[Counters] = []
+        self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
+        self.base = Snapshot()
+        """What processes before this one have counted."""
+
+    def started(self, counters: Counters) -> None:
+        """Read the counters of a server with each snapshot."""
+        self._sources.append(counters)
+
+    def add_gauges(self, read: Callable[[], dict[str, dict[str, float]]]) -> None:
+        """Read further numbers with each snapshot, by metric and label."""
+        self._gauges.append(read)
+
+    # Calls
+
+    def call_began(self, call: Any) -> float:
+        """Note the time."""
+        return clock.monotonic()
+
+    def call_ended(
+        self, began: float | None, call: Any, outcome: Outcome, size: int, answer: Any
+    ) -> None:
+        """Count the call and its time."""
+        if began is None:
+            return
+        took = clock.monotonic() - began
+        method = call.method
+        name = call.params.name if method in _NAMED else ""
+        error = "" if outcome == "result" else _type_of(outcome, answer)
+        series = self._calls.get((method, name, error))
+        if series is None:
+            series = self._admit(method, name, error, outcome)
+        series[bisect_left(BOUNDS, took) + 2] += 1
+        series[0] += took
+        series[1] += size
+
+    def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
+        """Return the series of a combination that is seen for the first time, or the one of others."""
+        if name and not self._is_known(method, name, outcome):
+            name = OTHER
+        key = (method, name, error)
+        if key not in self._calls and len(self._calls) >= self._max_series:
+            key = (OTHER, "", OTHER)
+        return self._calls.setdefault(key, new_series())
+
+    def _is_known(self, method: str, name: str, outcome: Outcome) -> bool:
+        if outcome in ("result", "tool_error") or (method, name, "") in self._calls:
+            return True
+        return self._knows is not None and self._knows(method, name)
+
+    # Everything else
+
+    def connection_began(self, connection: Any) -> None:
+        """Note when a connection or session began."""
+        medium = _medium_of(connection)
+        if medium is not None:
+            self._connections[medium] = self._connections.get(medium, 0) + 1
+            self._began[connection] = clock.monotonic()
+
+    def connection_ended(self, connection: Any, reason: Exception | None) -> None:
+        """Count how long it was there."""
+        began = self._began.pop(connection, None)
+        medium = _medium_of(connection)
+        if began is None or medium is None:
+            return
+        took = clock.monotonic() - began
+        series = self._sessions.setdefault(medium, new_series())
+        series[_SECONDS] += took
+        series[_BUCKETS + bisect_left(BOUNDS, took)] += 1
+
+    def bound_reached(self, bound: str, detail: str) -> None:
+        """Count it, by the name of the bound, which is one of ours."""
+        self._count("bounds", bound)
+
+    def loop_blocked(self, what: str, seconds: float) -> None:
+        """Count it, and for how long."""
+        self._count("blocked", "times")
+        self._count("blocked", "seconds", seconds)
+
+    def _count(self, metric: str, label: str, number: float = 1) -> None:
+        counts = self._counters[metric]
+        counts[label] = counts.get(label, 0) + number
+
+    # Showing
+
+    @property
+    def series(self) -> int:
+        """How many combinations of method, name and type of error are counted apart."""
+        return len(self._calls)
+
+    def snapshot(self) -> Snapshot:
+        """Return the numbers of this process, with those of the processes before it."""
+        counters: dict[str, dict[str, float]] = {
+            name: dict(labelled) for name, labelled in self._counters.items()
+        }
+        counters["connections"] = dict(self._connections)
+        found = Snapshot(
+            {key: list(series) for key, series in self._calls.items()},
+            {key: list(series) for key, series in self._sessions.items()},
+            counters,
+        )
+        media: dict[str, float] = {}
+        for connection in self._began:
+            medium = _medium_of(connection) or OTHER
+            media[medium] = media.get(medium, 0) + 1
+        found.gauges["sessions"] = media
+        # Sessions over HTTP share connections, which the wire counts itself.
+        found.gauges["open_connections"] = {
+            medium: number for medium, number in media.items() if medium != "http"
+        }
+        for source in self._sources:
+            server = {name: float(number) for name, number in source().items()}
+            server.pop("connections", None)  # they are above
+            _add_numbers(found.gauges, {"server": server})
+        for read in self._gauges:
+            _add_numbers(found.gauges, read())
+        found.add(self.base, gauges=False)
+        return found
+
+
+def _type_of(outcome: Outcome, answer: Any) -> str:
+    """Return the type of an error, as `error.type` has it: the code, or what else it was."""
+    if outcome == "error":
+        if not isinstance(answer, McpError):
+            return type(answer).__name__
+        return str(answer.code) if answer.code in ERROR_CODES else OTHER
+    return outcome
+
+
+def _medium_of(connection: Any) -> str | None:
+    """Return the wire of a connection; None for what stands for clients without a session."""
+    transport = getattr(connection, "transport", None)
+    return None if transport is None else getattr(transport, "medium", OTHER)

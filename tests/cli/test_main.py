@@ -1,0 +1,100 @@
+"""The command as a whole: what is loaded, help, mistakes, exit codes, completion."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.running import COMMAND, environment, mcpearl
+
+
+def modules_of(code: str) -> set[str]:
+    """Return the modules that a program has loaded at its end."""
+    program = (
+        f"import sys, atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); {code}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    return set(done.stderr.split())
+
+
+def test_nothing_else_loads_the_command():
+    loaded = modules_of("import mcpearl; mcpearl.Server; mcpearl.Client")
+    assert "mcpearl.server.server" in loaded
+    assert "mcpearl.cli" not in loaded
+    assert "click" not in loaded
+
+
+def test_help_loads_no_command_and_nothing_heavy():
+    loaded = modules_of("from mcpearl.cli.main import main; main(['--help'])")
+    assert "mcpearl.cli.main" in loaded
+    assert not {"asyncio", "msgspec", "mcpearl.client.client", "mcpearl.server.server"} & loaded
+    assert not {name for name in loaded if name.startswith("mcpearl.cli.commands.")}
+
+
+def test_help_names_every_command_with_its_summary():
+    done = mcpearl("--help")
+    assert done.code == 0
+    assert "List the tools, resources and prompts of a server." in done.out
+    assert "Exit codes: 0 ok, 1 failed" in " ".join(done.out.split())
+
+
+def test_the_version():
+    from mcpearl import __version__
+
+    assert mcpearl("--version").out == f"mcpearl {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (["lst"], "there is no command 'lst'. Did you mean list?"),
+        (["zzzzzz"], "See `mcpearl --help`"),
+        (["ping", "x", "--timeoot", "3"], "Did you mean '--timeout'?"),
+        (["ping"], "Missing argument 'TARGET'"),
+        (["list", "x.py", "tolls"], "'tolls' is not one of"),
+        (
+            ["ping", "no-such-thing"],
+            "there is no file, command or configured server 'no-such-thing'",
+        ),
+        (["ping", "no.py"], "no.py"),
+    ],
+)
+def test_mistakes_are_named(line: list[str], says: str):
+    done = mcpearl(*line)
+    assert done.code in (2, 3)
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_failure_as_json():
+    done = mcpearl("ping", "http://127.0.0.1:1/mcp", "--json")
+    assert done.code == 3
+    assert '"code": 3' in done.out
+    assert "cannot connect" in done.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str):
+    assert "_MCPEARL_COMPLETE" in mcpearl("completion", shell).out
+
+
+def test_completion_of_commands_and_options():
+    def completed(words: str, at: int) -> str:
+        env = environment(_MCPEARL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(at))
+        return subprocess.run(COMMAND, env=env, capture_output=True, text=True, check=False).stdout
+
+    assert "plain,list" in completed("mcpearl li", 1)
+    assert "plain,--timeout" in completed("mcpearl ping --ti", 2)
+
+
+def test_a_reader_that_goes_away_is_no_reason_to_complain():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [*COMMAND, "--help"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert done.stderr == ""

@@ -1,0 +1,211 @@
+"""Metrics: what is counted, how it is read by Prometheus, and that clients cannot make it grow."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, McpError, Server, ToolError
+from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, Snapshot
+from mcpearl.telemetry.prometheus import METRICS, render
+from mcpearl.telemetry.recent import RecentCalls
+from tests.server.wire import ERAS, wire
+from tests.transports.raw_http import serving
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+OPERATION = "mcp_server_operation_duration_seconds"
+
+
+def read(text: bytes) -> Samples:
+    """The samples of a page, by name and labels, as Prometheus' own parser sees them."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found: Samples = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            key = sample.name, frozenset(sample.labels.items())
+            assert key not in found, f"{key} is there twice"
+            found[key] = sample.value
+    return found
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+def make_app(**options: Any) -> Server:
+    app = Server("measured", **options)
+
+    @app.tool
+    async def work(seconds: float = 0) -> str:
+        await asyncio.sleep(seconds)
+        return "done"
+
+    @app.tool
+    async def fail() -> str:
+        raise ToolError("no")
+
+    @app.tool
+    async def refuse() -> str:
+        raise McpError(-1, "never")
+
+    @app.prompt
+    def greet() -> str:
+        return "hello"
+
+    app.add_resource("a://1", lambda: "x", name="a")
+    return app
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_calls_are_counted_by_method_tool_and_outcome(version: str) -> None:
+    app = make_app()
+    measuring = app.measure()
+    async with wire(app, version) as client:
+        for _ in range(3):
+            await client.call("work")
+        await client.call("fail")
+        await client.call("refuse")
+        await client.ask("prompts/get", {"name": "greet"})
+        await client.ask("resources/read", {"uri": "secret://of/a/client"})
+        page = await render(measuring.snapshot())
+    samples = read(page)
+    call = {"mcp_method_name": "tools/call"}
+    name = f"{OPERATION}_count"
+    assert value(samples, name, **call, gen_ai_tool_name="work") == 3
+    assert value(samples, name, **call, gen_ai_tool_name="fail", error_type="tool_error") == 1
+    assert value(samples, name, **call, gen_ai_tool_name="refuse", error_type=OTHER) == 1
+    assert value(samples, name, mcp_method_name="prompts/get", gen_ai_prompt_name="greet") == 1
+    error = "-32002" if version == ERAS[0] else "-32602"
+    assert value(samples, name, mcp_method_name="resources/read", error_type=error) == 1
+    assert value(samples, "mcpearl_answer_bytes_total", **call, gen_ai_tool_name="work") > 100
+    assert value(samples, "mcpearl_sessions", wire="memory") == 1
+    assert value(samples, "mcpearl_connections_total", wire="memory") == 1
+    assert value(samples, "mcpearl_calls_in_flight") == 0
+    assert value(samples, "process_resident_memory_bytes") > 1e6
+    assert b"secret" not in page
+
+
+async def test_durations_are_in_the_buckets_of_the_conventions() -> None:
+    app = make_app()
+    measuring = app.measure()
+    async with wire(app) as client:
+        await client.call("work", {"seconds": 0.03})
+        samples = read(await render(measuring.snapshot()))
+    labels = {"mcp_method_name": "tools/call", "gen_ai_tool_name": "work"}
+    buckets = {
+        float(dict(labelled)["le"]): count
+        for (name, labelled), count in samples.items()
+        if name == f"{OPERATION}_bucket" and labels.items() <= dict(labelled).items()
+    }
+    assert sorted(buckets) == [*BOUNDS, math.inf]
+    assert buckets[0.02] == 0
+    assert buckets[math.inf] == 1
+    assert value(samples, f"{OPERATION}_sum", **labels) >= 0.03
+
+
+async def test_names_that_clients_make_up_are_one_series() -> None:
+    app = make_app()
+    measuring = app.measure()
+    async with wire(app) as client:
+        for number in range(300):
+            await client.call(f"made-up-{number}")
+            await client.ask("prompts/get", {"name": f'"\n\\{number}'})
+        await client.call("refuse")
+        samples = read(await render(measuring.snapshot()))
+    assert measuring.metrics.series < 8
+    unknown = {"mcp_method_name": "tools/call", "gen_ai_tool_name": OTHER, "error_type": "-32602"}
+    assert value(samples, f"{OPERATION}_count", **unknown) == 300
+
+
+async def test_names_that_a_server_accepts_are_bounded_too() -> None:
+    metrics = Metrics(max_series=5)
+
+    class Anything:
+        method = "tools/call"
+
+        def __init__(self, name: str) -> None:
+            self.params = self
+            self.name = name
+
+    for number in range(50):
+        call = Anything(f'na"me\n{number}')
+        metrics.call_ended(metrics.call_began(call), call, "result", 1, None)
+    snapshot = metrics.snapshot()
+    assert len(snapshot.calls) == 6
+    samples = read(await render(snapshot))
+    other = {"mcp_method_name": OTHER, "error_type": OTHER}
+    assert value(samples, f"{OPERATION}_count", **other) == 45
+    odd = {"mcp_method_name": "tools/call", "gen_ai_tool_name": 'na"me\n3'}
+    assert value(samples, f"{OPERATION}_count", **odd) == 1
+
+
+async def test_a_scrape_over_http_shows_what_is_open() -> None:
+    app = make_app()
+    async with serving(app, metrics="/metrics") as client:
+        session = await client.initialize()
+        stream = await session.get()
+        await client.call("work")
+        answer = await client.request("GET", {}, path="/metrics")
+        assert answer.status == 200
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        samples = read(answer.body)
+        stream.close()
+    assert value(samples, "mcpearl_sessions", wire="http") == 1
+    assert value(samples, "mcpearl_connections", wire="http") >= 2
+    assert value(samples, "mcpearl_streams") == 1
+    assert value(samples, "mcpearl_http_requests") == 1
+    assert value(samples, "mcpearl_ready") == 1
+    assert value(samples, "mcpearl_restarts", part="bus") == 0
+    names = {name for name, _ in samples}
+    known = {metric.name for metric in METRICS.values()}
+    known |= {f"{name}_{end}" for name in known for end in ("bucket", "sum", "count")}
+    assert names <= known, "every metric is in the table"
+
+
+async def test_bounds_and_rates_are_counted() -> None:
+    from mcpearl import RateLimit
+
+    app = make_app(rate=RateLimit(1, per=60))
+    measuring = app.measure()
+    async with wire(app) as client:
+        for _ in range(3):
+            await client.call("work")
+        samples = read(await render(measuring.snapshot()))
+    assert value(samples, "mcpearl_bounds_reached_total", bound="Server.rate") == 2
+    limited = {"mcp_method_name": "tools/call", "gen_ai_tool_name": "work", "error_type": "-32010"}
+    assert value(samples, f"{OPERATION}_count", **limited) == 2
+
+
+async def test_without_metrics_nothing_is_counted_or_loaded() -> None:
+    app = make_app()
+    async with wire(app) as client:
+        await client.call("work")
+    assert app.measuring is None
+    assert app.core.observer is None
+
+
+def test_snapshots_of_processes_are_added_up() -> None:
+    one = Snapshot(
+        {("a", "", ""): [1.0, 2, 1, 0]}, {}, {"bounds": {"x": 1}}, {"lag": {"": 0.5}, "tasks": {}}
+    )
+    two = Snapshot({("a", "", ""): [0.5, 3, 0, 1]}, {}, {"bounds": {"x": 2}}, {"lag": {"": 0.2}})
+    one.add(two)
+    assert one.calls == {("a", "", ""): [1.5, 5, 1, 1]}
+    assert one.counters == {"bounds": {"x": 3}}
+    assert one.gauges["lag"] == {"": 0.5}
+
+
+async def test_the_last_calls_are_kept() -> None:
+    recent = RecentCalls(limit=2)
+    app = make_app(observer=[recent])
+    async with Client(app) as client:
+        for tool in ("work", "fail", "work"):
+            await client.call_tool(tool)
+    calls = [call for call in recent.calls if call.method == "tools/call"]
+    assert [(call.name, call.outcome) for call in calls] == [
+        ("fail", "tool_error"),
+        ("work", "result"),
+    ]
+    assert recent.total >= 3

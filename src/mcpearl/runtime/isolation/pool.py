@@ -54,6 +54,7 @@ class Pool:
         self._starting = 0  # of them not ready yet
         self._idle: list[Process] = []
         self._waiting: OrderedDict[Job, None] = OrderedDict()
+        self._most = self._size + profile.queue
         self._calls = 0  # that wait or run
         self._drained: asyncio.Future[None] | None = None
         self._up = False
@@ -66,33 +67,32 @@ class Pool:
 
     # Calls
 
-    async def run(self, job: Job) -> tuple[int, bytes]:
-        """Run one call; return the kind of its last frame, and the payload.
+    def submit(self, job: Job) -> None:
+        """Have a call run by the next process that is free; `job.answer` is how it ended.
 
-        When the caller is cancelled, the process is killed, or the call that waits is forgotten.
+        `finished` has to follow, or `abandon`, which kills the process of a call that has begun.
 
         Raises:
             PoolFull: Too many calls wait already.
-            ProcessEnded: The process ended before it had answered.
         """
-        if self.waiting >= self.profile.queue and not self._idle:
+        if self._calls >= self._most:
             raise PoolFull(
                 f"{self.name} has {self._size} processes at work and {self.profile.queue} calls "
                 "waiting already"
             )
-        self._waiting[job] = None
-        self._feed()
         self._calls += 1
-        try:
-            return await job.answer
-        except asyncio.CancelledError:
-            self._abandon(job)
-            raise
-        finally:
-            self._calls -= 1
-            if self._drained is not None and not self._calls:
-                self._drained.set_result(None)
-                self._drained = None
+        if self._idle and not self._waiting:
+            self._idle.pop().begin(job)  # which has room for any call
+        else:
+            self._waiting[job] = None
+            self._feed()
+
+    def finished(self) -> None:
+        """Take note that a call has been answered."""
+        self._calls -= 1
+        if self._drained is not None and not self._calls:
+            self._drained.set_result(None)
+            self._drained = None
 
     async def drained(self) -> None:
         """Wait until no call waits or runs."""
@@ -101,8 +101,9 @@ class Pool:
                 self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    def _abandon(self, job: Job) -> None:
+    def abandon(self, job: Job) -> None:
         """Forget a call, or end it with its process."""
+        self.finished()
         process = job.process
         if process is not None and process.job is not job:
             self.take_again(process.take_back())  # unless it was begun meanwhile

@@ -15,7 +15,7 @@ from mcpearl.runtime.isolation.inbox import Inbox, fits
 from mcpearl.runtime.isolation.nursery import Nursery, how
 from mcpearl.runtime.isolation.output import Output
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 _LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
 _CLOSING = 0.1  # seconds between the end of its connection and its own, if it is on its way
 _UNWINDING = 1.0  # seconds a call has to end once it was told that it is over
@@ -248,7 +248,7 @@ class Process:
 
     def _take(self, kind: int, payload: bytes) -> None:
         job = self.job
-        if kind in FINAL and job is not None:
+        if job is not None and kind in FINAL:
             self._finish(job, kind, payload)
         elif job is not None and self.ready:
             if job.talk is not None:

@@ -10,7 +10,7 @@ from mcpearl.runtime.isolation.frames import Framer, Kind, frame
 from mcpearl.runtime.isolation.inbox import LARGEST, payload_of
 from mcpearl.server.isolation.messages import Ask, decode_reply, exception, pack
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 _LONGEST = 2**32 - 1  # the server decides what it sends
 
 

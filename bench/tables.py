@@ -34,6 +34,7 @@ GROUPS = {
     "auth": "Authorization",
     "tasks": "Tasks",
     "isolation": "Isolated tools",
+    "limits": "Limits",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

@@ -112,6 +112,11 @@ METRICS = (
         lower_is_better=True,
     ),
     Metric("isolated_processor", "processor-bound def, 2 processes", "calls/s", "isolation"),
+    Metric("rate_limited", "stdio, pipelined, with a rate limit, of without", "%", "limits"),
+    Metric("overload_goodput", "answers at twice the load, of the best", "%", "limits"),
+    Metric(
+        "overload_p99", "their p99, of that at the best", "times", "limits", lower_is_better=True
+    ),
     Metric("pending", "pending add and resolve", "requests/s", "components"),
     Metric("encode_result", "tool result encode", "results/s", "components"),
     Metric("registry_read", "resource registry read", "reads/s", "components"),
@@ -171,6 +176,9 @@ TARGETS = (
     Target("isolated_pipelined", factor=5, peers=("executor",)),
     Target("isolated_added", limit=120, strict=True),
     Target("isolated_processor", factor=1.8, peers=("threads",)),
+    Target("rate_limited", limit=97),
+    Target("overload_goodput", limit=90),
+    Target("overload_p99", limit=3, strict=True),
     Target("parse", limit=1_000_000),
     Target("parse", factor=5, peers=("mcp",)),
     Target("decode_arguments", limit=500_000),

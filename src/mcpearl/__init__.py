@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
+    from mcpearl.sync.client import SyncClient
+    from mcpearl.sync.host import SyncHost
+    from mcpearl.sync.task import SyncClientTask
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
@@ -136,6 +139,9 @@ _HOMES = {
     "Supervisor": "runtime.supervisor",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
+    "SyncClient": "sync.client",
+    "SyncClientTask": "sync.task",
+    "SyncHost": "sync.host",
     "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
@@ -206,6 +212,9 @@ __all__ = [
     "Shedding",
     "Stdio",
     "Supervisor",
+    "SyncClient",
+    "SyncClientTask",
+    "SyncHost",
     "TaskCancelled",
     "TaskTimeout",
     "Tasks",

@@ -5,8 +5,8 @@ import fcntl
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from tests.interop.peers import NODE
 
 PROGRAMS = Path(__file__).parents[1] / "interop" / "node"
 UNPACKED = PROGRAMS / "node_modules" / ".chromium"
-_LONGEST = 64 * 1024 * 1024  # characters of an answer
 
 
 def environment() -> dict[str, str]:
@@ -31,15 +30,19 @@ def unpack() -> None:
 
 
 class Browser:
-    """The browser, with one page. Each method waits until the page has done it."""
+    """The browser, with one page at a time. Each method waits until the page has done it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
     async def do(self, name: str, **given: Any) -> Any:
+        return await asyncio.to_thread(self._do, name, given)
+
+    def _do(self, name: str, given: dict[str, Any]) -> Any:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps({"do": name, **given}).encode() + b"\n")
-        answer = json.loads(await asyncio.wait_for(self._process.stdout.readline(), 60))
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, f"{name} {given}: {answer}"
         return answer["result"]
 
@@ -85,15 +88,13 @@ class Browser:
         return found
 
 
-@asynccontextmanager
-async def running_browser() -> AsyncIterator[Browser]:
+@contextmanager
+def running_browser() -> Iterator[Browser]:
+    """Run the browser: starting it takes longer than most tests."""
     unpack()
-    process = await asyncio.create_subprocess_exec(
-        *(NODE, str(PROGRAMS / "driven_browser.mjs")),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environment(),
-        limit=_LONGEST,
+    command = [NODE, str(PROGRAMS / "driven_browser.mjs")]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
     )
     try:
         yield Browser(process)
@@ -101,7 +102,7 @@ async def running_browser() -> AsyncIterator[Browser]:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), 10)
-        except TimeoutError:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
             process.kill()
-            await process.wait()
+            process.wait()

@@ -49,7 +49,6 @@ class Live:
         self._cpu = process_gauges()["process_cpu_seconds"][""]
         self._calls = watch.calls
         self._outcomes = dict(watch.outcomes)
-        self._buckets = list(watch.buckets)
 
     # Figures
 
@@ -60,7 +59,7 @@ class Live:
         now, cpu = time.perf_counter(), process["process_cpu_seconds"][""]
         elapsed = max(now - self._looked_at, 1e-6)
         calls = watch.calls - self._calls
-        buckets = [each - before for each, before in zip(watch.buckets, self._buckets, strict=True)]
+        times = watch.take_times()
         failed = {
             kind: amount - self._outcomes[kind]
             for kind, amount in watch.outcomes.items()
@@ -68,13 +67,13 @@ class Live:
         }
         used = (cpu - self._cpu) / elapsed
         self._looked_at, self._cpu, self._calls = now, cpu, watch.calls
-        self._outcomes, self._buckets = dict(watch.outcomes), list(watch.buckets)
+        self._outcomes = dict(watch.outcomes)
         return {
             "at": time.time(),
             "rate": calls / elapsed,
-            "p50": percentile(buckets, 0.5),
-            "p95": percentile(buckets, 0.95),
-            "p99": percentile(buckets, 0.99),
+            "p50": percentile(times, 0.5),
+            "p95": percentile(times, 0.95),
+            "p99": percentile(times, 0.99),
             "errors": sum(failed.values()) / elapsed,
             "failed": failed,
             "in_flight": sum(len(each.end.in_flight) for each in core.roster),

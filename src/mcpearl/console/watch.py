@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
+from time import perf_counter
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +23,7 @@ ROOM = 60  # calls noted in one interval, whatever they are
 ROOM_FAILED = 40  # further ones that failed, or that a page follows
 SHOWN = 4096  # bytes of arguments and results that are kept
 _LARGE = 64 * 1024  # bytes of a result that is not shown
-_BUCKETS = 4 * 40
+MAX_TIMES = 5_000  # calls of one interval whose time is measured
 
 By = Literal["session", "trace", "name"]
 
@@ -53,9 +54,8 @@ class Watch(Observer):
     """
 
     def __init__(self, payloads: bool) -> None:
-        self.calls = 0
         self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
-        self.buckets = [0] * _BUCKETS  # calls by how long they took; see `edge`
+        self._times: list[float] = []  # how long calls of this interval took
         self.bounds: Counter[str] = Counter()  # how often each limit was reached
         self.reached: dict[str, str] = {}  # the last detail of each
         self.blocked: deque[tuple[float, str, float]] = deque(maxlen=20)
@@ -72,19 +72,19 @@ class Watch(Observer):
     # Called by the server
 
     def call_began(self, call: Call) -> float:
-        """Return the time."""
-        return time.perf_counter()
+        """Return the time; 0 while no page is open."""
+        return perf_counter() if self._noting else 0.0
 
     def call_ended(
         self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
     ) -> None:
         """Count a call, and note it while there is room."""
-        took = time.perf_counter() - began
-        self.calls += 1
         self.outcomes[outcome] += 1
-        self.buckets[_bucket(took)] += 1
-        if not self._noting:
+        if not (began and self._noting):
             return
+        took = perf_counter() - began
+        if len(self._times) < MAX_TIMES:
+            self._times.append(took)
         if self._room > 0:
             self._room -= 1
         elif self._room_failed > 0 and (outcome != "result" or self._is_followed(call)):
@@ -138,8 +138,20 @@ class Watch(Observer):
         """Note no more single calls, and forget those that were: the last page was closed."""
         self._noting = False
         self._fresh.clear()
+        self._times.clear()
         self.kept.clear()
         self.followed.clear()
+
+    @property
+    def calls(self) -> int:
+        """How many calls have ended."""
+        return sum(self.outcomes.values())
+
+    def take_times(self) -> list[float]:
+        """Return how long calls of the interval took, the shortest first."""
+        times, self._times = self._times, []
+        times.sort()
+        return times
 
     def take(self) -> tuple[list[NotedCall], int]:
         """Return the calls of the interval, and how many were not noted; begin the next interval."""
@@ -150,31 +162,9 @@ class Watch(Observer):
         return fresh, missed
 
 
-def _bucket(took: float) -> int:
-    """Return the number of a duration's bucket: four for each power of two, in microseconds."""
-    micros = int(took * 1e6)
-    power = micros.bit_length()
-    if power < 3:
-        return micros
-    return min((power << 2) - 8 + ((micros >> (power - 3)) & 3), _BUCKETS - 1)
-
-
-def edge(bucket: int) -> float:
-    """Return the shortest duration of a bucket, in seconds."""
-    if bucket < 4:
-        return bucket / 1e6
-    power, quarter = divmod(bucket + 8, 4)
-    return ((4 + quarter) << (power - 3)) / 1e6
-
-
-def percentile(buckets: list[int], share: float) -> float:
-    """Return the duration that so many of the calls did not exceed, in seconds."""
-    wanted, seen = share * sum(buckets), 0
-    for number, amount in enumerate(buckets):
-        seen += amount
-        if amount and seen >= wanted:
-            return (edge(number) + edge(number + 1)) / 2
-    return 0.0
+def percentile(times: list[float], share: float) -> float:
+    """Return the duration that so many of the sorted ones do not exceed; 0 if there are none."""
+    return times[min(int(share * len(times)), len(times) - 1)] if times else 0.0
 
 
 def name_of(call: Call) -> str | None:

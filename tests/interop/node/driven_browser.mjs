@@ -21,6 +21,8 @@ const actions = {
     const context = await browser.newContext({
       viewport: { width, height }, colorScheme: dark ? 'dark' : 'light', permissions
     });
+    if (page) await page.context().close();
+    problems = [];
     page = await context.newPage();
     page.setDefaultTimeout(10000);
     page.on('console', (message) => { if (message.type() === 'error') problems.push(message.text()); });

@@ -112,7 +112,7 @@ class RedisServer:
         os.kill(self.pid, signal.SIGCONT)
 
     def remove(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:
             self.resume()
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)

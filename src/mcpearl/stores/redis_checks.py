@@ -54,7 +54,15 @@ async def check_server(link: "RedisLink") -> None:
             raise StoreUnavailable(message)
         logger.warning("%s", message)
     keys = [link.key("probe", clock.token(6)) for _ in range(4)]
-    await link.run(_PROBE, keys)
+    try:
+        await link.run(_PROBE, keys)
+    except StoreUnavailable as error:
+        if not link.is_up:
+            raise
+        raise StoreUnavailable(
+            f"{error}. The user of the store must be allowed scripts, hashes, sorted sets, streams, TIME "
+            f"and expiry on the keys `*{link.prefix}*`"
+        ) from None
 
 
 async def _facts(link: "RedisLink") -> dict[str, str]:

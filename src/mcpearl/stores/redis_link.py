@@ -33,7 +33,14 @@ RECONNECTS = Backoff(delays=doubling(0.1, 5.0))
 TIMEOUT = 5.0  # seconds a reply may take
 MAX_WAITING = 100_000  # commands that may wait to be sent
 _AT_ONCE = 1000  # commands that leave together at most
-_DENIED = ("AuthenticationError", "NoPermissionError", "InvalidResponse")  # of redis-py
+_DENIED = (
+    "Authentication",
+    "username-password",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "InvalidResponse",
+)
 
 
 class RedisLink:
@@ -262,7 +269,8 @@ class RedisLink:
 
     def _lost(self, error: Exception) -> None:
         text = str(error) or type(error).__name__
-        self._denied = type(error).__name__ in _DENIED
+        said = f"{type(error).__name__}: {text}"
+        self._denied = any(word in said for word in _DENIED)
         self._loaded.clear()
         if self._up is not None and (self._up.is_set() or not self._error):
             logger.error("%s cannot be reached: %s", self.address.shown, text)

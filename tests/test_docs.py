@@ -27,6 +27,7 @@ PAGES = [
         "deployment.md",
         "supervision.md",
         "tasks.md",
+        "console.md",
     )
 ]
 

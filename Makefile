@@ -38,6 +38,7 @@ help:
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
 	@echo "make bench  measure, side by side with the other SDKs"
+	@echo "make sync   write the synchronous faces of the client and the host anew"
 	@echo "make clean  remove everything that was installed or built"
 
 run: $(VENV)/.run

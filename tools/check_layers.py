@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("protocol",),
     ("runtime",),
     ("net",),
-    ("stores",),
+    ("stores", "receipts"),
     ("transports",),
     ("auth",),
     ("telemetry",),

@@ -162,6 +162,8 @@ class Call(Struct, eq=False):
     """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
     """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
+    recorded: Any = None
+    """Number and begin of a call that has a record, until it has the one of its end."""
     noted: Any = None
     """What the observer returned for it, in a tuple, until the observer is told of its end."""
 

@@ -89,12 +89,12 @@ class Calls:
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
         if self._closing:
-            return self._refuse(call)
+            return self._refuse(call, _shutting_down())
         call.work = current_task(self._loop)
         return self.run(call)
 
-    async def _refuse(self, call: Call) -> None:
-        self.answer(call, _shutting_down())
+    async def _refuse(self, call: Call, error: McpError) -> None:
+        self.answer(call, error)
 
     async def run_until_answered(self, call: Call) -> None:
         """Run one call in a task of its own, which may go on after the call was answered."""
@@ -126,8 +126,12 @@ class Calls:
         if work:
             await asyncio.wait(work)
 
-    def begin(self, call: Call) -> None:
-        """Note that a call begins: one that `run` is about to run, or a subscription that stays open."""
+    def begin(self, call: Call) -> bool:
+        """Note that a call begins: one that `run` is about to run, or a subscription that stays open.
+
+        Returns whether it may go on; otherwise it was answered.
+        """
+        return True
 
     async def run(self, call: Call) -> None:
         """Run one call and answer it. If it has `work` already, that goes on after the call."""
@@ -273,9 +277,10 @@ class ObservedCalls(Calls):
         super().__init__(*rest)
         self._observer = observer
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: Call) -> bool:
         """Tell the observer that a call begins."""
         call.noted = (self._observer.call_began(call),)
+        return True
 
     def run(self, call: Call) -> Coroutine[Any, Any, None]:
         """Tell the observer that a call begins, and run it."""
@@ -324,7 +329,11 @@ def make_calls(
     ended: Callable[[], None] | None = None,
     flush: Callable[[], None] | None = None,
 ) -> Calls:
-    """Make what runs the calls of one end: with an observer only where the server has one."""
+    """Make what runs the calls of one end: observed and recorded only where the server is."""
+    if core.recorder is not None:
+        from mcpearl.server.recording import make_recorded_calls
+
+        return make_recorded_calls(core.recorder, core, end, peer, ended, flush)
     if core.observer is None:
         return Calls(core, end, peer, ended, flush)
     observed = EnteredCalls if core.observer.enters else ObservedCalls

@@ -288,8 +288,8 @@ class ServerConnection:
         return self._listen(call) if call.method == LISTEN else self._calls.run(call)
 
     async def _listen(self, call: Call) -> None:
-        self._calls.begin(call)
-        await self._listening.open(call)
+        if self._calls.begin(call):
+            await self._listening.open(call)
         self._call_ended()
 
     def give_up(self, calls: Sequence[Call]) -> None:
@@ -510,10 +510,11 @@ class SoloConnection:
         return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:
-        if call.method != LISTEN:
-            return self._calls.run(call)
-        self._calls.begin(call)
-        return self._listening.open(call)
+        return self._listen(call) if call.method == LISTEN else self._calls.run(call)
+
+    async def _listen(self, call: Call) -> None:
+        if self._calls.begin(call):
+            await self._listening.open(call)
 
     def give_up(self, calls: Sequence[Call]) -> None:
         """End calls whose client no longer waits for them."""

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from mcpearl.net.fairness import Fairness
@@ -48,6 +49,8 @@ from mcpearl.types.base import Icon, Implementation
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.receipts.receipts import Receipts
+    from mcpearl.receipts.recorder import Recorder
     from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
@@ -63,7 +66,7 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         Wire
     ) = Any
-    Isolate = Isolation = TaskOption = TaskStore = Any
+    Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
@@ -122,6 +125,7 @@ class Server(Registering, Composing):
         observer: Notified of calls, connections and bounds; one `Observer`, or several.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        receipts: Where every call is recorded, so that later changes show: a folder, or `Receipts`.
         isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
             or `Isolate` with the limits of the processes.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
@@ -163,6 +167,7 @@ class Server(Registering, Composing):
         observer: Observer | Iterable[Observer] | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        receipts: "str | Path | Receipts | None" = None,
         isolate: "bool | Isolate" = False,
         store: "str | TaskStore | None" = None,
     ) -> None:
@@ -221,6 +226,7 @@ class Server(Registering, Composing):
             max_held=max_held,
             observer=observer,
         )
+        self.core.recorder = None if receipts is None else _recorder(receipts, name)
         self._pool.reached = self.core.bounded
         self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
@@ -336,6 +342,11 @@ class Server(Registering, Composing):
         self.core.use(dispatcher, self._middleware)
         if self._throttle is not None:
             self.core.dispatch = self._throttle.around(self.core.dispatch)
+            self.core.offer.gate = self._throttle.gate()
+        if self.core.recorder is not None and self.core.recorder.durable:
+            from mcpearl.server.recording import durable
+
+            self.core.dispatch = durable(self.core, self.core.recorder, self.core.dispatch)
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""
@@ -540,6 +551,9 @@ class Server(Registering, Composing):
         """Hear what other processes publish, and hold the lifespan."""
         async with AsyncExitStack() as stack:
             subscriptions = self.core.subscriptions
+            if self.core.recorder is not None:
+                await self.core.recorder.start()
+                stack.push_async_callback(self.core.recorder.stop)
             stack.callback(
                 self.bus.subscribe(
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
@@ -674,6 +688,12 @@ class Server(Registering, Composing):
         from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)
+
+
+def _recorder(receipts: "str | Path | Receipts", name: str) -> "Recorder":
+    from mcpearl.receipts.receipts import receipts_of
+
+    return receipts_of(receipts).recorder("server", name)
 
 
 def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":

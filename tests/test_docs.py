@@ -28,6 +28,7 @@ PAGES = [
         "deployment.md",
         "supervision.md",
         "tasks.md",
+        "console.md",
     )
 ]
 

@@ -46,11 +46,11 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
     durable: bool = False
     """Whether a server that keeps nothing on disk is refused."""
 
-    def client(self, timeout: float) -> "Redis | RedisCluster":
+    def client(self, timeout: float | None) -> "Redis | RedisCluster":
         """Return a client that is not connected yet.
 
         Args:
-            timeout: Seconds a reply may take.
+            timeout: Seconds a reply may take; None where the caller watches that.
         """
         from redis.asyncio import Redis, RedisCluster
         from redis.asyncio.retry import Retry
@@ -59,7 +59,7 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
         # A step may have been taken although its reply was lost: repeating it is the caller's decision.
         common: dict[str, Any] = {
             "socket_timeout": timeout,
-            "socket_connect_timeout": min(timeout, 2.0),
+            "socket_connect_timeout": 2.0,
             "protocol": 2,
         }
         if self.kind == "server":

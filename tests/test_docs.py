@@ -29,6 +29,7 @@ PAGES = [
         "supervision.md",
         "isolation.md",
         "tasks.md",
+        "console.md",
     )
 ]
 

@@ -27,7 +27,7 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos kill-isolated kill-tasks bench sync clean help
+.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos scene kill-isolated kill-tasks bench sync clean help
 
 help:
 	@echo "make run    serve the demo server"
@@ -36,6 +36,7 @@ help:
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
+	@echo "make scene  kill workers of two machines that share a store, for five minutes (STORE=valkey)"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
 	@echo "make kill-isolated   kill 10,000 processes of isolated tools, and look at what is left"
 	@echo "make bench  measure, side by side with the other SDKs"
@@ -67,6 +68,10 @@ unit: $(VENV)/.test $(PEERS)/.done
 
 unit-without-peers: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
+
+# Two machines, a store, a balancer without stickiness, and a worker killed every second.
+scene: $(VENV)/.test
+	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis)
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos.rampage $(or $(SECONDS),120)

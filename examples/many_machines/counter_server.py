@@ -4,7 +4,7 @@ import os
 
 from mcpearl import Context, Server
 
-app = Server("counter", store=os.environ.get("MCPEARL_STORE", "redis://localhost:6379"))
+app = Server("counter")
 
 
 @app.tool

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mcpearl.runtime.names import NameTaken
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_address import is_redis, parse
 from mcpearl.stores.redis_bus import RedisBus
@@ -18,6 +19,8 @@ from mcpearl.stores.redis_events import RedisEventStore
 from mcpearl.stores.redis_keys import agreed_keys
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_names import RedisNames
+from mcpearl.stores.redis_proofs import RedisProofStore
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 from mcpearl.stores.sessions import Identity
@@ -428,3 +431,58 @@ asyncio.run(main())
     assert len(claimed) == 1 and claimed[0].fence == 2
     for store in stores:
         await store.close()
+
+
+# Proofs and names
+
+
+async def test_a_proof_that_one_machine_saw_is_refused_by_all() -> None:
+    address = fresh_address()
+    links = [RedisLink(parse(address)) for _ in range(2)]
+    for link in links:
+        await link.start()
+    one, two = (RedisProofStore(link) for link in links)
+    assert await one.note("key", "id", 60.0)
+    assert not await two.note("key", "id", 60.0)
+    assert await two.note("other key", "id", 60.0)
+    for link in links:
+        await link.close()
+    with pytest.raises(StoreUnavailable):
+        await one.note("key", "another", 60.0)
+
+
+async def test_a_name_is_held_by_one_process_of_all_machines() -> None:
+    address = fresh_address()
+    async with Process(address) as one, Process(address) as two:
+        first = RedisNames(one.link, one.members, "here")
+        second = RedisNames(two.link, two.members, "there")
+        owner, other = object(), object()
+        await first.claim("job", owner)
+        await first.claim("job", owner)
+        with pytest.raises(NameTaken, match="here"):
+            await second.claim("job", other)
+        with pytest.raises(NameTaken):
+            await first.claim("job", other)
+        assert await second.machine_of("job") == "here"
+        assert await second.machine_of("other") is None
+        first.let_go(owner)
+        first.let_go(owner)
+
+        async def is_free_again() -> bool:
+            return await second.machine_of("job") is None
+
+        await eventually(is_free_again)
+        await second.claim("job", other)
+        assert await first.machine_of("job") == "there"
+        task = asyncio.create_task(asyncio.sleep(0))
+        await first.claim("of a task", task)
+        await task
+
+        async def is_free() -> bool:
+            return await first.machine_of("of a task") is None
+
+        await eventually(is_free)
+        assert {member.number for member in await one.members.all()} == {
+            one.members.number,
+            two.members.number,
+        }

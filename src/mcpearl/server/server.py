@@ -185,7 +185,7 @@ class Server(Registering, Composing):
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
-        store = _opened(store, name)
+        store = _opened(environment.store() if store is None else store, name)
         self.shared = store if isinstance(store, SharedStore) else None
         self.task_store = store.tasks if isinstance(store, SharedStore) else store
         self.turns = Fairness()  # between clients on sockets

@@ -87,6 +87,10 @@ class EventStore(Protocol):
         """Hand over no more."""
         ...
 
+    def stop_reading(self, session: str, stream: str) -> None:
+        """Note that no response reads a stream here at the moment. Never waits."""
+        ...
+
     def mark_read(self, session: str, stream: str, number: int) -> None:
         """Note that a reader took everything up to a number. Never waits.
 

@@ -162,6 +162,9 @@ class MemoryEventStore:
         if kept is not None:
             kept.followers = tuple(each for each in kept.followers if each is not follower)
 
+    def stop_reading(self, session: str, stream: str) -> None:
+        """Do nothing: followers hear everything."""
+
     def mark_read(self, session: str, stream: str, number: int) -> None:
         """Keep of what was read only the newest part."""
         kept = self._find(session, stream)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Hear, Topics, Unsubscribe, check_message
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
@@ -50,7 +50,8 @@ class RedisBus:
         self._writer = ""  # of this process; made anew with each start
         self._topics = Topics()  # of messages to all
         self._own_topics = Topics()  # of messages to this process
-        self._key = link.key("bus")
+        self.key = link.key("bus")
+        """The stream of messages to all."""
         self._tail: Tail | None = None
         self._members = members
         self._inbox = ""
@@ -74,7 +75,7 @@ class RedisBus:
         try:
             while self._unsent:
                 batch = list(self._unsent)
-                adding = [self._add(self._key, topic, message) for topic, message in batch]
+                adding = [self._add(self.key, topic, message) for topic, message in batch]
                 for sent in await asyncio.gather(*adding, return_exceptions=True):
                     if isinstance(sent, BaseException):
                         await self._link.until_up()
@@ -85,7 +86,11 @@ class RedisBus:
             self._sending = None
 
     def _add(self, key: str, topic: str, message: bytes) -> "asyncio.Future[bytes]":
-        return self._link.run(_ADD, [key], (KEPT, KEPT_FOR, self._writer, topic, message))
+        return self._link.run(_ADD, [key], self.entry(topic, message))
+
+    def entry(self, topic: str, message: bytes) -> tuple[Argument, ...]:
+        """Return what a script is given that adds a message: bounds, writer, topic and message."""
+        return (KEPT, KEPT_FOR, self._writer, topic, message)
 
     async def spread(self, topic: str, message: bytes) -> None:
         """Send a message to all other processes; when this returns, it will reach them.
@@ -94,7 +99,7 @@ class RedisBus:
             StoreUnavailable: It could not be stored.
         """
         check_message(topic, message)
-        await self._add(self._key, topic, message)
+        await self._add(self.key, topic, message)
 
     async def pass_to(self, number: int, topic: str, message: bytes) -> None:
         """Send a message to one process; when this returns, it will reach it, if it lives.
@@ -119,7 +124,7 @@ class RedisBus:
         await self._link.start()
         self._writer = clock.token(9)
         self._inbox = self._link.key("inbox", str(self._members.number))
-        tail = self._tail = Tail(self._link, self._key, self._heard, self._topics.missed)
+        tail = self._tail = Tail(self._link, self.key, self._heard, self._topics.missed)
         tail.also(self._inbox, self._received, self._own_topics.missed)
         await tail.start()
 

@@ -1,9 +1,9 @@
 """The steps of the event store on Redis, as scripts.
 
-KEYS are the state of a stream (a hash), its events (a stream whose ids are their numbers), and the
-names of the session's streams. The hash has: `last` (the newest number), `ended`, `read`, `reader` and
-`producer` (numbers of processes), `words` (what ends it if its producer dies), `bytes`, and for each
-writer `seq:<writer>`, the last of its events that is there.
+KEYS are the state of a stream (a hash), its events (a stream whose ids are their numbers), and the names
+of the session's streams. The hash has: `last` (the newest number), `ended`, `read`, `producer` (the
+number of a process), `words` (what ends it if its producer dies), `bytes`, `reader:<process>` for each
+process that reads it, and `seq:<writer>`, the last event of a writer that is there.
 """
 
 from mcpearl.stores.redis_script import Script
@@ -21,6 +21,15 @@ local function add(message, most, room)
         count = count - 1
     end
     return last
+end
+-- The processes that read the stream, beside one of them.
+local function readers(own)
+    local found, fields = {}, redis.call('HGETALL', KEYS[1])
+    for n = 1, #fields, 2 do
+        local process = string.match(fields[n], '^reader:(%d+)$')
+        if process and process ~= own then table.insert(found, process) end
+    end
+    return found
 end
 local function note_read(read)
     if tonumber(read) > tonumber(redis.call('HGET', KEYS[1], 'read') or 0) then
@@ -40,14 +49,15 @@ APPEND = Script(
 local writer, first, ends, read, process = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local most, room, streams = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local ttl, linger, name, words = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
-local state = redis.call('HMGET', KEYS[1], 'ended', 'reader', 'last', 'seq:' .. writer)
+local state = redis.call('HMGET', KEYS[1], 'ended', 'last', 'seq:' .. writer)
+local others = readers(process)
 if state[1] then
-    local last = tonumber(state[3] or 0)
-    if state[1] == writer then return {last, state[2], last} end
-    return {-1, false, 0}
+    local last = tonumber(state[2] or 0)
+    if state[1] == writer then return {last, last, others} end
+    return {-1, 0, {}}
 end
 if words ~= '' then redis.call('HSET', KEYS[1], 'producer', process, 'words', words) end
-local before, there = tonumber(state[3] or 0), tonumber(state[4] or 0)
+local before, there = tonumber(state[2] or 0), tonumber(state[3] or 0)
 local last = before
 for n = 13, #ARGV do
     if first + n - 13 > there then last = add(ARGV[n], most, room) end
@@ -68,7 +78,7 @@ if last == 0 and ends == '1' then
     redis.call('DEL', KEYS[1], KEYS[2])
     redis.call('ZREM', KEYS[3], name)
 end
-return {last, state[2], before}
+return {last, before, others}
 """
 )
 """Append events of one process, perhaps with the end; return the newest number, the reader, and the
@@ -77,23 +87,23 @@ newest before. The newest is -1 where the stream was ended by another process.""
 ANNOUNCE = Script(
     _ADD
     + """
-local process, dead, most, room, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local name, message = ARGV[6], ARGV[7]
-local state = redis.call('HMGET', KEYS[1], 'ended', 'reader', 'last', 'read')
-local reader = state[2]
-if reader and reader ~= process and reader ~= dead then return {0, reader} end
-if reader and reader == dead then redis.call('HDEL', KEYS[1], 'reader') end
-local unread = redis.call('XRANGE', KEYS[2], (tonumber(state[4] or 0) + 1) .. '-0', '+')
-for _, entry in ipairs(unread) do
-    if entry[2][2] == message then return {0, false} end
+local process, most, room, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local name, message = ARGV[5], ARGV[6]
+for n = 7, #ARGV do redis.call('HDEL', KEYS[1], 'reader:' .. ARGV[n]) end
+local others = readers(process)
+if #others > 0 then return {0, others} end
+local read = tonumber(redis.call('HGET', KEYS[1], 'read') or 0)
+for _, entry in ipairs(redis.call('XRANGE', KEYS[2], (read + 1) .. '-0', '+')) do
+    if entry[2][2] == message then return {0, {}} end
 end
 local last = add(message, most, room)
 redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), name)
 for n = 1, 3 do redis.call('PEXPIRE', KEYS[n], tonumber(ttl) * 1000) end
-return {last, reader}
+return {last, {}}
 """
 )
-"""Append an announcement; return its number, or 0 and the process that reads the stream."""
+"""Append an announcement; return its number, or 0 and the processes that read the stream. Processes that
+are known to be dead are given, and read no more."""
 
 AFTER = Script(
     _ADD
@@ -119,7 +129,7 @@ elseif from < 1 or from > last then
 elseif from < first - 1 then
     return {'gone'}
 end
-if reader ~= '0' and not state[2] then redis.call('HSET', KEYS[1], 'reader', reader) end
+if reader ~= '0' and not state[2] then redis.call('HSET', KEYS[1], 'reader:' .. reader, 1) end
 local entries = redis.call('XRANGE', KEYS[2], (from + 1) .. '-0', '+')
 return {'ok', last, state[2] and 1 or 0, state[3], entries}
 """
@@ -145,7 +155,7 @@ LEAVE = Script(
     + """
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 note_read(ARGV[2])
-if redis.call('HGET', KEYS[1], 'reader') == ARGV[1] then redis.call('HDEL', KEYS[1], 'reader') end
+redis.call('HDEL', KEYS[1], 'reader:' .. ARGV[1])
 return 1
 """
 )

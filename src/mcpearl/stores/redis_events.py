@@ -38,6 +38,7 @@ LINGER = 60  # seconds it is kept after it ended and was read whole
 MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
 MAX_SKIPPED = 10_000  # announcements left to readers that may be dead
 _READ_DELAY = 0.2  # seconds in which what was read is noted
+_TRUST = 30.0  # seconds after which a process that announces something has surely done so
 _TOPIC = "events"
 
 _Notice = tuple[str, str, int]
@@ -58,7 +59,7 @@ class _Stream:
         "over",
         "producer",
         "read",
-        "read_noted",
+        "reads",
         "sequence",
         "session",
         "unwritten",
@@ -83,7 +84,7 @@ class _Stream:
         self.begun = False  # the last words are stored
         self.producer = 0  # another process that produces it
         self.read = 0
-        self.read_noted = 0
+        self.reads = False  # other processes tell this one when they append
 
 
 class RedisEventStore:
@@ -179,7 +180,7 @@ class RedisEventStore:
         """Write what has gathered, in one step, and hand it over or tell its reader."""
         messages, ending = list(stream.unwritten), stream.ending
         said = [] if stream.begun else [words.decode() for words in stream.last_words or ()]
-        last, reader, before = await self._link.run(
+        last, before, others = await self._link.run(
             APPEND,
             self._keys(stream.session, stream.name),
             (
@@ -203,11 +204,9 @@ class RedisEventStore:
             stream.ending = stream.end_written = True
             self._end_here(stream)
             return
-        reader = int(reader or 0)
-        if reader in (0, self._members.number):
-            self._written(stream, messages, int(before), last)
-        else:
-            self._tell(reader, stream, last)
+        self._written(stream, messages, int(before), last)
+        for reader in others:
+            self._tell(int(reader), stream, last)
         if ending:
             stream.end_written = True
             self._end_here(stream)
@@ -243,25 +242,35 @@ class RedisEventStore:
         """Append an announcement, unless the process that reads the stream does that itself."""
         self._run_beside(self._announce(session, stream, message))
 
-    async def _announce(self, session: str, name: str, message: bytes, dead: int = 0) -> None:
-        given = (self._members.number, dead, MAX_EVENTS, MAX_BYTES, KEPT_FOR, name, message)
+    async def _announce(self, session: str, name: str, message: bytes) -> None:
+        given = (self._members.number, MAX_EVENTS, MAX_BYTES, KEPT_FOR, name, message)
+        dead: list[int] = []
         while True:
             try:
-                reply = await self._link.run(ANNOUNCE, self._keys(session, name), given)
-                break
+                keys = self._keys(session, name)
+                last, others = await self._link.run(ANNOUNCE, keys, (*given, *dead))
+                readers = [int(each) for each in others]
+                living = [each for each in readers if await self._members.is_alive(each)]
             except StoreUnavailable:
                 await self._link.until_up()
-        last, reader = int(reply[0]), int(reply[1] or 0)
+                continue
+            if living or not readers:
+                break
+            dead = readers
         if last > 0:
             stream = self._streams.get((session, name))
             if stream is not None and stream.followers:
                 self._look_soon(stream)
-        elif reader:
-            skipped = self._skipped.setdefault(reader, {})
-            skipped[session, name, message] = None
-            if len(skipped) > MAX_SKIPPED:
-                del skipped[next(iter(skipped))]
-            asyncio.get_running_loop().call_later(30.0, self._trust, reader, session, name, message)
+        elif living:
+            self._leave_to(living[0], session, name, message)
+
+    def _leave_to(self, reader: int, session: str, name: str, message: bytes) -> None:
+        """Note that another process announces something, for as long as it may turn out to be dead."""
+        skipped = self._skipped.setdefault(reader, {})
+        skipped[session, name, message] = None
+        if len(skipped) > MAX_SKIPPED:
+            del skipped[next(iter(skipped))]
+        asyncio.get_running_loop().call_later(_TRUST, self._trust, reader, session, name, message)
 
     def _trust(self, reader: int, session: str, name: str, message: bytes) -> None:
         """Forget an announcement that was left to a process which lived long after."""
@@ -292,12 +301,23 @@ class RedisEventStore:
             return
         found.followers = tuple(each for each in found.followers if each is not follower)
         if not found.followers:
-            leaving = self._link.run(
-                LEAVE, self._keys(session, stream), (self._members.number, found.read)
-            )
-            self._link.post(leaving, "a stream could not be left")
+            self._leave(found)
             self._dirty.discard(found)
             self._settle(found)
+
+    def stop_reading(self, session: str, stream: str) -> None:
+        """Leave a stream that has no reader here any more; what is appended elsewhere is not heard."""
+        found = self._streams.get((session, stream))
+        if found is not None:
+            self._leave(found)
+
+    def _leave(self, stream: _Stream) -> None:
+        if not stream.reads:
+            return
+        stream.reads = False
+        keys = self._keys(stream.session, stream.name)
+        leaving = self._link.run(LEAVE, keys, (self._members.number, stream.read))
+        self._link.post(leaving, "a stream could not be left")
 
     def mark_read(self, session: str, stream: str, number: int) -> None:
         """Note what was read, soon: many notes are one."""
@@ -332,6 +352,7 @@ class RedisEventStore:
             last, ended, producer, events = reply
         found = self._streams.get((session, stream))
         if found is not None:
+            found.reads = True
             found.producer = 0 if producer == self._members.number else producer
             found.heard = max(found.heard or 0, last)
         return Kept(events, last, ended)
@@ -406,7 +427,7 @@ class RedisEventStore:
     def _died(self, number: int) -> None:
         """Speak the last words of a dead process on streams that are read here; look at the others."""
         for session, name, message in self._skipped.pop(number, {}):
-            self._run_beside(self._announce(session, name, message, number))
+            self._run_beside(self._announce(session, name, message))
         for stream in list(self._streams.values()):
             if stream.followers and stream.producer == number:
                 self._run_beside(self._take_over(stream, number))

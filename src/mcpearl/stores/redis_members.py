@@ -113,8 +113,10 @@ class RedisMembers:
         """Whether a process lives, as far as the others know."""
         if number == self.number:
             return True
-        score = await self._link.send("ZSCORE", self._keys[0], number)
-        return score is not None
+        if await self._link.send("ZSCORE", self._keys[0], number) is None:
+            return False
+        self._alive.add(number)  # so that its death is noticed
+        return True
 
     async def all(self) -> list[Member]:
         """Return the processes that live."""

@@ -51,6 +51,10 @@ end
 local ttl = tonumber(ARGV[5])
 redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl))
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
+if KEYS[2] and #ARGV > 5 then
+    redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])
+    keep(KEYS[2], tonumber(ARGV[7]))
+end
 return 1
 """
 )
@@ -202,23 +206,18 @@ class RedisSessionStore:
         changing = _changing_of(record, facts)
         if record.revision == 1 and changing == _Changing(None, False, ()):
             return True  # all of it is in the id
-        saved = await self._link.run(
-            _SAVE,
-            [self._key(record.id)],
-            (
-                *(self._first(), record.revision, int(_is_young(facts))),
-                *(msgspec.msgpack.encode(changing), ttl),
-            ),
-        )
-        if saved and record.revision > 2:  # before, no other process can have it
-            await self._tell(_Notice(record.id, record.revision, changing))
+        keys: list[str] = [self._key(record.id)]
+        given: list[Any] = [self._first(), record.revision, int(_is_young(facts))]
+        given += [msgspec.msgpack.encode(changing), ttl]
+        tells = record.revision > 2  # before, no other process can have it
+        message = _message(_Notice(record.id, record.revision, changing))
+        if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
+            keys.append(self._bus.key)
+            given += self._bus.entry(_TOPIC, message)
+        saved = await self._link.run(_SAVE, keys, given)
+        if saved and tells and len(keys) == 1:
+            await self._bus.spread(_TOPIC, message)
         return bool(saved)
-
-    async def _tell(self, notice: _Notice) -> None:
-        message = msgspec.msgpack.encode(notice)
-        if len(message) > MAX_MESSAGE - len(_TOPIC):
-            message = msgspec.msgpack.encode(_Notice(notice.id, notice.revision))
-        await self._bus.spread(_TOPIC, message)
 
     async def touch(self, id: str, ttl: float) -> bool:
         """Move the expiry of a session."""
@@ -231,7 +230,7 @@ class RedisSessionStore:
             return
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
-        await self._tell(_Notice(id, _ENDED))
+        await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
         """Hear of sessions that other processes changed or ended."""
@@ -249,6 +248,13 @@ class RedisSessionStore:
                 hear(notice.id, _record(notice.id, facts, changing, notice.revision))
 
         return self._bus.subscribe(_TOPIC, heard, missed)
+
+
+def _message(notice: _Notice) -> bytes:
+    message = msgspec.msgpack.encode(notice)
+    if len(message) > MAX_MESSAGE - len(_TOPIC):
+        message = msgspec.msgpack.encode(_Notice(notice.id, notice.revision))
+    return message
 
 
 def digest_of(id: str) -> str:

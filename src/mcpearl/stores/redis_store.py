@@ -11,6 +11,8 @@ from mcpearl.stores.redis_events import RedisEventStore
 from mcpearl.stores.redis_keys import agreed_keys
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_names import RedisNames
+from mcpearl.stores.redis_proofs import RedisProofStore
 from mcpearl.stores.redis_sessions import RedisSessionStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 
@@ -62,6 +64,8 @@ class RedisStore:
         self.sessions = RedisSessionStore(link, self.bus)
         self.events = RedisEventStore(link, self.bus, self.members)
         self.relay = RedisRelay(self.bus, self.members)
+        self.proofs = RedisProofStore(link)
+        self.names = RedisNames(link, self.members)
 
     async def start(self, keys: list[bytes] | None) -> list[bytes]:
         """Join as a new process, with a number of its own."""
@@ -85,8 +89,8 @@ class RedisStore:
             await self.link.close()
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
-        """Return the watch over the connection, and the reports that this process lives."""
-        return {"store": self.link.watch, "members": self.members.run}
+        """Return the watch over the connection, and what renews leases."""
+        return {"store": self.link.watch, "members": self.members.run, "names": self.names.run}
 
     async def close(self) -> None:
         """Write what waits, and disconnect."""

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.names import Directory
     from mcpearl.stores.bus import Bus, Hear, Unsubscribe
     from mcpearl.stores.events import EventStore
+    from mcpearl.stores.proofs import ProofStore
     from mcpearl.stores.sessions import SessionStore
     from mcpearl.stores.tasks import TaskStore
 
@@ -73,6 +75,16 @@ class SharedStore(Protocol):
     @property
     def relay(self) -> Relay:
         """The way to single processes."""
+        ...
+
+    @property
+    def proofs(self) -> "ProofStore":
+        """The DPoP proofs that any process has seen."""
+        ...
+
+    @property
+    def names(self) -> "Directory":
+        """The names that any process holds."""
         ...
 
     async def start(self, keys: list[bytes] | None) -> list[bytes]:

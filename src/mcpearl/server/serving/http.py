@@ -141,9 +141,9 @@ def make_gate(
         return None
     from mcpearl.auth.server.protection import gate_of
 
-    return gate_of(
-        auth, path, server.core.dispatcher.all_scopes, () if websocket is None else (websocket,)
-    )
+    also = () if websocket is None else (websocket,)
+    proofs = None if server.shared is None else server.shared.proofs
+    return gate_of(auth, path, server.core.dispatcher.all_scopes, also, proofs)
 
 
 class HttpListener:

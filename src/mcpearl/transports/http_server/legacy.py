@@ -9,9 +9,10 @@ from msgspec import UNSET
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
-from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
@@ -178,10 +179,13 @@ class LegacyRequests:
 
     async def _listen(self, request: Request, session: HttpSession, version: Version) -> None:
         last = request.headers.get(b"last-event-id")
-        if last is None:
-            reader = await session.listen(version.primes_streams)
-        else:
-            reader = await session.listen_after(last.decode("latin-1"))
+        try:
+            if last is None:
+                reader = await session.listen(version.primes_streams)
+            else:
+                reader = await session.listen_after(last.decode("latin-1"))
+        except StoreUnavailable as error:
+            raise busy(f"The store of events is not available: {error}", 5) from None
         try:
             with watched(request, self._host.time_left(session.principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace)

@@ -14,26 +14,8 @@ import pytest
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "docs" / name
-    for name in (
-        "server.md",
-        "composition.md",
-        "client.md",
-        "hosts.md",
-        "schema.md",
-        "transports.md",
-        "auth.md",
-        "auth-client.md",
-        "operations.md",
-        "deployment.md",
-        "supervision.md",
-        "tasks.md",
-        "index.md",
-        "eras.md",
-    )
-]
 WALKS = [ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page not in WALKS]
 
 
 def snippets(page: Path) -> list[str]:

@@ -32,6 +32,7 @@ GROUPS = {
     "auth": "Authorization",
     "tasks": "Tasks",
     "limits": "Limits",
+    "receipts": "Receipts",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

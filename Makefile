@@ -39,6 +39,7 @@ help:
 	@echo "make flip-receipts  flip 1,000 bits in the receipts of 100,000 calls, and find each; some minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
 	@echo "make bench  measure, side by side with the other SDKs"
+	@echo "make sync   write the synchronous faces of the client and the host anew"
 	@echo "make clean  remove everything that was installed or built"
 
 run: $(VENV)/.run

@@ -29,6 +29,7 @@ PAGES = [
         "supervision.md",
         "tasks.md",
         "receipts.md",
+        "console.md",
     )
 ]
 

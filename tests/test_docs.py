@@ -27,6 +27,7 @@ PAGES = [
         "operations.md",
         "deployment.md",
         "supervision.md",
+        "isolation.md",
         "tasks.md",
         "receipts.md",
         "console.md",

@@ -163,7 +163,7 @@ class Call(Struct, eq=False):
     run: Any = None
     """The `TaskRun` of a tool that is a task or may become one."""
     noted: Any = None
-    """What the observer returned for it, in a tuple, until the observer is told of its end."""
+    """What its observer noted when it began, where there is one: by default the monotonic time."""
 
 
 class Notice(Struct, gc=False):

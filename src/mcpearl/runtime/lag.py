@@ -54,11 +54,16 @@ _KEPT = 60.0  # seconds for which measurements are kept
 
 
 class LoopLag:
-    """Measures how late a loop comes round to its timers, between `start` and `stop`."""
+    """Measures how late a loop comes round to its timers, between `start` and `stop`.
 
-    __slots__ = ("_late", "_loop", "_timer")
+    Args:
+        also: Called with each measurement, four times a second.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_also", "_late", "_loop", "_timer")
+
+    def __init__(self, also: Callable[[], None] | None = None) -> None:
+        self._also = also
         self._late: deque[tuple[float, float]] = deque(maxlen=int(_KEPT / _INTERVAL))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -77,6 +82,8 @@ class LoopLag:
         now = loop.time()
         self._late.append((now, max(0.0, now - due)))
         self._wait(loop)
+        if self._also is not None:
+            self._also()
 
     def stop(self) -> None:
         """Measure no more."""

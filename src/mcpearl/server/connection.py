@@ -36,7 +36,7 @@ from mcpearl.protocol.server_end import ServerEnd, SoloEnd
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.runtime.liveness import Watch
-from mcpearl.server.calls import make_calls, take
+from mcpearl.server.calls import Calls, take
 from mcpearl.server.core import ServerCore
 from mcpearl.server.intake import Intake
 from mcpearl.server.large_calls import LARGE
@@ -89,7 +89,7 @@ class ServerConnection:
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
-        self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
+        self._calls = Calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout)
         self._account = account = account or core.budget.account()
         end.open_batch = lambda: account.open("batches").resize
@@ -283,7 +283,6 @@ class ServerConnection:
         return self._listen(call) if call.method == LISTEN else self._calls.run(call)
 
     async def _listen(self, call: Call) -> None:
-        self._calls.begin(call)
         await self._listening.open(call)
         self._call_ended()
 
@@ -463,7 +462,7 @@ class SoloConnection:
         )
         self.end = end = SoloEnd(core.offer, core.stamp, core.limits)
         self._core = core
-        self._calls = make_calls(core, end, self)
+        self._calls = Calls(core, end, self)
         # Each request has its own share: the subscriptions of others belong to other clients.
         self._listening = ListenStreams(
             core, self, lambda: 0, self._calls.answer, lambda call: call.outlet.account
@@ -495,10 +494,7 @@ class SoloConnection:
         return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:
-        if call.method != LISTEN:
-            return self._calls.run(call)
-        self._calls.begin(call)
-        return self._listening.open(call)
+        return self._listening.open(call) if call.method == LISTEN else self._calls.run(call)
 
     def give_up(self, calls: Sequence[Call]) -> None:
         """End calls whose client no longer waits for them."""

@@ -16,7 +16,7 @@ from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Counters, Observer, both, guarded
 from mcpearl.server.attendants import Attendants
-from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
+from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
@@ -26,6 +26,7 @@ from mcpearl.types.base import Implementation
 if TYPE_CHECKING:
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.server.context import Context
     from mcpearl.server.tasks.feed import TaskFeed
 
 
@@ -71,6 +72,7 @@ class ServerCore:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
+        self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -103,6 +105,7 @@ class ServerCore:
         added = guarded(observer)
         assert added is not None
         self.observer = self.roster.observer = both(self.observer, added)
+        self._enter()
         added.started(self.counters)
 
     def add_counters(self, source: Counters) -> Callable[[], None]:
@@ -113,12 +116,38 @@ class ServerCore:
         self._sources.append(source)
         return lambda: self._sources.remove(source)
 
-    def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
-        """Have every call from now on answered by this dispatcher, with this middleware around it."""
+    def use(
+        self,
+        dispatcher: Dispatcher,
+        middleware: list[Middleware],
+        around: Callable[[Dispatch], Dispatch] | None = None,
+    ) -> None:
+        """Have every call from now on answered by this dispatcher.
+
+        Args:
+            dispatcher: Answers the calls.
+            middleware: What is around it.
+            around: Puts limits around both.
+        """
         self.dispatcher = dispatcher
-        self.dispatch = self.redispatch = compile_chain(middleware, dispatcher.dispatch)
+        self.redispatch = compile_chain(middleware, dispatcher.dispatch)
+        self._limited = self.redispatch if around is None else around(self.redispatch)
+        self._enter()
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()
+
+    def _enter(self) -> None:
+        """Let an observer that wants to prepare the tasks of handlers do so."""
+        limited, observer = self._limited, self.observer
+        if observer is None or not observer.enters:
+            self.dispatch = limited
+            return
+
+        def entered(call: Call, ctx: Context) -> Answering:
+            observer.call_entered(call.noted)
+            return limited(call, ctx)
+
+        self.dispatch = entered
 
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""

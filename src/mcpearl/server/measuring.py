@@ -28,7 +28,7 @@ class Measuring:
     def __init__(self, server: "Server", knows: Callable[[str, str], bool]) -> None:
         self._server = server
         self.metrics = Metrics(knows)
-        self.lag = LoopLag()
+        self.lag = LoopLag(self.metrics.fold)
         self.metrics.add_gauges(process_gauges)
         self.metrics.add_gauges(self._gauges)
         server.core.observe(self.metrics)

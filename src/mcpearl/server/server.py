@@ -310,9 +310,8 @@ class Server(Registering):
             from mcpearl.server.extensions import ExtendedDispatcher
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
-        self.core.use(dispatcher, self._middleware)
-        if self._throttle is not None:
-            self.core.dispatch = self._throttle.around(self.core.dispatch)
+        around = None if self._throttle is None else self._throttle.around
+        self.core.use(dispatcher, self._middleware, around)
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""

@@ -76,6 +76,7 @@ class TasksExtension(ServerExtension):
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
         server.core.outlives = self._outlives
+        server.core.add_counters(self.engine.counters)
 
     def _outlives(self, call: Call) -> bool:
         """Whether a call may become a task while it runs."""
@@ -90,12 +91,10 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        self._uncount = server.core.add_counters(self.engine.counters)
         await self.engine.start()
 
     async def close(self) -> None:
         """Finish or hand over what runs, and close the store."""
-        self._uncount()
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:

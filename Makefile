@@ -27,7 +27,7 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos kill-tasks bench clean help
+.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos kill-tasks bench sync clean help
 
 help:
 	@echo "make run    serve the demo server"
@@ -38,6 +38,7 @@ help:
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
 	@echo "make bench  measure, side by side with the other SDKs"
+	@echo "make sync   write the synchronous faces of the client and the host anew"
 	@echo "make clean  remove everything that was installed or built"
 
 run: $(VENV)/.run
@@ -77,6 +78,9 @@ fuzz: $(VENV)/.fuzz
 
 kill-tasks: $(VENV)/.test
 	$(BIN)/python -m tests.server.tasks.killing --tasks 1000 --seconds 60
+
+sync: $(VENV)/.test
+	$(BIN)/python tools/make_sync.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench

@@ -31,6 +31,7 @@ GROUPS = {
     "sockets": "TCP and WebSocket",
     "auth": "Authorization",
     "tasks": "Tasks",
+    "limits": "Limits",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

@@ -102,6 +102,11 @@ METRICS = (
     Metric("tasks_id", "from the call to the task's id", "ms", "tasks", lower_is_better=True),
     Metric("tasks_waiting", "task that waits for input", "KB", "tasks", lower_is_better=True),
     Metric("tasks_after", "tool that may become a task, of a plain call", "%", "tasks"),
+    Metric("rate_limited", "stdio, pipelined, with a rate limit, of without", "%", "limits"),
+    Metric("overload_goodput", "answers at twice the load, of the best", "%", "limits"),
+    Metric(
+        "overload_p99", "their p99, of that at the best", "times", "limits", lower_is_better=True
+    ),
     Metric("pending", "pending add and resolve", "requests/s", "components"),
     Metric("encode_result", "tool result encode", "results/s", "components"),
     Metric("registry_read", "resource registry read", "reads/s", "components"),
@@ -157,6 +162,9 @@ TARGETS = (
     Target("tasks_id", limit=1, strict=True),
     Target("tasks_waiting", limit=8, strict=True),
     Target("tasks_after", limit=95),
+    Target("rate_limited", limit=97),
+    Target("overload_goodput", limit=90),
+    Target("overload_p99", limit=3, strict=True),
     Target("parse", limit=1_000_000),
     Target("parse", factor=5, peers=("mcp",)),
     Target("decode_arguments", limit=500_000),

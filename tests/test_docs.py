@@ -17,7 +17,9 @@ PAGES = [
     ROOT / "docs" / name
     for name in (
         "server.md",
+        "composition.md",
         "client.md",
+        "hosts.md",
         "schema.md",
         "transports.md",
         "auth.md",
@@ -80,6 +82,7 @@ def test_the_server_and_the_client_of_the_readme(tmp_path: Path):
         ("weather_client.py", '{"city":"Lisbon","sky":"sun"}'),
         ("asking.py", "modern: {'result': 'Booked B-1001.'}"),
         ("handler.py", "Olá Ada"),
+        ("many_servers.py", "Solaris: shelf 7"),
         ("tasks.py", "second server: {'result': 'The report of 2025, published'}"),
         ("many_wires.py", "ws: {'result': 'Welcome Barbara, visitor number 3.'}"),
         ("weather_server.py", ""),
@@ -126,6 +129,7 @@ def test_every_example_is_run():
         "handler.py",
         "tasks.py",
         "many_wires.py",
+        "many_servers.py",
         "weather_server.py",
         "login_client.py",  # by tests/auth/client/test_login.py
         "protected_server.py",  # by tests/auth/server/test_example.py

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from mcpearl.client.extensions import ClientExtension
     from mcpearl.client.pool import Pool
     from mcpearl.client.reconnect import Reconnect
+    from mcpearl.client.sampling.anthropic import AnthropicSampling
+    from mcpearl.client.sampling.ollama import OllamaSampling
+    from mcpearl.client.sampling.openai import OpenAISampling
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
+    from mcpearl.host.host import Host
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
         AuthorizationFailed,
@@ -41,11 +45,14 @@ if TYPE_CHECKING:
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
+    from mcpearl.runtime.isolation.profile import Files, Isolate
     from mcpearl.runtime.liveness import Keepalive
     from mcpearl.runtime.names import Names
     from mcpearl.runtime.observer import Observer
     from mcpearl.runtime.rate import RateLimit
     from mcpearl.runtime.supervisor import Supervisor
+    from mcpearl.server.composition.mount import Mount
+    from mcpearl.server.composition.rewrite import Offered, Rewrite
     from mcpearl.server.context import Context
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.handler import Handler
@@ -66,11 +73,15 @@ if TYPE_CHECKING:
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
+    from mcpearl.sync.client import SyncClient
+    from mcpearl.sync.host import SyncHost
+    from mcpearl.sync.task import SyncClientTask
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
 
 _HOMES = {
+    "AnthropicSampling": "client.sampling.anthropic",
     "AssistantMessage": "server.registry.returns",
     "Audio": "server.registry.returns",
     "AuthorizationFailed": "protocol.errors",
@@ -86,13 +97,16 @@ _HOMES = {
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
+    "Files": "runtime.isolation.profile",
     "Handler": "server.handler",
+    "Host": "host.host",
     "Http": "server.serving.wires",
     "HttpRequest": "transports.http_server.pages",
     "HttpResponse": "transports.http_server.pages",
     "Icon": "types.base",
     "Image": "server.registry.returns",
     "InvalidResult": "protocol.errors",
+    "Isolate": "runtime.isolation.profile",
     "Keepalive": "runtime.liveness",
     "LimitReached": "protocol.errors",
     "Limits": "protocol.limits",
@@ -101,8 +115,12 @@ _HOMES = {
     "Media": "server.registry.returns",
     "Message": "server.registry.returns",
     "MissingClientCapability": "protocol.errors",
+    "Mount": "server.composition.mount",
     "Names": "runtime.names",
     "Observer": "runtime.observer",
+    "Offered": "server.composition.rewrite",
+    "OllamaSampling": "client.sampling.ollama",
+    "OpenAISampling": "client.sampling.openai",
     "Overloaded": "protocol.errors",
     "Phase": "protocol.lifecycle",
     "Pool": "client.pool",
@@ -112,15 +130,19 @@ _HOMES = {
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
     "ResourceNotFound": "protocol.errors",
+    "Rewrite": "server.composition.rewrite",
     "Server": "server.server",
     "ServerExtension": "server.extensions",
     "Session": "server.session",
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
-    "Tasks": "server.tasks.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
+    "SyncClient": "sync.client",
+    "SyncClientTask": "sync.task",
+    "SyncHost": "sync.host",
+    "Tasks": "server.tasks.options",
     "Tcp": "server.serving.wires",
     "Tls": "net.tls",
     "ToolError": "protocol.errors",
@@ -134,6 +156,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnthropicSampling",
     "AssistantMessage",
     "Audio",
     "AuthorizationFailed",
@@ -149,13 +172,16 @@ __all__ = [
     "Depends",
     "Elicited",
     "File",
+    "Files",
     "Handler",
+    "Host",
     "Http",
     "HttpRequest",
     "HttpResponse",
     "Icon",
     "Image",
     "InvalidResult",
+    "Isolate",
     "Keepalive",
     "LimitReached",
     "Limits",
@@ -164,8 +190,12 @@ __all__ = [
     "Media",
     "Message",
     "MissingClientCapability",
+    "Mount",
     "Names",
     "Observer",
+    "Offered",
+    "OllamaSampling",
+    "OpenAISampling",
     "Overloaded",
     "Phase",
     "Pool",
@@ -175,12 +205,16 @@ __all__ = [
     "Reconnect",
     "RequestTimeout",
     "ResourceNotFound",
+    "Rewrite",
     "Server",
     "ServerExtension",
     "Session",
     "Shedding",
     "Stdio",
     "Supervisor",
+    "SyncClient",
+    "SyncClientTask",
+    "SyncHost",
     "TaskCancelled",
     "TaskTimeout",
     "Tasks",

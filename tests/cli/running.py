@@ -1,13 +1,25 @@
 """Running the command as a process, as people and scripts do."""
 
+import fcntl
 import json
 import os
+import pty
+import re
+import select
+import signal
+import struct
 import subprocess
 import sys
+import termios
+import threading
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.waiting import PATIENCE
+
 COMMAND = [sys.executable, "-m", "mcpearl"]
+WEATHER = Path(__file__).with_name("weather.py")
 
 
 class Done(NamedTuple):
@@ -51,3 +63,132 @@ def mcpearl(
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+class Screen:
+    """The command on a terminal, to be typed at. What it wrote is in `text`.
+
+    Args:
+        arguments: the command line.
+        cwd: the directory it runs in.
+        columns: how wide the terminal is.
+        env: variables of its environment.
+    """
+
+    def __init__(
+        self, *arguments: str | Path, cwd: Path | None = None, columns: int = 100, **env: str
+    ) -> None:
+        self._end, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=cwd,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            env={**environment(), "TERM": "xterm-256color", **env},
+        )
+        os.close(theirs)
+        self.raw = ""
+
+    @property
+    def text(self) -> str:
+        """What was written, without colour."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw).replace("\r\n", "\n")
+
+    def until(self, words: str) -> str:
+        """Read until these words were written."""
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.text:
+            if not self._read(deadline):
+                raise AssertionError(f"{words!r} was not written, but: {self.text}")
+        return self.text
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+        try:
+            read = os.read(self._end, 65536) if ready else b""
+        except OSError:  # the other end is closed
+            read = b""
+        self.raw += read.decode(errors="replace")
+        return bool(read)
+
+    def type(self, text: str) -> None:
+        os.write(self._end, text.encode())
+
+    def ended(self) -> int:
+        """Read to the end, and return the exit code."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(deadline):
+            pass
+        return self.process.wait(PATIENCE)
+
+    def __enter__(self) -> "Screen":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._end)
+
+
+class Serving:
+    """The command serving in the background, at `url`.
+
+    Args:
+        arguments: the command line; a wire at an address is among it.
+        cwd: the directory it runs in.
+        env: variables of its environment.
+    """
+
+    def __init__(self, *arguments: str | Path, cwd: Path | None = None, **env: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(**env),
+        )
+        self.written: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.written.extend(self.process.stdout)
+
+    def until(self, words: str, times: int = 1) -> str:
+        """Wait until these words were written so many times, and return all that was."""
+        deadline = time.monotonic() + PATIENCE
+        while (text := "".join(self.written)).count(words) < times:
+            if time.monotonic() > deadline or not self._reader.is_alive():
+                raise AssertionError(f"{words!r} was not written, but: {text}")
+            time.sleep(0.01)
+        return text
+
+    @property
+    def url(self) -> str:
+        """The address that it says it serves at."""
+        found = re.search(r"serves at (\S+?)[;\s]", self.until("serves at "))
+        assert found
+        return found[1]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+    def __enter__(self) -> "Serving":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()

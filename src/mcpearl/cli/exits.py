@@ -50,7 +50,6 @@ def as_failure(error: BaseException) -> Failure | None:
         McpearlError,
         McpError,
         ResourceNotFound,
-        ToolError,
     )
     from mcpearl.runtime.arguments import Unusable
     from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
@@ -71,7 +70,9 @@ def as_failure(error: BaseException) -> Failure | None:
             return Failure(str(error), Exit.NOT_FOUND)
         case McpError(code=code):
             return Failure(str(error), Exit.NOT_FOUND if code == METHOD_NOT_FOUND else Exit.FAILED)
-        case ToolError() | McpearlError():
+        case McpearlError() if isinstance(error, ValueError):  # a configuration that cannot be used
+            return Failure(str(error), Exit.USAGE)
+        case McpearlError():
             return Failure(str(error))
         case Unusable() | FileNotFoundError():
             return Failure(str(error), Exit.USAGE)

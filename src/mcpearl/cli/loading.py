@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +35,12 @@ def load_server(target: str) -> Server:
         target: `server.py`, `server.py:app`, `package.module`, or `package.module:app`.
     """
     place, name = split_name(target)
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    except Failure:
+        raise
+    except Exception as error:
+        raise Failure(f"{place} cannot be loaded:\n{_story(error)}") from None
     return _named(module, name, place) if name else _only(module, place)
 
 
@@ -55,6 +61,18 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def _story(error: Exception) -> str:
+    """Return the traceback of a file that could not be loaded, from that file on."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+
+
+def _is_ours(file: str) -> bool:
+    return file == __file__ or file.startswith("<frozen importlib")
 
 
 def _taken() -> set[str]:

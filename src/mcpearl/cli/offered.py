@@ -1,10 +1,12 @@
 """Everything a server offers, read in one go."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from mcpearl.cli.exits import Exit, Failure
+from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.types.prompts import Prompt
 from mcpearl.types.resources import Resource, ResourceTemplate
 from mcpearl.types.tools import Tool
@@ -12,6 +14,7 @@ from mcpearl.types.tools import Tool
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
 
+T = TypeVar("T", Tool, Prompt)
 MOST = 10_000  # of each kind; a server may have endless pages
 
 
@@ -58,6 +61,26 @@ async def _all(items: AsyncIterator[Any]) -> list[Any]:
         if len(found) == MOST:
             break
     return found
+
+
+async def find_named(items: AsyncIterator[T], name: str, kind: str) -> T:
+    """Return the tool or prompt of a name; if there is none, say which was likely meant.
+
+    Args:
+        items: what to look through.
+        name: the name.
+        kind: what is looked for: `tool` or `prompt`.
+    """
+    names: list[str] = []
+    async for each in items:
+        if each.name == name:
+            return each
+        names.append(each.name)
+        if len(names) == MOST:
+            break
+    listed = f"it has: {', '.join(names[:20])}" if names else f"it has no {kind}s"
+    hint = did_you_mean(name, names)
+    raise Failure(f"the server has no {kind} `{name}`{hint}", Exit.NOT_FOUND, listed)
 
 
 def summary_of(item: Any) -> str:

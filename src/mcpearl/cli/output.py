@@ -15,6 +15,7 @@ from typing import Any, TextIO
 
 import click
 
+_NARROW = 24  # columns that the last column of a table has at least
 # Control characters without line feed and tab, and those that change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -117,16 +118,30 @@ class Output:
         cells = [[clean(cell).replace("\t", " ") for cell in row] for row in rows]
         if not cells:
             return
+        if not headings:  # a column without a cell says nothing
+            kept = [at for at in range(len(cells[0])) if any(row[at] for row in cells)]
+            cells = [[row[at] for at in kept] for row in cells]
         firsts = [
             max(width(line) for row in (headings, *cells) if row for line in _lines(row[at]))
             for at in range(len(cells[0]) - 1)
         ]
         left = indent + sum(firsts) + 2 * len(firsts)
-        last = max(20, self.columns - left)
+        last = self.columns - left
+        if last < _NARROW and firsts:
+            self._stacked(cells, indent)
+            return
         if headings:
             self._row(headings, firsts, last, indent, dim=True)
         for row in cells:
             self._row(row, firsts, last, indent)
+
+    def _stacked(self, cells: list[list[str]], indent: int) -> None:
+        """Write each row over several lines, for a terminal that is too narrow for a table."""
+        room = max(_NARROW, self.columns - indent - 4)
+        for *firsts, last in cells:
+            self._write(" " * indent + self.styled("  ".join(filter(None, firsts)), bold=True))
+            for line in (part for each in _lines(last) for part in _wrapped(each, room)):
+                self._write(" " * (indent + 4) + line)
 
     def _row(
         self, row: Sequence[str], firsts: list[int], last: int, indent: int, *, dim: bool = False

@@ -4,7 +4,7 @@ import shlex
 import shutil
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +13,14 @@ import click
 
 from mcpearl.cli.exits import Exit, Failure, as_failure
 from mcpearl.cli.output import Output
+from mcpearl.runtime.arguments import did_you_mean
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
+    from mcpearl.client.entries import ServerEntry
+    from mcpearl.host.locations import Location
+else:
+    Location = ServerEntry = Any  # they take longer to load than most commands
 
 _LAST_WORDS = 20  # lines of a server's stderr that are shown when it fails
 
@@ -124,13 +129,16 @@ def resolve(text: str) -> Any:
         return serving_command(text)
     if Path(text).suffix in (".js", ".mjs") and Path(text).is_file():
         return text
+    if (entry := _known(text)) is not None:
+        return entry
     words = _words(text)
     if len(words) > 1:
         return words
     if shutil.which(text):
         return [text]
+    names = {name for each in configured_servers() for name in (each.entry.name, _full_name(each))}
     raise Failure(
-        f"there is no file, command or configured server {text!r}",
+        f"there is no file, command or configured server {text!r}{did_you_mean(text, names)}",
         Exit.USAGE,
         "a target is server.py, a URL, 'a command in quotes', mcp.json, or the name of a server",
     )
@@ -153,26 +161,62 @@ def serving_command(target: str) -> list[str]:
     return [sys.executable, "-m", "mcpearl", "run", target, "--stdio"]
 
 
-def _configured(path: str, name: str | None) -> Any:
-    import json
+def _configured(path: str, name: str | None) -> ServerEntry:
+    """Return an entry of a configuration file; one that is alone needs no name."""
+    from mcpearl.host.config import read_config
 
-    file = Path(path)
-    if not file.is_file():
-        raise Failure(f"there is no file {path!r} in {Path.cwd()}", Exit.USAGE)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Failure(f"{path} is not JSON: {error}", Exit.USAGE) from None
-    servers = document.get("mcpServers") if isinstance(document, Mapping) else None
-    if not isinstance(servers, Mapping):
-        raise Failure(f"{path} has no `mcpServers`", Exit.USAGE)
-    if name is None and len(servers) == 1:
-        return next(iter(servers.values()))
-    if name not in servers:
-        known = ", ".join(map(str, servers)) or "none"
-        said = f"{path} has several servers" if name is None else f"{path} has no server {name!r}"
-        raise Failure(f"{said}: {known}", Exit.USAGE, f"say which: `{path}:NAME`")
-    return servers[name]
+    config = read_config(path)
+    if name is None and len(config.entries) == 1:
+        return next(iter(config.entries.values()))
+    if name is not None and name in config.entries:
+        return config.entries[name]
+    for problem in config.problems:
+        if problem.server == name:
+            raise Failure(f"{path}: {problem.server}: {problem.message}", Exit.USAGE)
+    known = ", ".join(config.entries) or "none"
+    said = f"{path} has several servers" if name is None else f"{path} has no server {name!r}"
+    raise Failure(f"{said}: {known}", Exit.USAGE, f"say which: `{path}:NAME`")
+
+
+class Found(NamedTuple):
+    """A server in a file of a host on this computer."""
+
+    location: Location
+    entry: ServerEntry
+
+
+def configured_servers() -> list[Found]:
+    """Return the servers that hosts on this computer have; files that cannot be read have none."""
+    from mcpearl.host.config import read_config
+    from mcpearl.host.locations import locations
+
+    found = []
+    for location in locations():
+        if not location.path.is_file():
+            continue
+        try:
+            entries = read_config(location.path).entries
+        except ValueError:
+            continue
+        found += [Found(location, entry) for entry in entries.values() if not entry.disabled]
+    return found
+
+
+def _known(text: str) -> ServerEntry | None:
+    """Return the server of a name, which may begin with its host: `weather`, `cursor:weather`."""
+    servers = configured_servers()
+    fitting = [each for each in servers if text in (each.entry.name, _full_name(each))]
+    if not fitting:
+        return None
+    first = fitting[0]
+    if any(each.entry != first.entry for each in fitting[1:]):
+        names = ", ".join(map(_full_name, fitting))
+        raise Failure(f"several hosts have a server {text!r}", Exit.USAGE, f"say which: {names}")
+    return first.entry
+
+
+def _full_name(found: Found) -> str:
+    return f"{found.location.host}:{found.entry.name}"
 
 
 @asynccontextmanager
@@ -194,20 +238,24 @@ async def connected(target: Target, out: Output, **options: Any) -> AsyncIterato
             out.note(line, dim=True)
         last.append(line)
 
-    client = Client(
-        target.reach(),
-        env=target.env or None,
-        cwd=target.cwd,
-        headers=target.headers or None,
-        auth=_auth(target.auth),
-        protocol=target.protocol,
-        timeout=target.timeout,
-        max_timeout=max(600.0, target.timeout),
-        on_stderr=heard,
-        reconnect=options.pop("reconnect", False),
-        info=Implementation(name="mcpearl-cli", version=_version()),
-        **options,
-    )
+    reach = target.reach()
+    try:
+        client = Client(
+            reach,
+            env=target.env or None,
+            cwd=target.cwd,
+            headers=target.headers or None,
+            auth=_auth(target.auth),
+            protocol=target.protocol,
+            timeout=target.timeout,
+            max_timeout=max(600.0, target.timeout),
+            on_stderr=heard,
+            reconnect=options.pop("reconnect", False),
+            info=Implementation(name="mcpearl-cli", version=_version()),
+            **options,
+        )
+    except (ValueError, TypeError, OSError) as error:
+        raise Failure(str(error), Exit.USAGE) from None
     try:
         await client.connect()
     except Exception as error:
@@ -239,4 +287,6 @@ def _version() -> str:
 def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(incomplete, type="file")]
+    names = sorted({each.entry.name for each in configured_servers()})
+    fitting = [CompletionItem(name) for name in names if incomplete and name.startswith(incomplete)]
+    return [*fitting, CompletionItem(incomplete, type="file")]

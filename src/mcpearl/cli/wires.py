@@ -77,7 +77,7 @@ def wire_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kept = {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in options.items()
-            if value not in (None, False, ())
+            if value is not None and value is not False and value != ()  # port 0 is a value
         }
         if not names and kept:
             names = ["http"]

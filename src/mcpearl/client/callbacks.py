@@ -114,7 +114,7 @@ class Callbacks:
         return result
 
     async def _call(self, function: Callable[..., Any], *given: Any) -> Any:
-        if inspect.iscoroutinefunction(function):
+        if is_async(function):
             return await function(*given)
         # The function may wait for a person; the loop must not.
         value = await self._pool.run(lambda: function(*given))
@@ -123,6 +123,12 @@ class Callbacks:
     def close(self) -> None:
         """End the threads."""
         self._pool.close()
+
+
+def is_async(function: Any) -> bool:
+    """Tell whether calling a function, or an object that can be called, returns a coroutine."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004 (its kind, not whether it is there)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _failed(method: str, error: BaseException) -> McpError:

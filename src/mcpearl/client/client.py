@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from ssl import SSLContext
 from types import TracebackType
-from typing import Any, Literal, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET
@@ -64,6 +64,12 @@ from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
 from mcpearl.types.tasks import ListTasksResult, Task
 from mcpearl.types.tools import CallToolRequestParams, ListToolsResult, Tool
+
+if TYPE_CHECKING:
+    from mcpearl.receipts.receipts import Receipts
+    from mcpearl.receipts.recorder import Recorder
+else:
+    Receipts = Recorder = Any
 
 T = TypeVar("T")
 P = TypeVar("P", bound=PaginatedResult)
@@ -123,6 +129,7 @@ class Client(Reading):
         auth: how to get into a server at a URL: `"oauth"` to log in with the browser, one of the
             ways in `mcpearl.auth`, or a function that returns a token.
         extensions: extensions of the protocol that the client supports, beside tasks.
+        receipts: where every request is recorded, so that later changes show: a folder, or `Receipts`.
     """
 
     def __init__(
@@ -160,11 +167,13 @@ class Client(Reading):
         http2: bool | None = None,
         auth: Any = None,
         extensions: Iterable[ClientExtension] = (),
+        receipts: "str | Path | Receipts | None" = None,
     ) -> None:
         options = ReachOptions(
             env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive, auth
         )
         self._target = found = find_target(target, options)
+        self._recorder = None if receipts is None else _recorder(receipts, found.name)
         self._callbacks = Callbacks(sampling, elicitation, roots, callback_timeout)
         self._on_log = on_log
         self._on_notification = on_notification
@@ -225,7 +234,17 @@ class Client(Reading):
     async def connect(self) -> None:
         """Connect to the server and agree on a version. `async with` does this, and `close`."""
         self._tool_calls.begin()
-        await self._link.connect()
+        if self._recorder is not None:
+            await self._recorder.start()
+        try:
+            await self._link.connect()
+        except BaseException:
+            await self._stop_recording()
+            raise
+
+    async def _stop_recording(self) -> None:
+        if self._recorder is not None:
+            await self._recorder.stop()
 
     def _begin(self, transport: Transport) -> ClientConnection:
         added = self._extensions
@@ -239,7 +258,12 @@ class Client(Reading):
             added.claims,
             handlers.requests,
         )
-        return ClientConnection(transport, end, self._callbacks, self._noticed, self._link.lost)
+        parts = transport, end, self._callbacks, self._noticed, self._link.lost
+        if self._recorder is not None:
+            from mcpearl.client.recording import RecordedConnection
+
+            return RecordedConnection(self._recorder, *parts)
+        return ClientConnection(*parts)
 
     async def _restore(self, connection: ClientConnection) -> None:
         """Make a new connection what the last one was, and drop what may have changed since."""
@@ -256,6 +280,7 @@ class Client(Reading):
             await self._link.close()
         finally:
             self._callbacks.close()
+            await self._stop_recording()
 
     async def given_up(self) -> None:
         """Wait until the connection is lost and will not come back, and raise why."""
@@ -550,3 +575,9 @@ class Client(Reading):
         if self._on_notification is not None:
             return self._on_notification, notice
         return None
+
+
+def _recorder(receipts: "str | Path | Receipts", name: str) -> "Recorder":
+    from mcpearl.receipts.receipts import receipts_of
+
+    return receipts_of(receipts).recorder("client", name)

@@ -213,13 +213,15 @@ class Link:
         return connection
 
     async def _transport(self) -> Transport:
-        server = self._target.server
+        transport: Transport
+        server, tap = self._target.server, self._target.tap
         if server is not None:
-            near, far = memory_pair()
+            transport, far = memory_pair()
             await server.connect(far)
-            return near
-        assert self._target.transport is not None
-        return self._target.transport(self._limits)
+        else:
+            assert self._target.transport is not None
+            transport = self._target.transport(self._limits)
+        return transport if tap is None else tap(transport)
 
     async def _reach(self, connection: ClientConnection) -> None:
         timeout = self._handshake.timeout

@@ -41,11 +41,6 @@ class InProcessServer(Protocol):
         ...
 
 
-Reachable = (
-    InProcessServer | Transport | str | Path | Sequence[str] | Mapping[str, Any] | ServerEntry
-)
-"""What a client can be made for."""
-
 # Caches can be shared by the clients of a process, and tell servers apart by identity. An object's
 # `id` would do, but it is used again once the object is gone; so servers are numbered, process-wide.
 _numbers = count(1)
@@ -89,6 +84,21 @@ class Target(NamedTuple):
     server: InProcessServer | None = None
     reopens: bool = True
     """Whether another connection is possible after one is lost."""
+    tap: Callable[[Transport], Transport] | None = None
+    """Put around each transport, to see what passes."""
+
+
+Reachable = (
+    InProcessServer
+    | Transport
+    | str
+    | Path
+    | Sequence[str]
+    | Mapping[str, Any]
+    | ServerEntry
+    | Target
+)
+"""What a client can be made for."""
 
 
 def find_target(target: Any, options: ReachOptions) -> Target:
@@ -99,6 +109,8 @@ def find_target(target: Any, options: ReachOptions) -> Target:
         return _configured(target, options)
     if options.auth is not None:
         _check_auth(target)
+    if isinstance(target, Target):
+        return target
     if hasattr(target, "handler") and hasattr(target, "connect"):
         number = _numbered.get(target) or _numbered.setdefault(target, next(_numbers))
         return Target(f"memory:{target.name}", f"memory:{number}", server=target)

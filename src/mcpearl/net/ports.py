@@ -117,8 +117,7 @@ class UnixPort:
         """Begin to accept connections."""
         listening = inherited.take(path=str(self._path))
         if listening is None:
-            listening = self._bind()
-            self._file = self._path.lstat()
+            listening = self.bind()
         self._front = await asyncio.get_running_loop().create_unix_server(
             make, sock=listening, backlog=_AT_ONCE
         )
@@ -134,7 +133,8 @@ class UnixPort:
             if os.path.samestat(self._path.lstat(), self._file):
                 self._path.unlink()
 
-    def _bind(self) -> socket.socket:
+    def bind(self) -> socket.socket:
+        """Make the socket and its file, which `close` removes."""
         length = len(os.fsencode(self._path))
         if length > _LONGEST_PATH:
             raise Unusable(
@@ -155,6 +155,7 @@ class UnixPort:
             raise CannotListen(
                 error.errno, f"cannot listen on {self}: {error.strerror}; choose another path"
             ) from None
+        self._file = self._path.lstat()
         return listening
 
     def _clear(self) -> None:

@@ -8,10 +8,14 @@ _FIRST = 3  # the descriptor of the first socket (sd_listen_fds(3))
 
 
 class _Inherited:
-    """The sockets of this process that systemd opened; each is handed out once."""
+    """Listening sockets that this process was started with; each is handed out once."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] | None = None
+
+    def adopt(self, sockets: list[socket.socket]) -> None:
+        """Add listening sockets that another process opened and passed on."""
+        self._sockets = [*(_listed() if self._sockets is None else self._sockets), *sockets]
 
     def take(self, *, port: int = 0, path: str | None = None) -> socket.socket | None:
         """Return a listening socket: the Unix socket of a path, or a TCP port, this one if possible."""

@@ -220,6 +220,19 @@ class End:
         del self.in_flight[call.key]
         return answer if call.batch is None else call.batch.close(answer, call.id)
 
+    def watch_answers(self, watch: Callable[[Call, bytes], None]) -> None:
+        """Have a function called with each call that is answered, and its answer, before that leaves.
+
+        An end that is not watched does nothing for it.
+        """
+        finish = self._finish
+
+        def watched(call: Call, answer: bytes) -> bytes | None:
+            watch(call, answer)
+            return finish(call, answer)
+
+        self._finish = watched  # type: ignore[method-assign]
+
     def fail(self, call: Call, error: McpError) -> bytes | None:
         """Answer a call with an error; None when there is nothing to send."""
         if not self.is_open(call):

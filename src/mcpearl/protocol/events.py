@@ -161,7 +161,9 @@ class Call(Struct, eq=False):
     answered: Any = None
     """A future for what waits until the call is answered, while its handler may go on."""
     run: Any = None
-    """The `TaskRun` of a tool that is a task or may become one."""
+    """The `TaskRun` of a tool that is a task, or the `Candidate` that may become one."""
+    recorded: Any = None
+    """Number and begin of a call that has a record, until it has the one of its end."""
     noted: Any = None
     """What its observer noted when it began, where there is one: by default the monotonic time."""
 

@@ -34,7 +34,7 @@ from mcpearl.protocol.offer import Offer
 from mcpearl.protocol.pending import Entry
 from mcpearl.protocol.routes import NOTICES_TO_SERVER, Route, unknown_method
 from mcpearl.protocol.snapshot import Snapshot
-from mcpearl.protocol.versions import VERSIONS
+from mcpearl.protocol.versions import VERSIONS, Version
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
     CLIENT_INFO_KEY,
@@ -224,6 +224,17 @@ class ServerEnd(End):
         except BaseException:
             self.pending.discard(entry.id)
             raise
+
+
+def encoded_result(
+    stamp: modern.Stamp, result: Result | Encoded, version: Version
+) -> tuple[bytes, bytes]:
+    """Return what `ServerEnd.result` encodes, without closing a call: members to splice, and a body."""
+    if isinstance(result, Encoded):
+        return stamp.complete if version.modern and not result.complete else b"", result.body
+    if version.modern:
+        return stamp.encode(result, version)
+    return b"", encode(narrow(result, version.name))
 
 
 class SoloEnd(ServerEnd):

@@ -24,7 +24,10 @@ Ended = Callable[["Kept", int], None]
 
 @runtime_checkable
 class Service(Protocol):
-    """A part that is started, ends, and is stopped. A restart is a `start` after a `stop`."""
+    """A part that is started, ends, and is stopped. A restart is a `start` after a `stop`.
+
+    One that has parts of its own may have a method `tree`, which returns a `Node` with them.
+    """
 
     async def start(self) -> None:
         """Come up; a failure is raised, and leaves nothing behind."""

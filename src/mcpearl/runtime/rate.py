@@ -6,12 +6,15 @@ size in memory that they all map.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
 from mcpearl.runtime import clock
 
+A = TypeVar("A")
+B = TypeVar("B")
+T = TypeVar("T")
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
 _EXACT = 1e-9  # seconds that rounding may make up
@@ -54,7 +57,16 @@ class Meter:
         most: How many keys are remembered; at twice as many, those seen longest ago are forgotten.
     """
 
-    __slots__ = ("_earlier", "_interval", "_most", "_newer", "_tolerance", "limit", "take")
+    __slots__ = (
+        "_earlier",
+        "_interval",
+        "_most",
+        "_newer",
+        "_shared",
+        "_tolerance",
+        "limit",
+        "take",
+    )
 
     def __init__(self, limit: RateLimit, most: int = _MANY) -> None:
         self.limit = limit
@@ -64,6 +76,7 @@ class Meter:
         self._most = most
         self._newer: dict[Hashable, float] = {}
         self._earlier: dict[Hashable, float] = {}
+        self._shared: SharedTimes | None = None
         self.take: Callable[[Hashable], float] = self._taking()
         """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
 
@@ -71,10 +84,53 @@ class Meter:
         return len(self._newer) + len(self._earlier)
 
     def share(self) -> None:
-        """Count together with the processes that are forked from now on."""
-        shared = SharedTimes(self._most)
+        """Count together with the processes that are forked from now on. Ask for `before` again."""
+        self._shared = shared = SharedTimes(self._most)
         interval, tolerance = self._interval, self._tolerance
         self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
+
+    def before(
+        self,
+        work: Callable[[A, B], T],
+        key_of: Callable[[A], Hashable],
+        over: Callable[[float], Exception],
+    ) -> Callable[[A, B], T]:
+        """Return `work` behind this limit: one function, since every call goes through it.
+
+        Args:
+            work: What is limited.
+            key_of: Returns the key of a call, by its first argument.
+            over: Returns what is raised for a call that has to wait so many seconds.
+        """
+        if self._shared is not None:
+            take = self.take
+
+            def limited_together(first: A, second: B) -> T:
+                wait = take(key_of(first))
+                if wait:
+                    raise over(wait)
+                return work(first, second)
+
+            return limited_together
+        newer, interval, tolerance = self._newer, self._interval, self._tolerance
+        known, unknown = newer.get, self._first
+
+        def limited(first: A, second: B) -> T:
+            key = key_of(first)
+            now = clock.monotonic()
+            free_at = known(key)
+            if free_at is None:
+                free_at = unknown(key)
+            if free_at < now:
+                free_at = now
+            free_at += interval
+            wait = free_at - now - tolerance
+            if wait > 0:
+                raise over(wait)
+            newer[key] = free_at
+            return work(first, second)
+
+        return limited
 
     def _taking(self) -> Callable[[Hashable], float]:
         """Return `take` as a function with everything at hand: calls go through it."""

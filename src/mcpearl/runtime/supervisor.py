@@ -486,12 +486,12 @@ class _Over(Exception):
 
 
 def _node(kept: Kept) -> Node:
-    below = kept.child.run
+    tree = getattr(kept.child.run, "tree", None)  # of a supervisor, or a service with parts
     return Node(
         name=kept.child.name,
         state=kept.state,
         restarts=kept.restarts,
         last_error=kept.last_error,
         uptime=kept.uptime,
-        children=below.tree().children if isinstance(below, Supervisor) else (),
+        children=() if tree is None else tree().children,
     )

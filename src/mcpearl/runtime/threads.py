@@ -56,6 +56,11 @@ class ThreadPool:
         self._parked_count = 0
 
     @property
+    def busy(self) -> int:
+        """How many threads have a job."""
+        return self._threads - max(self._idle, 0)
+
+    @property
     def waiting(self) -> int:
         """How many jobs wait for a thread."""
         return self._jobs.qsize() + self._parked_count

@@ -99,13 +99,13 @@ class Calls:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
         if self._minded:
             if self._closing:
-                return self._refuse(call)
+                return self._refuse(call, _shutting_down())
             call.noted = self._note(call) if self._note is not None else clock.monotonic()
         call.work = current_task(self._loop)
         return self.run(call)
 
-    async def _refuse(self, call: Call) -> None:
-        self.answer(call, _shutting_down())
+    async def _refuse(self, call: Call, error: McpError) -> None:
+        self.answer(call, error)
 
     async def run_until_answered(self, call: Call) -> None:
         """Run one call in a task of its own, which may go on after the call was answered."""
@@ -123,6 +123,7 @@ class Calls:
     def answer_early(self, call: Call, answer: Result) -> None:
         """Answer a call whose handler goes on."""
         self.answer(call, answer)
+        call.noted = None  # for the observer it has ended
         if call.answered is not None and not call.answered.done():
             call.answered.set_result(None)
 
@@ -137,6 +138,13 @@ class Calls:
         if work:
             await asyncio.wait(work)
 
+    def begin(self, call: Call) -> bool:
+        """Note that a call begins: one that `run` is about to run, or a subscription that stays open.
+
+        Returns whether it may go on; otherwise it was answered.
+        """
+        return True
+
     async def run(self, call: Call) -> None:
         """Run one call and answer it. If it has `work` already, that goes on after the call."""
         answer: CallAnswer
@@ -146,7 +154,8 @@ class Calls:
         try:
             answer = await dispatch(call, Context(call, self._peer, self._core))
         except asyncio.CancelledError as error:
-            if not self._end.is_open(call):
+            if not self._end.is_open(call) and not _is_task(call, error):
+                call.run = None
                 if self.watched:
                     self._ended()
                 if task is None:
@@ -158,6 +167,13 @@ class Calls:
             raise
         except BaseException as error:
             raised = error
+        if call.run is not None:
+            run, call.run = call.run, None  # they must not keep each other
+            if run.adopting and run.concluded(None if raised is not None else answer, raised):
+                await self._finish_task(run)
+                if task is not None:
+                    _let_go(call, task, earlier)
+                return
         if call.rounds is not None and call.rounds.suspended:
             # The handler asked and was stopped. What it made of being stopped does not matter.
             answer = self._input_required(call)
@@ -166,6 +182,13 @@ class Calls:
         self.answer(call, answer)
         if task is not None:
             _let_go(call, task, earlier)
+
+    async def _finish_task(self, run: Any) -> None:
+        """End the task that a call became; it was answered then."""
+        if not run.ended:
+            await run.engine.finish(run)
+        if self.watched:
+            self._ended()
 
     def _input_required(self, call: Call) -> CallAnswer:
         try:
@@ -229,6 +252,12 @@ class Calls:
         if self._observer is not None and call.noted is not None:
             self._observer.call_ended(call.noted, call, "cancelled", 0, None)
 
+    def abort(self, call: Call, error: McpError) -> None:
+        """Answer a call that is open with an error, and stop its handler."""
+        self.answer(call, error)
+        call.noted = None  # the observer knows how it ended
+        self.stop(call)
+
     def stop_all(self) -> None:
         """Stop every call: the client is gone."""
         for call in list(self._end.in_flight.values()):
@@ -255,6 +284,21 @@ class Calls:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=UNWINDING)
+
+
+def make_calls(
+    core: ServerCore,
+    end: ServerEnd,
+    peer: Peer,
+    ended: Callable[[], None] | None = None,
+    flush: Callable[[], None] | None = None,
+) -> Calls:
+    """Make what runs the calls of one end: recorded only where the server has receipts."""
+    if core.recorder is None:
+        return Calls(core, end, peer, ended, flush)
+    from mcpearl.server.recording import RecordedCalls
+
+    return RecordedCalls(core.recorder, core, end, peer, ended, flush)
 
 
 def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
@@ -284,6 +328,11 @@ def _was_cancelled() -> bool:
     """Whether the current task was cancelled, and not something it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _is_task(call: Call, error: BaseException) -> bool:
+    """Whether a tool that was cancelled had become a task."""
+    return call.run is not None and bool(call.run.concluded(None, error))
 
 
 def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:

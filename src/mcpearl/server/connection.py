@@ -36,7 +36,7 @@ from mcpearl.protocol.server_end import ServerEnd, SoloEnd
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.runtime.liveness import Watch
-from mcpearl.server.calls import Calls, take
+from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
 from mcpearl.server.intake import Intake
 from mcpearl.server.large_calls import LARGE
@@ -89,12 +89,12 @@ class ServerConnection:
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
-        self._calls = Calls(core, end, self, self._call_ended, transport.flush)
+        self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout)
         self._account = account = account or core.budget.account()
         end.open_batch = lambda: account.open("batches").resize
         self._listening = ListenStreams(
-            core, self, self._followed, self._calls.answer, lambda _: account
+            core, self, self.followed, self._calls.answer, lambda _: account
         )
         limit, idle = core.limits.max_in_flight, self._listening.__len__
         self._intake = Intake(loop, transport, end, limit, idle, self.received, account)
@@ -183,6 +183,11 @@ class ServerConnection:
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
         self.end.restore(Snapshot(version, capabilities=STATELESS))
+
+    @property
+    def held(self) -> int:
+        """How many bytes are held for the client, or for all that share its account."""
+        return self._account.held
 
     @property
     def is_ready(self) -> bool:
@@ -283,7 +288,8 @@ class ServerConnection:
         return self._listen(call) if call.method == LISTEN else self._calls.run(call)
 
     async def _listen(self, call: Call) -> None:
-        await self._listening.open(call)
+        if self._calls.begin(call):
+            await self._listening.open(call)
         self._call_ended()
 
     def give_up(self, calls: Sequence[Call]) -> None:
@@ -291,6 +297,15 @@ class ServerConnection:
         for call in self._calls.give_up(calls):
             self._listening.leave(call)
         self._call_ended()
+
+    def abort(self, call: Call, error: McpError) -> bool:
+        """Answer a call with an error and stop its handler; return False when it is over already."""
+        if not self.end.is_open(call):
+            return False
+        self._calls.abort(call, error)
+        self._listening.leave(call)
+        self._call_ended()
+        return True
 
     def _cancel(self, call: Call, reason: str | None) -> None:
         logger.debug("%s cancelled by the client: %s", call.method, reason)
@@ -345,7 +360,8 @@ class ServerConnection:
         if call.work is not None:
             call.work.cancel()
 
-    def _followed(self) -> int:
+    def followed(self) -> int:
+        """Count the resources that the client is notified of."""
         held = 0 if self._subscriber is None else len(self._subscriber.uris)
         return held + self._listening.uris
 
@@ -462,7 +478,7 @@ class SoloConnection:
         )
         self.end = end = SoloEnd(core.offer, core.stamp, core.limits)
         self._core = core
-        self._calls = Calls(core, end, self)
+        self._calls = make_calls(core, end, self)
         # Each request has its own share: the subscriptions of others belong to other clients.
         self._listening = ListenStreams(
             core, self, lambda: 0, self._calls.answer, lambda call: call.outlet.account
@@ -494,12 +510,24 @@ class SoloConnection:
         return self._calls.run_all(calls, self._run)
 
     def _run(self, call: Call) -> Coroutine[Any, Any, None]:
-        return self._listening.open(call) if call.method == LISTEN else self._calls.run(call)
+        return self._listen(call) if call.method == LISTEN else self._calls.run(call)
+
+    async def _listen(self, call: Call) -> None:
+        if self._calls.begin(call):
+            await self._listening.open(call)
 
     def give_up(self, calls: Sequence[Call]) -> None:
         """End calls whose client no longer waits for them."""
         for call in self._calls.give_up(calls):
             self._listening.leave(call)
+
+    def abort(self, call: Call, error: McpError) -> bool:
+        """Answer a call with an error and stop its handler; return False when it is over already."""
+        if not self.end.is_open(call):
+            return False
+        self._calls.abort(call, error)
+        self._listening.leave(call)
+        return True
 
     # The peer of the calls
 

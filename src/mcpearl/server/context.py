@@ -499,7 +499,7 @@ class Context(Generic[L]):
             Whether the tool runs as a task now; False for a client that cannot take one.
         """
         run = self._call.run
-        return False if run is None else await run.engine.promotions.adopt(run)
+        return False if run is None else await run.adopt()
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of this server's own resources.
@@ -540,7 +540,7 @@ class Context(Generic[L]):
         if threading.get_ident() == self._peer.thread:
             return work
         self._on_loop(work)
-        return _Done()
+        return Finished()
 
     def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._peer.loop).result()
@@ -562,6 +562,28 @@ def share_of(ctx: Context) -> Hashable:
     return ctx._peer.share if principal is None else principal.identity
 
 
+def rounds_of(ctx: Context) -> "InputRounds | TaskQuestions | None":
+    """Return what keeps the answers of a call; None for a call of a legacy client."""
+    return ctx._rounds()
+
+
+async def ask_client(
+    ctx: Context,
+    method: str,
+    params: msgspec.Struct,
+    request: InputRequest,
+    kind: type[Result],
+    key: str | None,
+) -> Any:
+    """Ask the client on behalf of a handler, as its era does."""
+    return await ctx._ask(method, params, request, kind, key)
+
+
+async def notify_client(ctx: Context, method: str, params: msgspec.Struct) -> None:
+    """Send a notification of a call."""
+    await ctx._notify(method, params)
+
+
 def continue_with(ctx: Context, call: Call, peer: Peer) -> None:
     """Let a handler go on for another call and peer, which do not depend on a connection."""
     ctx._call, ctx._peer = call, peer
@@ -579,7 +601,7 @@ def _canceller(task: "asyncio.Task[Any]") -> Callable[[object], None]:
     return cancel
 
 
-class _Done:
+class Finished:
     """Returned to a plain function for what is finished already; awaiting it does nothing."""
 
     def __await__(self) -> Any:

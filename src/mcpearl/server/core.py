@@ -26,6 +26,8 @@ from mcpearl.types.base import Implementation
 if TYPE_CHECKING:
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
+    from mcpearl.receipts.recorder import Recorder
+    from mcpearl.server.composition.part import Enclosing
     from mcpearl.server.context import Context
     from mcpearl.server.tasks.feed import TaskFeed
 
@@ -88,6 +90,8 @@ class ServerCore:
         # Tells calls whose handlers may go on after they were answered.
         self.outlives: Callable[[Call], bool] | None = None
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
+        self.recorder: Recorder | None = None  # records every call, where the server has receipts
+        self.enclosing: list[Enclosing] = []  # the servers in which this one is mounted
         self.roster = Roster(self.observer)
         self.attendants = Attendants()  # functions of the application that hear of clients
         self._lives = LimitedLog(

@@ -21,7 +21,6 @@ from mcpearl.types.base import NotificationParams, RequestParams, Result
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.methods import REQUESTS, Method
 from mcpearl.types.resources import ReadResourceResult
-from mcpearl.types.tools import CallToolRequestParams
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -97,9 +96,6 @@ class ServerExtension(Extension):
     ...         return Result(extra={"entries": self.entries})
     """
 
-    passes: Callable[[CallToolRequestParams], bool] | None = None
-    """Tells calls that `call_tool` has nothing to do with; None if it runs around all of them."""
-
     def call_tool(self, ctx: Context, call_next: Next) -> Answering:
         """Run around every `tools/call`. An extension that does not override it costs calls nothing.
 
@@ -108,6 +104,16 @@ class ServerExtension(Extension):
             call_next: Runs the tool, and the extensions after this one.
         """
         return call_next()
+
+    def around(self, inner: Dispatch) -> Dispatch:
+        """Return what answers `tools/call` in place of `inner`; asked once.
+
+        Override it instead of `call_tool` where most calls pass unchanged; what it returns sees all.
+
+        Args:
+            inner: Runs the tool, and the extensions after this one.
+        """
+        return lambda call, ctx: self.call_tool(ctx, lambda: inner(call, ctx))
 
     def has(self, ctx: Context) -> bool:
         """Return whether the caller declared this extension.
@@ -166,9 +172,8 @@ class ExtendedDispatcher:
             self._add(extension)
         tools: Dispatch = inner.dispatch
         for extension in reversed(self._extensions):
-            if type(extension).call_tool is not ServerExtension.call_tool:
-                tools = _around(extension, tools)
-                self._answers["tools/call"] = tools
+            if _runs_around_tools(type(extension)):
+                self._answers["tools/call"] = tools = extension.around(tools)
 
     def _add(self, extension: ServerExtension) -> None:
         for name in dir(type(extension)):
@@ -246,17 +251,10 @@ class ExtendedDispatcher:
         return self._inner.mirrored
 
 
-def _around(extension: ServerExtension, inner: Dispatch) -> Dispatch:
-    passes = extension.passes
-    if passes is None:
-        return lambda call, ctx: extension.call_tool(ctx, lambda: inner(call, ctx))
-
-    def dispatch(call: Call, ctx: Context) -> Answering:
-        if passes(call.params):
-            return inner(call, ctx)
-        return extension.call_tool(ctx, lambda: inner(call, ctx))
-
-    return dispatch
+def _runs_around_tools(kind: type[ServerExtension]) -> bool:
+    if kind.around is not ServerExtension.around:
+        return True
+    return kind.call_tool is not ServerExtension.call_tool
 
 
 def _answering(

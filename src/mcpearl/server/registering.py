@@ -20,9 +20,11 @@ from mcpearl.server.registry.tools import ToolEntry
 from mcpearl.types.base import Annotations, CacheScope, Icon
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.isolation.profile import Isolate
+    from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.tasks.options import TaskOption
 else:
-    TaskOption = Any
+    Isolate = Isolation = TaskOption = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,8 +37,12 @@ class Registering:
     _pool: ThreadPool
     _tool_timeout: float | None
     _lenient: bool
+    _isolate: "bool | Isolate"
 
     def _have_tasks(self) -> None:
+        raise NotImplementedError
+
+    def _have_isolation(self) -> "Isolation":
         raise NotImplementedError
 
     @overload
@@ -68,6 +74,7 @@ class Registering:
             concurrency: How many calls of it run at once; more wait.
             queue: How many may wait; one more is refused.
             task: Whether it can run as a task: True, "required", or `Tasks` with more about how.
+            isolate: Whether it runs in processes of its own: True, or `Isolate` with their limits.
         """
         check_options("@app.tool", options, ToolOptions.__annotations__)
         if isinstance(function, str):
@@ -96,6 +103,11 @@ class Registering:
 
             kind = LimitedTool
         registry = self._own_registry("add_tool")
+        isolate = options.pop("isolate", self._isolate)
+        if isolate:
+            from mcpearl.server.isolation.tool import isolated
+
+            kind = isolated(kind, isolate, self._have_isolation())
         entry = kind(function, self._pool, **options)
         if entry.tasks is not None:
             self._have_tasks()

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from mcpearl.net.fairness import Fairness
@@ -18,9 +19,10 @@ from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.server.attendants import NoticeListener, SessionListener
+from mcpearl.server.composing import Composing
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
+from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher, Middleware
 from mcpearl.server.handler import Handler
 from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registering import Registering
@@ -47,8 +49,12 @@ from mcpearl.types.base import Icon, Implementation
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.receipts.receipts import Receipts
+    from mcpearl.receipts.recorder import Recorder
+    from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.measuring import Measuring
     from mcpearl.server.serving.wires import Wire
     from mcpearl.server.tasks.options import TaskOption
@@ -60,13 +66,13 @@ else:
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
         Wire
     ) = Any
-    TaskOption = TaskStore = Any
+    Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
-class Server(Registering):
+class Server(Registering, Composing):
     """An MCP server. Decorate functions, then run it.
 
     >>> app = Server("weather", version="1.0.0")
@@ -119,6 +125,9 @@ class Server(Registering):
         observer: Notified of calls, connections and bounds; one `Observer`, or several.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
+        receipts: Where every call is recorded, so that later changes show: a folder, or `Receipts`.
+        isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
+            or `Isolate` with the limits of the processes.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
             memory by default.
     """
@@ -158,6 +167,8 @@ class Server(Registering):
         observer: Observer | Iterable[Observer] | None = None,
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
+        receipts: "str | Path | Receipts | None" = None,
+        isolate: "bool | Isolate" = False,
         store: "str | TaskStore | None" = None,
     ) -> None:
         check_texts(
@@ -179,6 +190,8 @@ class Server(Registering):
         self._tool_timeout = tool_timeout
         self._blocked_after = blocked_after
         self._lenient = lenient
+        self._isolate = isolate
+        self.isolation: Isolation | None = None  # of tools that run in processes of their own
         self._middleware = list(middleware or ())
         self._registry = Registry(
             name, self._pool, page_size, list_ttl_ms, on_duplicate, self._changed
@@ -196,6 +209,7 @@ class Server(Registering):
             HandlerDispatcher(self.handler) if isinstance(self.handler, Handler) else self.handler
         )
         self._dispatcher = own  # without the extensions
+        self._page_size = page_size
         self._extensions = list(extensions)
         self.core = ServerCore(
             own,
@@ -212,6 +226,7 @@ class Server(Registering):
             max_held=max_held,
             observer=observer,
         )
+        self.core.recorder = None if receipts is None else _recorder(receipts, name)
         self._pool.reached = self.core.bounded
         self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
@@ -261,6 +276,11 @@ class Server(Registering):
         return tuple(session for session in found if session is not None)
 
     @property
+    def threads(self) -> ThreadPool:
+        """The threads that plain functions run in."""
+        return self._pool
+
+    @property
     def names(self) -> Names:
         """What is found by name in this process, until the task or connection that holds it ends."""
         return self.core.roster.names
@@ -303,6 +323,15 @@ class Server(Registering):
             extension.attach(self)
             self._compose()
 
+    def _have_isolation(self) -> "Isolation":
+        """Return what runs isolated tools, made with the first of them."""
+        if self.isolation is None:
+            from mcpearl.server.isolation.isolation import Isolation
+
+            lifespan = None if self._lifespan is None else self._enter_lifespan
+            self.isolation = Isolation(self.core, self.parts.root, lifespan, self._middleware)
+        return self.isolation
+
     def _compose(self) -> None:
         """Put extensions and middleware around what answers calls."""
         dispatcher = self._dispatcher
@@ -310,8 +339,17 @@ class Server(Registering):
             from mcpearl.server.extensions import ExtendedDispatcher
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
-        around = None if self._throttle is None else self._throttle.around
-        self.core.use(dispatcher, self._middleware, around)
+        self.core.use(dispatcher, self._middleware, self._around)
+
+    def _around(self, dispatch: Dispatch) -> Dispatch:
+        """Put limits around what answers calls, and hold back answers until they are recorded."""
+        if self._throttle is not None:
+            dispatch = self._throttle.around(dispatch)
+        if self.core.recorder is not None and self.core.recorder.durable:
+            from mcpearl.server.recording import durable
+
+            dispatch = durable(self.core, self.core.recorder, dispatch)
+        return dispatch
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""
@@ -320,6 +358,7 @@ class Server(Registering):
             meter: Meter | None = getattr(limited, "meter", None)
             if meter is not None:
                 meter.share()
+        self._compose()
 
     def route(
         self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
@@ -471,6 +510,8 @@ class Server(Registering):
     def _resource_updated(self, uri: str) -> None:
         self.core.subscriptions.resource_updated(uri)
         self.bus.publish(RESOURCE_UPDATED, uri.encode())
+        for outer in self.core.enclosing:
+            outer.resource_updated(uri)
 
     def _updated_elsewhere(self, uri: bytes) -> None:
         self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
@@ -484,7 +525,11 @@ class Server(Registering):
         self._changed(kind)
 
     def _changed(self, kind: str) -> None:
+        if self._composition is not None:
+            self._composition.index.doubt()
         self.core.renew()
+        for outer in self.core.enclosing:
+            outer.list_changed(kind)
         coalescer = self._coalescers.get(kind)
         loop = self._uptime.loop
         if coalescer is not None and loop is not None:
@@ -509,6 +554,9 @@ class Server(Registering):
         """Hear what other processes publish, and hold the lifespan."""
         async with AsyncExitStack() as stack:
             subscriptions = self.core.subscriptions
+            if self.core.recorder is not None:
+                await self.core.recorder.start()
+                stack.push_async_callback(self.core.recorder.stop)
             stack.callback(
                 self.bus.subscribe(
                     RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
@@ -516,6 +564,9 @@ class Server(Registering):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self.isolation is not None:
+                await self.isolation.start()  # before there is a thread
+                stack.push_async_callback(self.isolation.stop)
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
@@ -526,7 +577,9 @@ class Server(Registering):
                 self.measuring.start()
                 stack.callback(self.measuring.stop)
             if self._lifespan is not None:
-                self._entered(await stack.enter_async_context(self._lifespan(self)))
+                await self._enter_lifespan(stack)
+            stack.push_async_callback(self._stop_parts)
+            await self._start_parts()
             if self._throttle is not None:
                 self._throttle.start()
                 stack.callback(self._throttle.stop)
@@ -536,6 +589,10 @@ class Server(Registering):
             await self.parts.start_background()
             stack.push_async_callback(self.parts.stop_background)
             yield self.lifespan_value
+
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
+        assert self._lifespan is not None
+        self._entered(await stack.enter_async_context(self._lifespan(self)))
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):
@@ -634,6 +691,12 @@ class Server(Registering):
         from mcpearl.server.serving.run import serve
 
         await serve(self, *wires, **options)
+
+
+def _recorder(receipts: "str | Path | Receipts", name: str) -> "Recorder":
+    from mcpearl.receipts.receipts import receipts_of
+
+    return receipts_of(receipts).recorder("server", name)
 
 
 def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":

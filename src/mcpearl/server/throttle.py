@@ -5,6 +5,7 @@ call passes nothing of this.
 """
 
 from collections.abc import Callable, Hashable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -82,23 +83,8 @@ class Throttle:
         if self._shedding is not None and self._lag is not None:
             dispatch = self._shed_before(dispatch, self._lag, self._shedding)
         if self.meter is not None and self._key_of is not None:
-            dispatch = self._metered(dispatch, self.meter, self._key_of)
+            dispatch = self.meter.before(dispatch, self._key_of, self._over)
         return dispatch
-
-    def _metered(self, dispatch: Dispatch, meter: Meter, key: KeyOf) -> Dispatch:
-        def metered(call: Call, ctx: Context) -> Answering:
-            wait = meter.take(key(call))
-            if wait:
-                raise self._over(wait)
-            return dispatch(call, ctx)
-
-        def metered_by_principal(call: Call, ctx: Context) -> Answering:
-            wait = meter.take(call.caller.principal)
-            if wait:
-                raise self._over(wait)
-            return dispatch(call, ctx)
-
-        return metered_by_principal if meter.limit.by == "principal" else metered
 
     def _over(self, wait: float) -> RateLimited:
         assert self.meter is not None
@@ -127,12 +113,12 @@ class Throttle:
 
 def key_of(by: By) -> KeyOf:
     """Return the function that tells callers apart."""
-    return {"principal": _principal, "client": _client, "address": _address}[by]
-
-
-def _principal(call: Call) -> Hashable:
-    principal: Hashable = call.caller.principal
-    return principal
+    keys: dict[By, KeyOf] = {
+        "principal": attrgetter("caller.principal"),
+        "client": _client,
+        "address": _address,
+    }
+    return keys[by]
 
 
 def _client(call: Call) -> Hashable:

@@ -12,12 +12,13 @@ HealthCheck = Callable[[], Any]
 class Web:
     """Filled by decorators before the server runs, read by its HTTP endpoints."""
 
-    __slots__ = ("checks", "draining", "routes")
+    __slots__ = ("checks", "consoles", "draining", "routes")
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
         self.checks: list[HealthCheck] = []
         self.draining = False
+        self.consoles: dict[Any, Any] = {}  # by their options; they outlive the wires they are on
 
     def add(self, route: "Route") -> None:
         """Add a route."""

@@ -1,6 +1,10 @@
 """Serve a file on stdio, HTTP, TCP, a Unix socket or WebSocket."""
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,20 +21,73 @@ if TYPE_CHECKING:
 @make_command()
 @click.argument("file", metavar="FILE[:APP]", type=click.Path())
 @wire_options
-def command(out: Output, file: str, chosen: Chosen) -> None:
+@click.option("--reload", is_flag=True, help="Load it again when a file changes; clients stay.")
+@click.option("--reload-dir", type=click.Path(exists=True), help="Where to look for changes.")
+@click.option("--short-logs", is_flag=True, help="Logs for people: short, and in colour.")
+@click.option("--held-by", hidden=True)  # descriptors of the process that reloads
+def command(
+    out: Output,
+    file: str,
+    chosen: Chosen,
+    reload: bool,
+    reload_dir: str | None,
+    short_logs: bool,
+    held_by: str | None,
+) -> None:
     """Serve a file on stdio, or on other wires.
 
     FILE is a Python file with a mcpearl `Server` in it, which is found by itself; FILE:APP names the
     server, or a function that makes it. A module (package.module:app) will do as well.
     """
-    server = _load(file, chosen)
+    if reload:
+        reload_and_serve(out, file, chosen, reload_dir, short_logs=short_logs)
+        return
+    if short_logs:
+        from mcpearl.cli.logs import show_logs
+
+        show_logs()
     wires = choose(chosen)
-    if all(type(wire).__name__ == "Stdio" for wire in wires) and sys.stdin.isatty():
+    on_stdio = any(type(wire).__name__ == "Stdio" for wire in wires)
+    with _prints_aside() if on_stdio else nullcontext():
+        server = _load(file, chosen)
+    if held_by is not None:
+        from mcpearl.cli.reloading.child import wait_to_serve
+
+        wait_to_serve(held_by)
+    if on_stdio and sys.stdin.isatty():
         out.note(
             f"{server.name}: on stdio a client starts the server itself. To reach it from elsewhere: "
             f"`mcpearl run {file} --http`; to put it into a host: `mcpearl install {file}`"
         )
     server.run(*wires)
+
+
+@contextmanager
+def _prints_aside() -> Iterator[None]:
+    """Send what is printed while a file is loaded to stderr: stdout is the client's."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def reload_and_serve(
+    out: Output, file: str, chosen: Chosen, folder: str | None, *, short_logs: bool
+) -> None:
+    """Serve a file, and load it again whenever a file changes."""
+    from mcpearl.cli.reloading.child import folder_of
+    from mcpearl.cli.reloading.files import SourceFiles
+    from mcpearl.cli.reloading.parent import Reloaded, run_reloading
+
+    files = SourceFiles(Path(folder) if folder else folder_of(file))
+    more = ("--short-logs",) if short_logs else ()
+    out.note(f"looking for changes in {files.folder}", dim=True)
+    run_reloading(out, Reloaded(file, chosen, files, more))
 
 
 def _load(file: str, chosen: Chosen) -> "Server":
@@ -47,14 +104,10 @@ def _run_as_script(file: str, chosen: Chosen, error: Failure) -> None:
     """Run a file without a server of ours as Python would, if it serves itself on stdio."""
     if chosen.names not in ((), ("stdio",)) or not _serves_itself(file):
         return
-    import os
-
     os.execv(sys.executable, [sys.executable, file])
 
 
 def _serves_itself(file: str) -> bool:
-    from pathlib import Path
-
     try:
         return "__main__" in Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError):

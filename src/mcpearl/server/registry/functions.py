@@ -77,7 +77,18 @@ def _check_bare(name: str, what: str) -> None:
 class HandlerFunction:
     """A function with its compiled signature and the way to run it."""
 
-    __slots__ = ("_bare", "_dependencies", "_joins", "_pool", "name", "returns", "run", "signature")
+    __slots__ = (
+        "_bare",
+        "_dependencies",
+        "_joins",
+        "_pool",
+        "is_async",
+        "is_stream",
+        "name",
+        "returns",
+        "run",
+        "signature",
+    )
 
     def __init__(self, function: Callable[..., Any], signature: Signature, pool: "ThreadPool"):
         self.signature = signature
@@ -87,6 +98,9 @@ class HandlerFunction:
         #: The annotation of the value returned by `run`.
         self.returns = signature.returns
         self._joins = True  # whether parts that are all text are joined
+        is_generator = inspect.isgeneratorfunction(target)
+        self.is_stream = is_generator or inspect.isasyncgenfunction(target)
+        self.is_async = inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target)
         #: `await run(arguments, ctx)` returns the function's value.
         self.run: Callable[..., Awaitable[Any]]
         if inspect.isasyncgenfunction(target):
@@ -95,7 +109,7 @@ class HandlerFunction:
         elif inspect.iscoroutinefunction(target):
             # Where nothing is injected, what stands in its place is not looked at.
             self.run = self._run_async if signature.injected else cast("Any", signature.call)
-        elif inspect.isgeneratorfunction(target):
+        elif is_generator:
             self.run = self._run_generator
             self._note_parts()
         else:
@@ -105,6 +119,11 @@ class HandlerFunction:
         )
         if self._dependencies is not None:
             self._bare, self.run = self.run, self._run_filled
+
+    @property
+    def has_dependencies(self) -> bool:
+        """Whether parameters are filled in by functions."""
+        return self._dependencies is not None
 
     def _note_parts(self) -> None:
         """Derive the return annotation from the type that the generator yields."""

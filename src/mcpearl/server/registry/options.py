@@ -8,9 +8,10 @@ from mcpearl.types.base import Annotations, CacheScope, Icon
 from mcpearl.types.tools import ToolAnnotations
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.isolation.profile import Isolate
     from mcpearl.server.tasks.options import TaskOption
 else:
-    TaskOption = Any
+    Isolate = TaskOption = Any
 
 
 class PromptOptions(TypedDict, total=False):
@@ -36,6 +37,7 @@ class ToolOptions(PromptOptions, total=False):
     concurrency: int | None
     queue: int
     task: "TaskOption"
+    isolate: "bool | Isolate"
 
 
 class TemplateOptions(PromptOptions, total=False):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send
 from mcpearl.net.ports import TcpPort, bind_port
 from mcpearl.net.tls import server_context
-from mcpearl.server.serving.http import asgi_endpoint, described
+from mcpearl.server.serving.http import asgi_endpoint, described, make_console
 from mcpearl.server.serving.wires import Http
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.origin import hosts_of
@@ -49,6 +49,7 @@ class GranianListener:
             http = replace(http, allowed_hosts=hosts_of(http.host))
         self._http = http
         self._endpoint = asgi_endpoint(server, http)
+        self._console = make_console(server, http)
         self._up = AsyncExitStack()
         self._requests = _Requests(self._endpoint)
         # Granian itself would share any port.
@@ -68,7 +69,7 @@ class GranianListener:
 
     def describe(self) -> str:
         """Say where the server is and how to connect."""
-        return described(self._http, self._url)
+        return described(self._http, self._url, self._console)
 
     async def start(self) -> None:
         """Open the port and begin to answer."""

@@ -6,7 +6,8 @@ import socket
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Unpack
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -29,7 +30,7 @@ from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
-from mcpearl.transports.http_server.pages import Pages, Route, make_route
+from mcpearl.transports.http_server.pages import Mount, Pages, Route, make_route
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import MESSAGES, STREAM
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -67,14 +68,18 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
         websockets = AsgiWebSockets(
             location, host.converse, server.core.limits, gate, http.max_websockets
         )
-    return Endpoint(
+    console = make_console(server, http)
+    endpoint = Endpoint(
         host,
         _settings(http),
         gate=gate,
         lifespan=server.running,
         websockets=websockets,
-        pages=make_pages(server, http),
+        pages=make_pages(server, http, console),
     )
+    if console is not None:
+        console.watch(endpoint.usage)
+    return endpoint
 
 
 def _settings(http: Http) -> EndpointSettings:
@@ -83,9 +88,9 @@ def _settings(http: Http) -> EndpointSettings:
     return EndpointSettings(**{name: given[name] for name in EndpointSettings.__struct_fields__})
 
 
-def make_pages(server: "Server", http: Http) -> Pages | None:
+def make_pages(server: "Server", http: Http, console: Mount | None) -> Pages | None:
     """Return what an endpoint answers beside MCP; None if that is nothing."""
-    if http.health is None and http.metrics is None and not server.web.routes:
+    if http.health is None and http.metrics is None and console is None and not server.web.routes:
         return None
     routes: Mapping[str, Route] = server.web.routes
     if http.metrics is not None:
@@ -96,7 +101,17 @@ def make_pages(server: "Server", http: Http) -> Pages | None:
     for path in (http.path, *((STREAM, MESSAGES) if http.http_sse else ())):
         if path in routes:
             raise ValueError(f"{path!r} is the path of the MCP endpoint, and of a page too")
-    return Pages(routes, server.in_thread, Health(server, http.health).answer)
+    return Pages(routes, server.in_thread, Health(server, http.health).answer, console)
+
+
+def make_console(server: "Server", http: Http) -> Mount | None:
+    """Return the console of a wire; None if it has none."""
+    if not http.console:
+        return None
+    # The console stands above servers, which know it by name only.
+    mounting: Any = import_module("mcpearl.console.mounting")
+    site: Mount = mounting.site_of(server, http)
+    return site
 
 
 def make_gate(
@@ -135,18 +150,21 @@ class HttpListener:
         gate = make_gate(server, http.auth, http.path, http.websocket)
         self._http = http
         self._server = server
+        self._console = make_console(server, http)
         self._endpoint = Endpoint(
             HttpHost(server),
             settings,
             gate=gate,
             lifespan=server.running,
             siblings=siblings,
-            pages=make_pages(server, http),
+            pages=make_pages(server, http, self._console),
         )
         self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
         self._up = AsyncExitStack()
         self._port = self._make_port(listening)
         self._front = self._make_front(self._endpoint.entrance, self._make_websocket(hosts, gate))
+        if self._console is not None:
+            self._console.watch(self._usage)
         self._door: UnixPort | None = None  # where the other workers pass requests on
         self._door_front: HttpFront | None = None
         if siblings is not None:
@@ -200,9 +218,13 @@ class HttpListener:
     def _url(self, scheme: str, path: str) -> str:
         return f"{scheme}{'s' * self._port.speaks_tls}://{self._port.place}{path}"
 
+    def _usage(self) -> dict[str, tuple[int, int]]:
+        connections = len(self._front.connections), self._http.max_connections
+        return {"max_connections": connections, **self._endpoint.usage()}
+
     def describe(self) -> str | None:
         """Say where the server is and how to connect; for workers, their parent does."""
-        return None if self._door is not None else described(self._http, self._url)
+        return None if self._door is not None else described(self._http, self._url, self._console)
 
     async def start(self) -> None:
         """Open the port and begin to answer."""
@@ -239,14 +261,15 @@ class HttpListener:
             await self._up.aclose()
 
 
-def described(http: Http, url: Callable[[str, str], str]) -> str:
+def described(http: Http, url: Callable[[str, str], str], console: Mount | None = None) -> str:
     """Return the line that says where an HTTP server is; `url` makes an address of scheme and path."""
     addresses = [url("http", http.path)]
     if http.http_sse:
         addresses.append(url("http", STREAM))
     if http.websocket is not None:
         addresses.append(url("ws", http.websocket))
-    return served_at(*addresses)
+    line = served_at(*addresses)
+    return line if console is None else f"{line}; console: {url('http', console.address)}"
 
 
 class WorkerHttp(Struct):

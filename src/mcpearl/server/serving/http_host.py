@@ -26,7 +26,11 @@ class HttpHost:
         self._server = server
         self.limits = server.core.limits
         self.budget = server.core.budget
-        self.mirrored: Mirrored = server.core.dispatcher.mirrored
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The parameters that tools mirror into headers, of what answers calls at the moment."""
+        return self._server.core.dispatcher.mirrored
 
     def converse(
         self, transport: Transport, principal: Principal | None, account: Account | None = None

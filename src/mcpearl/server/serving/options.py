@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.server.serving.wires import ConsoleOptions
     from mcpearl.stores.events import EventStore
     from mcpearl.stores.sessions import SessionStore
 else:
-    Auth = EventStore = SessionStore = Any  # they take longer to load than most servers to start
+    Auth = ConsoleOptions = EventStore = SessionStore = (
+        Any  # they take longer to load than most servers to start
+    )
 
 
 class AsgiOptions(TypedDict, total=False):
@@ -65,6 +68,7 @@ class WireOptions(TypedDict, total=False):
     metrics: str | None
     workers: int
     server: Literal["mcpearl", "granian"]
+    console: "bool | ConsoleOptions"
     websocket: str | None
     max_websockets: int
     stateless: bool

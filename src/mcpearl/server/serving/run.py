@@ -42,9 +42,24 @@ def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
             with speaking():
                 run_workers(server, first, run)
         else:
-            _run_loop(serve(server, *found))
+            with _forked_ahead(server):
+                _run_loop(serve(server, *found))
     except (Unusable, CannotListen) as error:
         raise SystemExit(f"{server.name}: {error}") from None
+
+
+@contextmanager
+def _forked_ahead(server: "Server") -> Iterator[None]:
+    """Fork what isolated tools come from while there is neither a loop nor a thread."""
+    isolation = server.isolation
+    if isolation is None:
+        yield
+        return
+    isolation.fork_ahead()
+    try:
+        yield
+    finally:
+        isolation.discard_ahead()
 
 
 def _refuse_running_loop() -> None:

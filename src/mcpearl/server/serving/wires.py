@@ -73,6 +73,24 @@ class Stdio(Struct, frozen=True, kw_only=True):
         return _StdioListener(server)
 
 
+class ConsoleOptions(Struct, frozen=True, kw_only=True):
+    """What the console of a server shows and does: `app.run("http", console=ConsoleOptions(…))`."""
+
+    path: str = "/console"
+    """Where it is."""
+    payloads: bool = False
+    """Show arguments and results of all clients' calls, not only their names and times."""
+    operable: bool = True
+    """Let the page stop calls, end sessions and restart parts of the server."""
+    key: str | None = None
+    """What a page has to show to be answered; by default one is made up at every start. It is part of
+    the address that the server logs."""
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or not self.path.rstrip("/"):
+            raise ValueError(f"the path of a console begins with `/`, unlike {self.path!r}")
+
+
 class Http(EndpointSettings, frozen=True, kw_only=True):
     """Streamable HTTP, by default at `http://127.0.0.1:8000/mcp`.
 
@@ -107,11 +125,16 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
     """Processes that share the port; only with `app.run`, and as the only wire."""
     server: Literal["mcpearl", "granian"] = "mcpearl"
     """What serves the connections: mcpearl itself, or granian, which speaks HTTP/2 too."""
+    console: bool | ConsoleOptions = False
+    """Serve a page that shows the server at work and tries what it offers, at `/console`. On an address
+    that other machines reach, it needs `auth`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_port(self.port)
         check_workers(self.workers)
+        if self.console and self.workers != 1:
+            raise Unusable("a console shows one process: use it with `workers=1`")
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.

@@ -7,9 +7,9 @@ comparing revisions, and hears from the store when a task changed here or in ano
 import asyncio
 import logging
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -26,7 +26,6 @@ from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Next
 from mcpearl.server.failures import answer_to
-from mcpearl.server.handler import Handler
 from mcpearl.server.tasks.feed import TaskFeed
 from mcpearl.server.tasks.journal import (
     Journal,
@@ -53,7 +52,7 @@ from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcpearl.types.roots import ListRootsResult
 from mcpearl.types.sampling import CreateMessageResult
-from mcpearl.types.tools import CallToolResult
+from mcpearl.types.tools import CallToolResult, Tool
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
@@ -65,6 +64,20 @@ ANSWERS: dict[str, type[Result]] = {
     "roots/list": ListRootsResult,
 }
 _PAUSES = Backoff(delays=doubling(0.1, 5.0), jitter=0.0)  # while a result cannot be stored
+
+
+class TaskTools(Protocol):
+    """The tools of a server, as its tasks see them: a `Handler`, or that with mounted parts."""
+
+    @property
+    def tasked(self) -> bool:
+        """Whether any tool can run as a task."""
+
+    def tool(self, name: str) -> Tool | None:
+        """Return a tool's definition."""
+
+    def tasks_of(self, name: str) -> Tasks | None:
+        """Return how a tool runs as a task; None for one that never does."""
 
 
 class TaskEngine:
@@ -82,7 +95,7 @@ class TaskEngine:
         core: "ServerCore",
         store: TaskStore,
         bounds: TaskBounds,
-        handler: Handler,
+        handler: TaskTools,
     ) -> None:
         self.core = core
         self.store = store
@@ -90,8 +103,11 @@ class TaskEngine:
         self.name = f"{os.getpid()}-{clock.token(6)}"  # as the holder of leases
         self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
+        self.ended: Counter[str] = (
+            Counter()
+        )  # how many runs ended here, by the status of their task
         self.feed = TaskFeed(self)
-        self.keeper = TaskKeeper(self, handler.tasks_of)
+        self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name))
         self.promotions = Promotions(self)
         self._handler = handler
         self._vault: Vault | None = None  # seals contents where the store outlives the process
@@ -128,6 +144,10 @@ class TaskEngine:
             self._stop_watching()
             self._stop_watching = None
         await self.store.close()
+
+    def look_in(self, tools: TaskTools) -> None:
+        """Look for tools here from now on."""
+        self._handler = tools
 
     # Contents
 
@@ -298,6 +318,7 @@ class TaskEngine:
         """Let go of a run that is over here, and begin one that waits for its turn."""
         if run.record is not None and self.runs.get(run.record.id) is run:
             del self.runs[run.record.id]
+            self.ended[run.record.status] += 1
         if run.work is None:
             self.queue = deque(each for each in self.queue if each[0] is not run)
         if self.queue and len(self.runs) - len(self.queue) < self.bounds.max_running:

@@ -5,6 +5,7 @@ declares the extension with its request, and the server decides.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,16 +13,16 @@ import msgspec
 from mcpearl.protocol.capabilities import absent
 from mcpearl.protocol.errors import ConnectionLost, McpError, RequestTimeout
 from mcpearl.protocol.events import Call, Encoded
-from mcpearl.protocol.extensions import declared
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.context import Context, call_of, peer_of
-from mcpearl.server.dispatch import Answering, Next
+from mcpearl.server.dispatch import Answering, Dispatch, Next
 from mcpearl.server.extensions import ServerExtension, method
 from mcpearl.server.handler import Handler
 from mcpearl.server.tasks import views
-from mcpearl.server.tasks.engine import ANSWERS, TaskEngine
+from mcpearl.server.tasks.engine import ANSWERS, TaskEngine, TaskTools
 from mcpearl.server.tasks.journal import Question, owner_of, read_question
 from mcpearl.server.tasks.options import TaskBounds, Tasks
+from mcpearl.server.tasks.promotion import Candidate
 from mcpearl.stores.memory_tasks import MemoryTaskStore
 from mcpearl.stores.tasks import TaskRecord
 from mcpearl.types.base import PaginatedRequestParams, Result, to_builtins
@@ -39,7 +40,6 @@ from mcpearl.types.tasks import (
     TaskRequestParams,
     UpdateTaskRequestParams,
 )
-from mcpearl.types.tools import CallToolRequestParams
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -61,7 +61,8 @@ class TasksExtension(ServerExtension):
 
     def __init__(self, bounds: TaskBounds | None = None) -> None:
         self._bounds = bounds or TaskBounds()
-        self._handler: Handler = Handler()
+        self._handler: TaskTools = Handler()
+        self._uncount: Callable[[], None] | None = None
         self.engine: TaskEngine
 
     def attach(self, server: "Server") -> None:
@@ -70,13 +71,25 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
-        if isinstance(server.handler, Handler):
-            self._handler = server.handler
+        self._handler = server.tools_known
         store = MemoryTaskStore() if server.task_store is None else server.task_store
         self.engine = TaskEngine(server.core, store, self._bounds, self._handler)
         server.core.tasks = self.engine.feed
         server.core.outlives = self._outlives
-        server.core.add_counters(self.engine.counters)
+        self._count(server)
+
+    def _count(self, server: "Server") -> None:
+        if self._uncount is None:
+            self._uncount = server.core.add_counters(self.engine.counters)
+
+    def look_in(self, tools: TaskTools) -> None:
+        """Look for tools here from now on: the server has got parts.
+
+        Args:
+            tools: Knows the tools of the server and of its parts.
+        """
+        self._handler = tools
+        self.engine.look_in(tools)
 
     def _outlives(self, call: Call) -> bool:
         """Whether a call may become a task while it runs."""
@@ -91,10 +104,14 @@ class TasksExtension(ServerExtension):
         Args:
             server: The server.
         """
+        self._count(server)
         await self.engine.start()
 
     async def close(self) -> None:
         """Finish or hand over what runs, and close the store."""
+        if self._uncount is not None:
+            self._uncount()
+            self._uncount = None
         await self.engine.close()
 
     def announce(self, capabilities: ServerCapabilities) -> ServerCapabilities:
@@ -112,55 +129,57 @@ class TasksExtension(ServerExtension):
 
     # Around a tool
 
-    def passes(self, params: CallToolRequestParams) -> bool:
-        """Whether a call is of a tool that is never a task, and does not ask for one.
+    def around(self, inner: Dispatch) -> Dispatch:
+        """Run tools as calls or as tasks.
 
         Args:
-            params: The params of the call.
+            inner: Runs the tool.
         """
-        return self._handler.tasks_of(params.name) is None and params.task is None
+        tasks_of, promotions = self._handler.tasks_of, self.engine.promotions
 
-    def call_tool(self, ctx: Context, call_next: Next) -> Answering:
-        """Run a tool as a call or as a task.
-
-        Args:
-            ctx: The context of the call.
-            call_next: Runs the tool.
-        """
-        call = call_of(ctx)
-        params, version = call.params, call.caller.version
-        options = self._handler.tasks_of(params.name)
-        if options is None or call.run is not None:
-            if params.task is not None and version.name == _TASKS_VERSION and options is None:
-                raise McpError(
-                    METHOD_NOT_FOUND,
-                    f"Tool `{params.name}` cannot run as a task; call it without `task`",
-                    {"name": params.name},
-                )
-            return call_next()
-        if version.modern:
-            if not declared(call.caller.capabilities.extensions, TASKS_EXTENSION):
+        def dispatch(call: Call, ctx: Context) -> Answering:
+            params = call.params
+            options = tasks_of(params.name)
+            if options is None:
+                if params.task is not None:
+                    _refuse_task(call)
+                return inner(call, ctx)
+            if call.run is not None:
+                return inner(call, ctx)
+            caller = call.caller
+            if not caller.version.modern:
+                return self._legacy(call, ctx, inner, options)
+            extensions = caller.capabilities.extensions
+            if extensions is None or TASKS_EXTENSION not in extensions:
                 if options.required:
                     self.require(ctx)
-                return call_next()
+                return inner(call, ctx)
             if options.after is not None:
-                return self.engine.promotions.call(ctx, call_next, options)
-            return self._modern(ctx, call_next, options)
-        if params.task is None or version.name != _TASKS_VERSION:
-            if options.required:
-                raise McpError(
-                    METHOD_NOT_FOUND,
-                    f"Tool `{params.name}` runs as a task only; call it with `task`, which "
-                    f"protocol version {_TASKS_VERSION} has",
-                    {"name": params.name},
-                )
-            return call_next()
-        return self._legacy(ctx, call_next, options)
+                if options.after < promotions.shortest:
+                    promotions.look_for(options.after)
+                call.run = Candidate(promotions, call, ctx, options, promotions.now)
+                return inner(call, ctx)
+            return self._modern(ctx, lambda: inner(call, ctx), options)
+
+        return dispatch
+
+    def _legacy(self, call: Call, ctx: Context, inner: Dispatch, options: Tasks) -> Answering:
+        params = call.params
+        if params.task is not None and call.caller.version.name == _TASKS_VERSION:
+            return self._legacy_task(ctx, lambda: inner(call, ctx), options)
+        if options.required:
+            raise McpError(
+                METHOD_NOT_FOUND,
+                f"Tool `{params.name}` runs as a task only; call it with `task`, which "
+                f"protocol version {_TASKS_VERSION} has",
+                {"name": params.name},
+            )
+        return inner(call, ctx)
 
     async def _modern(self, ctx: Context, call_next: Next, options: Tasks) -> Result:
         return views.created(await self.engine.accept(ctx, call_next, options, options.ttl))
 
-    async def _legacy(self, ctx: Context, call_next: Next, options: Tasks) -> Result:
+    async def _legacy_task(self, ctx: Context, call_next: Next, options: Tasks) -> Result:
         asked = call_of(ctx).params.task.ttl
         if asked is not None and asked <= 0:
             raise McpError(
@@ -274,3 +293,14 @@ class TasksExtension(ServerExtension):
             pass  # the client can be asked again when it looks for the result again
         finally:
             self.engine.free_question(record.id, key)
+
+
+def _refuse_task(call: Call) -> None:
+    """Refuse a call that asks for a task of a tool that never is one, where the version has tasks."""
+    if call.caller.version.name == _TASKS_VERSION:
+        name = call.params.name
+        raise McpError(
+            METHOD_NOT_FOUND,
+            f"Tool `{name}` cannot run as a task; call it without `task`",
+            {"name": name},
+        )

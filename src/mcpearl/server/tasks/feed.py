@@ -22,7 +22,7 @@ class TaskFeed:
     """The listeners of a process, by task."""
 
     def __init__(self, engine: "TaskEngine") -> None:
-        self._engine = engine
+        self.engine = engine
         self._followers: dict[str, dict[Subscriber, None]] = {}
         self._owners: dict[str, Identity] = {}
         self._reading: set[str] = set()  # tasks that are being read for their listeners
@@ -37,7 +37,7 @@ class TaskFeed:
         Raises `MissingClientCapability` if the caller did not declare the extension.
         """
         require(call.caller.capabilities, f"extensions.{TASKS_EXTENSION}")
-        store, owner = self._engine.store, owner_of(call)
+        store, owner = self.engine.store, owner_of(call)
         unique = dict.fromkeys(ids)
         return [id for id in unique if await store.get(id, owner) is not None]
 
@@ -68,10 +68,10 @@ class TaskFeed:
             self._again.add(id)
         else:
             self._reading.add(id)
-            self._engine.beside(self._notify(id))
+            self.engine.beside(self._notify(id))
 
     async def _notify(self, id: str) -> None:
-        engine = self._engine
+        engine = self.engine
         try:
             while id in self._followers:
                 self._again.discard(id)

@@ -1,18 +1,20 @@
 """Calls that may become tasks: when they take too long, or when their tool says so.
 
 Such a call runs as any other. To become a task it is answered, with the task, while its tool goes on in
-the same asyncio task. One timer for all of them looks for those whose time is up.
+the same asyncio task. One timer for all of them looks through the calls in flight for those whose time
+is up, so that a call which ends in time costs little more than any other.
 """
 
 import asyncio
 import logging
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import Encoded
-from mcpearl.server.context import Context, call_of, peer_of
-from mcpearl.server.dispatch import Next
+from mcpearl.protocol.events import Call, Encoded
+from mcpearl.server.context import Context, peer_of
 from mcpearl.server.tasks.options import Tasks
 from mcpearl.server.tasks.run import TaskRun
 from mcpearl.server.tasks.views import created
@@ -22,86 +24,91 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.engine import TaskEngine
 
 logger = logging.getLogger("mcpearl.tasks")
+_LOOKS = 8  # how often calls are looked at in the shortest time that one of them has
+_SHARE = 20  # looking takes at most one part in this many of a process's time
 
 
-class _Young:
-    """The calls of tools with the same `after`, in the order in which their time is up."""
+class Candidate(Struct, eq=False):
+    """A call that may become a task; in `Call.run` until it is about to."""
 
-    __slots__ = ("_now", "after", "loop", "promotions", "runs", "timer")
+    promotions: "Promotions"
+    call: Call
+    ctx: Context
+    options: Tasks
+    since: float
+    """The time of the latest look when it began."""
+    record: ClassVar[None] = None
+    adopting: ClassVar[bool] = False
 
-    def __init__(self, promotions: "Promotions", after: float) -> None:
-        self.promotions = promotions
-        self.after = after
-        self.loop = asyncio.get_running_loop()
-        self._now = self.loop.time
-        self.runs: dict[TaskRun, float] = {}
-        self.timer: asyncio.TimerHandle | None = None
+    async def adopt(self) -> bool:
+        """Become a task; False if the tool is done or asks its client at the moment."""
+        if self.call.run is self:
+            self.call.run = TaskRun(self.promotions.engine, self.ctx, self.options)
+        run = self.call.run
+        return run is not None and await run.adopt()
 
-    def add(self, run: TaskRun) -> None:
-        self.runs[run] = due = self._now() + self.after
-        if self.timer is None and due != inf:
-            self.timer = self.loop.call_at(due, self._look)
-
-    def _look(self) -> None:
-        self.timer = None
-        now = self.loop.time()
-        for run, due in list(self.runs.items()):
-            if due > now:
-                self.timer = self.loop.call_at(due, self._look)
-                break
-            del self.runs[run]
-            self.promotions.overdue(run)
+    def concluded(self, value: Result | Encoded | None, raised: BaseException | None) -> bool:
+        """Return that what the tool returned or raised is the answer to the call."""
+        return False
 
 
 class Promotions:
-    """The calls of a process that may become tasks."""
+    """The calls of a process that may become tasks.
+
+    Args:
+        engine: Owns the tasks.
+    """
 
     def __init__(self, engine: "TaskEngine") -> None:
-        self._engine = engine
-        self._young: dict[float | None, _Young] = {}
+        self.engine = engine
+        self.now = 0.0  # at the latest look
+        self.shortest = inf  # the least `after` of calls in flight; without any there are no looks
+        self._period = 0.0  # between two looks
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def call(self, ctx: Context, start: Next, options: Tasks) -> Result | Encoded:
-        """Run a tool as a call. What it returns is the answer, unless it became a task meanwhile."""
-        call = call_of(ctx)
-        call.run = run = TaskRun(self._engine, ctx, options)
-        young = self._young.get(options.after) or self._of_age(options.after)
-        young.add(run)
-        try:
-            run.value = value = await start()
-        except BaseException as error:
-            run.raised = error
-            if run.record is None:
-                raise
-        finally:
-            young.runs.pop(run, None)
-            call.run = None  # they must not keep each other
-        if run.record is None:
-            return value
-        if not run.ended:
-            await self._engine.finish(run)
-        return Result()  # the call was answered before
+    def look_for(self, after: float) -> None:
+        """Look at the calls often enough for one that has so many seconds."""
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.now, self.shortest = loop.time(), after
+        self._wait(loop, 0.0)
 
-    def _of_age(self, after: float | None) -> _Young:
+    def _wait(self, loop: asyncio.AbstractEventLoop, spent: float) -> None:
+        self._period = max(self.shortest / _LOOKS, spent * _SHARE, 0.001)
+        self._timer = loop.call_later(self._period, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer, self.now, self.shortest = None, loop.time(), inf
+        for connection in self.engine.core.roster:
+            for call in list(connection.end.in_flight.values()):
+                if type(call.run) is Candidate:
+                    self._look_at(call.run)
+        if self.shortest != inf:
+            self._wait(loop, loop.time() - self.now)
+
+    def _look_at(self, candidate: Candidate) -> None:
+        after = candidate.options.after
         assert after is not None
-        young = self._young[after] = _Young(self, after)
-        return young
+        if self.now - candidate.since < after + self._period:
+            self.shortest = min(self.shortest, after)
+        else:
+            self.engine.beside(self._promote(candidate))
+
+    async def _promote(self, candidate: Candidate) -> None:
+        """Make a task of a call whose time is up; if that cannot be, it goes on as a call."""
+        try:
+            await candidate.adopt()
+        except McpError as error:
+            name = candidate.call.params.name
+            logger.warning("a call of %s goes on as a call: %s", name, error)
 
     def close(self) -> None:
         """Make no more tasks of calls; the server is stopping."""
-        for young in self._young.values():
-            if young.timer is not None:
-                young.timer.cancel()
-        self._young.clear()
-
-    def overdue(self, run: TaskRun) -> None:
-        """Make a task of a run whose time as a call is up; if that cannot be, it goes on as a call."""
-        self._engine.beside(self._promote(run))
-
-    async def _promote(self, run: TaskRun) -> None:
-        try:
-            await self.adopt(run)
-        except McpError as error:
-            logger.warning("a call of %s goes on as a call: %s", run.call.params.name, error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def adopt(self, run: TaskRun) -> bool:
         """Make a task of a run; False if it is done or asks its client at the moment."""
@@ -112,7 +119,7 @@ class Promotions:
         return run.record is not None
 
     async def _adopt(self, run: TaskRun) -> None:
-        engine, call, peer = self._engine, run.call, peer_of(run.ctx)
+        engine, call, peer = self.engine, run.call, peer_of(run.ctx)
         try:
             if not run.is_undecided() or (call.rounds is not None and call.rounds.asking):
                 return

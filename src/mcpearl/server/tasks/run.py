@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import Tasks
 
 
-class TaskRun(Struct, eq=False):  # a struct, since one is made for each call that may be a task
+class TaskRun(Struct, eq=False):
     """One run of a tool.
 
     Until it is a task it has the context of its call. From then on, questions, progress and
@@ -35,6 +35,7 @@ class TaskRun(Struct, eq=False):  # a struct, since one is made for each call th
     engine: "TaskEngine"
     ctx: Context
     options: "Tasks"
+    adopting: ClassVar[bool] = True
     record: TaskRecord | None = None
     """The task as last seen; None before it is one."""
     adoption: asyncio.Task[None] | None = None
@@ -81,6 +82,15 @@ class TaskRun(Struct, eq=False):  # a struct, since one is made for each call th
             self.raised = error
         if not self.ended:
             await self.engine.finish(self)
+
+    def concluded(self, value: Result | Encoded | None, raised: BaseException | None) -> bool:
+        """Take what the tool returned or raised; return whether it is the end of a task."""
+        self.value, self.raised = value, raised
+        return self.record is not None
+
+    async def adopt(self) -> bool:
+        """Become a task; False if the tool is done or asks its client at the moment."""
+        return self.record is not None or await self.engine.promotions.adopt(self)
 
     def is_undecided(self) -> bool:
         """Whether the tool is at work, and not a task."""

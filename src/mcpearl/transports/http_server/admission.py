@@ -21,6 +21,13 @@ class Admission:
         self.open = 0  # requests being answered; counted, and compared, by the endpoint
         self._streams = 0  # streams that wait for something to be sent
 
+    def usage(self) -> dict[str, tuple[int, int]]:
+        """Return how much of each bound is in use, and the bound."""
+        return {
+            "max_requests": (self.open, self.max_requests),
+            "max_streams": (self._streams, self._max_streams),
+        }
+
     def counters(self) -> dict[str, int]:
         """Return what is under way."""
         return {"requests": self.open, "streams": self._streams}

@@ -84,8 +84,11 @@ class Host(Protocol):
     """Counts what is held for the clients."""
     anonymous: Any
     """The principal of every request if the endpoint has no gate."""
-    mirrored: Mirrored
-    """The parameters that tools mirror into headers, as they are at the moment."""
+
+    @property
+    def mirrored(self) -> Mirrored:
+        """The parameters that tools mirror into headers, as they are at the moment."""
+        ...
 
     def converse(
         self, transport: Any, principal: Any, account: Account | None = None
@@ -194,6 +197,7 @@ class Endpoint:
         self._location = Location(settings.path, hosts, origins)
         self._siblings = siblings
         self._pages = pages
+        self._max_sessions = most
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
         self.entrance: Serving = AccessLog(self) if settings.access_log else self
@@ -312,14 +316,28 @@ class Endpoint:
         """Answer a request for the server's health or a route; return whether it was one."""
         if await pages.show_health(request):
             return True
-        if not pages.has(request.path):
+        mount = pages.mount_of(request.path)
+        if mount is None and not pages.has(request.path):
             return False
         self._location.check_host(request.headers)
         if self._admission.open > self._admission.max_requests:
             raise self._admission.too_many()
         outlet = PostOutlet(self._terms, request, self.host.anonymous)
-        await pages.serve(request, outlet.read_body)
+        if mount is None:
+            await pages.serve(request, outlet.read_body)
+            return True
+        if self.gate is not None and not mount.is_public(request.path):
+            await self.gate.admit(request)
+        with self._admission.as_stream() if mount.is_stream(request.path) else nullcontext():
+            await mount.serve(request, outlet.read_body)
         return True
+
+    def usage(self) -> dict[str, tuple[int, int]]:
+        """Return how much of each bound is in use, and the bound."""
+        return {
+            "max_sessions": (len(self._sessions), self._max_sessions),
+            **self._admission.usage(),
+        }
 
     def _look_at(self, request: Request) -> HeadNotes:
         """Check where a request goes and comes from."""
@@ -467,6 +485,8 @@ class Endpoint:
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""
+        if self._pages is not None and self._pages.mount is not None:
+            self._pages.mount.end_streams()
         if self._solo is not None:
             self._solo.end_listeners()
         for session in self._sessions.all():

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -82,6 +82,38 @@ def make_route(
     return Route(path, frozenset(method.upper() for method in methods), function, max_body)
 
 
+class Mount(Protocol):
+    """Answers every path below one: files, requests, streams. The console is one."""
+
+    path: str
+    """The path, without a slash at its end."""
+
+    @property
+    def address(self) -> str:
+        """The path and fragment that a person opens."""
+        ...
+
+    def watch(self, usage: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
+        """Show how near the bounds of the endpoint are."""
+        ...
+
+    def is_public(self, path: str) -> bool:
+        """Whether a path may be read without passing the endpoint's gate."""
+        ...
+
+    def is_stream(self, path: str) -> bool:
+        """Whether a request for this path only waits for something to be sent."""
+        ...
+
+    async def serve(self, request: Request, read: Callable[[int], Awaitable[bytes]]) -> None:
+        """Answer one request; `read` reads its body up to a limit. May raise `Refused`."""
+        ...
+
+    def end_streams(self) -> None:
+        """End in order the streams that would stay open forever."""
+        ...
+
+
 class Pages:
     """The paths of one endpoint beside MCP.
 
@@ -89,6 +121,7 @@ class Pages:
         routes: The application's own routes, by path; it may grow while the endpoint serves.
         in_thread: Runs a plain function in a thread.
         health: Answers for the health of the server, under its own path.
+        mount: Answers for all paths below its own.
     """
 
     def __init__(
@@ -96,10 +129,19 @@ class Pages:
         routes: Mapping[str, Route],
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         health: "Callable[[str], Awaitable[tuple[int, bytes] | None]]",
+        mount: Mount | None = None,
     ) -> None:
+        self.mount = mount
         self._routes = routes
         self._in_thread = in_thread
         self._health = health
+
+    def mount_of(self, path: str) -> Mount | None:
+        """Return what answers for a path and all below it; None for any other path."""
+        mount = self.mount
+        if mount is None or not path.startswith(mount.path):
+            return None
+        return mount if path[len(mount.path) :][:1] in ("", "/") else None
 
     def has(self, path: str) -> bool:
         """Whether a path is one of the application's own."""

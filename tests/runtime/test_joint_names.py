@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mcpearl.host.naming import NameTable, joint_name
+from mcpearl.runtime.joint_names import NameTable, joint_name
 
 SAFE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -58,8 +58,11 @@ def test_any_names_are_safe_and_unique() -> None:
     }
     table = NameTable()
     joints = set()
-    for server in {server for server, _ in pairs}:
-        joints |= set(table.put(server, [name for each, name in pairs if each == server]).values())
+    by_server: dict[str, list[str]] = {}
+    for server, name in pairs:
+        by_server.setdefault(server, []).append(name)
+    for server, names in by_server.items():
+        joints |= set(table.put(server, names).values())
     assert len(joints) == len(pairs) == len(table)
     for joint in joints:
         assert SAFE.fullmatch(joint)
@@ -87,7 +90,7 @@ def test_a_name_that_is_taken_is_avoided(monkeypatch: pytest.MonkeyPatch) -> Non
     def colliding(server: str, name: str, attempt: int = 0) -> str:
         return plain(server, name, attempt) if attempt else "same"
 
-    monkeypatch.setattr("mcpearl.host.naming.joint_name", colliding)
+    monkeypatch.setattr("mcpearl.runtime.joint_names.joint_name", colliding)
     table = NameTable()
     first = table.put("a", ["x"])["x"]
     second = table.put("b", ["x"])["x"]

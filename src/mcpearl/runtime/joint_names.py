@@ -5,7 +5,7 @@ characters. It depends on those two only: it stays the same whatever other serve
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from hashlib import sha256
 
 LONGEST = 64
@@ -34,6 +34,19 @@ def joint_name(server: str, name: str, attempt: int = 0) -> str:
     mark = "".join(_DIGITS[byte & 31] for byte in digest[:_MARK])
     words = "_".join(filter(None, (_words(server), _words(name))))
     return f"{words[: LONGEST - _MARK - 1].rstrip('_')}_{mark}".lstrip("_")
+
+
+def named_server(joint: str, servers: Container[str]) -> tuple[str, str] | None:
+    """Return server and name of a joint name that has both as they are; None if it has not.
+
+    Args:
+        joint: The name.
+        servers: The servers there are.
+    """
+    server, found, name = joint.partition(SEPARATOR)
+    if not found or not name or server not in servers or joint_name(server, name) != joint:
+        return None
+    return server, name
 
 
 def _can_stand(server: str) -> bool:

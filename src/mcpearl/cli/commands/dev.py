@@ -1,0 +1,22 @@
+"""Serve a file while it is written: reloaded when it changes, with logs for people."""
+
+import click
+
+from mcpearl.cli.command import make_command
+from mcpearl.cli.commands.run import reload_and_serve
+from mcpearl.cli.output import Output
+from mcpearl.cli.wires import Chosen, wire_options
+
+
+@make_command()
+@click.argument("file", metavar="FILE[:APP]", type=click.Path())
+@wire_options
+@click.option("--reload-dir", type=click.Path(exists=True), help="Where to look for changes.")
+def command(out: Output, file: str, chosen: Chosen, reload_dir: str | None) -> None:
+    """Serve a file while it is written, by default over HTTP.
+
+    When a file changes, the server is loaded again and clients stay connected; what cannot be loaded
+    leaves the last version serving.
+    """
+    wires = chosen if chosen.names else chosen._replace(names=("http",))
+    reload_and_serve(out, file, wires, reload_dir, short_logs=True)

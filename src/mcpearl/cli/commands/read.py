@@ -1,0 +1,68 @@
+"""Read a resource: mcpearl read TARGET URI."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from mcpearl.cli.command import make_command
+from mcpearl.cli.contents import Writer, decoded
+from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.output import Output
+from mcpearl.cli.progress import Progress
+from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.protocol.errors import McpError
+from mcpearl.types.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from mcpearl.types.resources import ReadResourceResult
+
+
+@make_command()
+@target_options
+@click.argument("uri")
+@click.option("-o", "--output", type=click.Path(), help="The file to write it to.")
+async def command(out: Output, target: Target, uri: str, output: str | None) -> None:
+    """Read a resource.
+
+    Text is written as it is. What is binary goes to a file, or to stdout if that is not a terminal.
+    """
+    async with connected(target, out) as client, Progress(out, uri) as progress:
+        try:
+            result = await client.read_resource(uri, on_progress=progress.heard)
+        except McpError as error:
+            raise _refused(error) from None
+    if out.as_json:
+        out.document(result)
+    elif output is not None and len(result.contents) == 1:
+        _save(out, result, Path(output))
+    elif not out.tty and len(result.contents) == 1:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(_bytes(result))
+    else:
+        writer = Writer(out, output)
+        for contents in result.contents:
+            if len(result.contents) > 1:
+                out.heading(contents.uri)
+            writer.resource(contents)
+
+
+def _refused(error: McpError) -> Exception:
+    """Return how the command ends; what is not found has two codes, and one of them is not its own."""
+    about = error.data if isinstance(error.data, dict) else {}
+    if error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and "uri" in about):
+        hint = "`mcpearl list TARGET resources templates` shows what there is"
+        return Failure(error.message, Exit.NOT_FOUND, hint)
+    return error
+
+
+def _bytes(result: ReadResourceResult) -> bytes:
+    contents = result.contents[0]
+    if contents.text is not None:
+        return contents.text.encode()
+    return decoded(contents.blob or "")
+
+
+def _save(out: Output, result: ReadResourceResult, path: Path) -> None:
+    content = _bytes(result)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    out.note(f"{len(content):,} bytes saved as {path}")

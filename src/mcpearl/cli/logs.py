@@ -1,0 +1,50 @@
+"""Log records for a person at a terminal: the time of day, the level in colour, the message."""
+
+import logging
+import sys
+import time
+
+import click
+
+from mcpearl.cli.output import clean, colours
+
+_STYLES = {
+    logging.DEBUG: {"dim": True},
+    logging.INFO: {"fg": "green"},
+    logging.WARNING: {"fg": "yellow"},
+    logging.ERROR: {"fg": "red"},
+    logging.CRITICAL: {"fg": "red", "bold": True},
+}
+
+
+class ShortFormat(logging.Formatter):
+    """Formats records in one short line, and errors with their traceback below it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._colour = colours(sys.stderr)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        name = record.name.removeprefix("mcpearl.")
+        text = clean(record.getMessage())
+        if record.exc_info:
+            text += "\n" + clean(self.formatException(record.exc_info))
+        level = record.levelname.lower()
+        if not self._colour:
+            return f"{at} {level:7} {name}: {text}"
+        style = _STYLES.get(record.levelno, {})
+        return (
+            f"{click.style(at, dim=True)} {click.style(f'{level:7}', **style)} "  # type: ignore[arg-type]
+            f"{click.style(name, dim=True)} {text}"
+        )
+
+
+def show_logs() -> None:
+    """Show all log records of the process on stderr."""
+    from mcpearl.server.serving.environment import log_level
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(ShortFormat())
+    logging.basicConfig(level=log_level(), handlers=[handler])

@@ -1,0 +1,107 @@
+"""A transport that shows what passes through it: every message, in both directions.
+
+`Tap` is put around the transport of a client. The client and the wire cannot tell that it is there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from mcpearl.protocol.codec import Envelope
+from mcpearl.protocol.framing import Frame
+from mcpearl.transports.transport import (
+    ClientReceiver,
+    Outgoing,
+    Receiver,
+    Talkative,
+    ToolAware,
+    Transport,
+)
+from mcpearl.types.base import RequestId
+from mcpearl.types.tools import Tool
+
+Direction = Literal["sent", "received"]
+Show = Callable[[Direction, bytes], None]
+
+
+class Tap:
+    """The transport of a client, with a function that sees its messages.
+
+    Args:
+        inner: The transport that carries the messages.
+        show: Called with each message before it is sent or handed on.
+    """
+
+    def __init__(self, inner: Transport, show: Show) -> None:
+        self._inner = inner
+        self._show = show
+        self.keeps_alive = inner.keeps_alive
+        self.medium = inner.medium
+
+    async def open(self, receiver: Receiver) -> None:
+        """Open the transport, and listen between it and its receiver."""
+        assert isinstance(receiver, ClientReceiver)
+        await self._inner.open(_Listening(receiver, self._show))
+
+    def send(self, message: bytes, about: Outgoing | None = None) -> None:
+        """Show a message, and send it."""
+        self._show("sent", message)
+        self._inner.send(message, about)
+
+    def flush(self) -> None:
+        """Send what was taken now."""
+        self._inner.flush()
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._inner.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        self._inner.resume()
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._inner.close()
+
+    @property
+    def last_words(self) -> str:
+        """What the process behind the transport last wrote to stderr, if there is one."""
+        return self._inner.last_words if isinstance(self._inner, Talkative) else ""
+
+    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
+        """Note the schemas of listed tools; return the tools that can be called."""
+        return self._inner.learn_tools(tools) if isinstance(self._inner, ToolAware) else tools
+
+
+class _Listening:
+    """Stands before the receiver of a tapped transport."""
+
+    def __init__(self, receiver: ClientReceiver, show: Show) -> None:
+        self._receiver = receiver
+        self._show = show
+        self.ended = receiver.ended
+        self.lost = receiver.lost
+        self.writable = receiver.writable
+        self.failed = receiver.failed
+        self.unsent = receiver.unsent
+        self.held = receiver.held
+
+    def received(self, frames: Sequence[Frame | Envelope]) -> None:
+        """Show messages, and hand them on."""
+        for frame in frames:
+            if isinstance(frame, bytes):
+                self._show("received", frame)
+            elif isinstance(frame, Envelope):
+                self._show("received", msgspec.json.encode(frame))
+            else:
+                self._show("received", str(frame.reason).encode())
+        self._receiver.received(frames)
+
+
+def about(message: Any, params: Any, version: str, modern: bool) -> Outgoing:
+    """Describe a message that a person wrote to the transport that sends it."""
+    method, id = message.get("method"), message.get("id")
+    known: RequestId | None = id if isinstance(id, int | str) else None
+    return Outgoing(method if isinstance(method, str) else None, known, params, version, modern)

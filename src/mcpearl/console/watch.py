@@ -1,0 +1,216 @@
+"""What the console notes of a server's calls: counters always, single calls while a page is open.
+
+A busy server must not notice that it is watched. So single calls are noted only as far as there is room
+in each interval, those that failed and those a page follows before others; all are counted.
+"""
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from itertools import count
+from time import perf_counter
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from mcpearl.protocol.events import Call, Encoded
+from mcpearl.runtime.observer import Observer, Outcome
+from mcpearl.types.base import Result, encode
+
+KEPT = 500  # calls that a page is shown when it is opened
+ROOM = 60  # calls noted in one interval, whatever they are
+ROOM_FAILED = 40  # further ones that failed, or that a page follows
+SHOWN = 4096  # bytes of arguments and results that are kept
+_LARGE = 64 * 1024  # bytes of a result that is not shown
+MAX_TIMES = 5_000  # calls of one interval whose time is measured
+
+By = Literal["session", "trace", "name"]
+
+
+class NotedCall(Struct, frozen=True, gc=False):
+    """A call that ended, as it is shown."""
+
+    number: int
+    at: float
+    took: float
+    method: str
+    name: str | None
+    client: str | None
+    session: str | None
+    principal: str | None
+    trace: str | None
+    outcome: Outcome
+    size: int
+    arguments: str | None
+    result: str | None
+
+
+class Watch(Observer):
+    """The observer behind the live view.
+
+    Args:
+        payloads: Whether arguments and results may be shown.
+    """
+
+    def __init__(self, payloads: bool) -> None:
+        self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
+        self._times: list[float] = []  # how long calls of this interval took
+        self.bounds: Counter[str] = Counter()  # how often each limit was reached
+        self.reached: dict[str, str] = {}  # the last detail of each
+        self.blocked: deque[tuple[float, str, float]] = deque(maxlen=20)
+        self.followed: set[tuple[By, str]] = set()  # what open pages follow
+        self.kept: deque[NotedCall] = deque(maxlen=KEPT)
+        self._payloads = payloads
+        self._numbers = count(1)
+        self._fresh: list[NotedCall] = []  # noted in this interval
+        self._room = 0
+        self._room_failed = 0
+        self._missed = 0
+        self._noting = False
+
+    # Called by the server
+
+    def call_began(self, call: Call) -> float:
+        """Return the time; 0 while no page is open."""
+        return perf_counter() if self._noting else 0.0
+
+    def call_ended(
+        self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
+    ) -> None:
+        """Count a call, and note it while there is room."""
+        self.outcomes[outcome] += 1
+        if not (began and self._noting):
+            return
+        took = perf_counter() - began
+        if len(self._times) < MAX_TIMES:
+            self._times.append(took)
+        if self._room > 0:
+            self._room -= 1
+        elif self._room_failed > 0 and (outcome != "result" or self._is_followed(call)):
+            self._room_failed -= 1
+        else:
+            self._missed += 1
+            return
+        self._note(call, took, outcome, size, answer)
+
+    def bound_reached(self, bound: str, detail: str) -> None:
+        """Count how often a limit was reached."""
+        self.bounds[bound] += 1
+        self.reached[bound] = detail[:300]
+
+    def loop_blocked(self, what: str, seconds: float) -> None:
+        """Note what held up the event loop."""
+        self.blocked.append((time.time(), what[:300], seconds))
+
+    # Noting
+
+    def _is_followed(self, call: Call) -> bool:
+        return bool(self.followed) and any(
+            value == _about(call, by) for by, value in tuple(self.followed)
+        )
+
+    def _note(self, call: Call, took: float, outcome: Outcome, size: int, answer: Any) -> None:
+        client, principal = call.caller.client, call.caller.principal
+        noted = NotedCall(
+            next(self._numbers),
+            time.time(),
+            took,
+            call.method,
+            name_of(call),
+            None if client is None else f"{client.name} {client.version}"[:100],
+            session_of(call),
+            getattr(principal, "subject", None),
+            trace_of(call),
+            outcome,
+            size,
+            _text(bytes(memoryview(call.raw)[:SHOWN])) if self._payloads else None,
+            _answered(answer, size) if self._payloads else None,
+        )
+        self._fresh.append(noted)
+
+    def begin(self) -> None:
+        """Note single calls from now on: a page was opened."""
+        self._noting = True
+        self._room, self._room_failed = ROOM, ROOM_FAILED
+
+    def end(self) -> None:
+        """Note no more single calls, and forget those that were: the last page was closed."""
+        self._noting = False
+        self._fresh.clear()
+        self._times.clear()
+        self.kept.clear()
+        self.followed.clear()
+
+    @property
+    def calls(self) -> int:
+        """How many calls have ended."""
+        return sum(self.outcomes.values())
+
+    def take_times(self) -> list[float]:
+        """Return how long calls of the interval took, the shortest first."""
+        times, self._times = self._times, []
+        times.sort()
+        return times
+
+    def take(self) -> tuple[list[NotedCall], int]:
+        """Return the calls of the interval, and how many were not noted; begin the next interval."""
+        fresh, self._fresh = self._fresh, []
+        missed, self._missed = self._missed, 0
+        self._room, self._room_failed = ROOM, ROOM_FAILED
+        self.kept.extend(fresh)
+        return fresh, missed
+
+
+def percentile(times: list[float], share: float) -> float:
+    """Return the duration that so many of the sorted ones do not exceed; 0 if there are none."""
+    return times[min(int(share * len(times)), len(times) - 1)] if times else 0.0
+
+
+def name_of(call: Call) -> str | None:
+    """Return the tool, prompt or URI that a call is about."""
+    name = getattr(call.params, "name", None) or getattr(call.params, "uri", None)
+    return name[:300] if isinstance(name, str) else None
+
+
+def session_of(call: Call) -> str | None:
+    """Return what the session of a call is shown as; a whole id would let its reader take it over."""
+    id = getattr(call.outlet, "session_id", None)
+    return id[:10] if isinstance(id, str) else None
+
+
+def trace_of(call: Call) -> str | None:
+    """Return the id of the trace that a call belongs to, if its `_meta` has one."""
+    meta = getattr(call.params, "meta", None)
+    parent = meta.get("traceparent") if isinstance(meta, dict) else None
+    parts = parent.split("-", 3) if isinstance(parent, str) and len(parent) < 200 else ()
+    return parts[1] if len(parts) > 2 else None
+
+
+_ABOUT: dict[By, Callable[[Call], str | None]] = {
+    "session": session_of,
+    "trace": trace_of,
+    "name": name_of,
+}
+
+
+def _about(call: Call, by: By) -> str | None:
+    return _ABOUT[by](call)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _answered(answer: Any, size: int) -> str | None:
+    """Return the beginning of an answer as text; one that is large is not encoded for that."""
+    if answer is None:
+        return None
+    if size > _LARGE and not isinstance(answer, Encoded):
+        return f"({size} bytes)"
+    try:
+        if isinstance(answer, Encoded):
+            return _text(answer.body[:SHOWN])
+        return _text(encode(answer)[:SHOWN]) if isinstance(answer, Result) else str(answer)[:SHOWN]
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,481 @@
+"""Many servers in one program: connected to together, and used as if they were one."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from mcpearl.client.client import Client
+from mcpearl.client.connection import ProgressCallback
+from mcpearl.client.entries import ConfigError, ServerEntry, read_entry, surroundings
+from mcpearl.client.options import SharedOptions
+from mcpearl.client.reconnect import Reconnect
+from mcpearl.client.targets import Reachable, ReachOptions, find_target
+from mcpearl.client.tool_result import TypedToolResult
+from mcpearl.host.callbacks import roots_of, told
+from mcpearl.host.config import ConfigSource, HostConfig, read_config
+from mcpearl.host.fleet import Fleet
+from mcpearl.host.member import Member
+from mcpearl.host.records import (
+    HostChange,
+    HostPrompt,
+    HostResource,
+    HostResourceTemplate,
+    HostTool,
+    Offers,
+    ServerStatus,
+)
+from mcpearl.protocol.errors import LimitReached
+from mcpearl.protocol.events import Notice
+from mcpearl.runtime.feed import Audience, Feed
+from mcpearl.runtime.tree import Node
+from mcpearl.types.prompts import GetPromptResult
+from mcpearl.types.resources import ReadResourceResult
+
+T = TypeVar("T")
+
+
+class HostOptions(SharedOptions, total=False):
+    """All options of a `Host`."""
+
+    sampling: Callable[..., Any] | None
+    elicitation: Callable[..., Any] | None
+    roots: Any
+    on_log: Callable[..., Any] | None
+    on_progress: Callable[..., Any] | None
+    on_notification: Callable[..., Any] | None
+    on_stderr: Callable[..., Any] | None
+    on_change: Callable[[HostChange], None] | None
+    auth: Mapping[str, Any] | Literal["oauth"] | None
+    reconnect: Reconnect | None
+    lazy: bool
+    patience: float
+    max_servers: int
+    max_offers: int
+
+
+_TAKES_TOKENS = ("http://", "https://", "ws://", "wss://")
+
+
+class Host:
+    """The servers of a configuration, connected to together.
+
+    >>> async with Host("mcp.json") as host:
+    ...     for tool in await host.tools():
+    ...         print(tool.name, tool.server)
+    ...     result = await host.call_tool("weather__forecast", {"city": "Oslo"})
+
+    A server that is down is shown in `servers` with its reason and tried again; the others do not notice.
+    A callback that takes a second argument is passed the name of the server that asks.
+
+    Args:
+        source: the path or the text of a configuration file (Claude Desktop, Claude Code, VS Code,
+            Cursor), or an object: `{"mcpServers": {…}}`, or servers by name, which can be whatever
+            `Client` takes, such as `{"weather": "https://…", "own": app}`.
+        sampling: answers a server that wants text from a model.
+        elicitation: answers a server that wants input from the user.
+        roots: the directories that servers may work in, or a function that returns them.
+        on_log: called with each log message.
+        on_progress: called with the progress of calls that have no callback of their own.
+        on_notification: called with every other notification.
+        on_stderr: called with each line a server process writes to stderr; otherwise they appear on
+            stderr of this process.
+        on_change: called with each `HostChange`: of a server's state, and of what it offers.
+        auth: how to get into servers, by name, as for `Client`; or `"oauth"` to log in with the
+            browser at every address that wants it.
+        reconnect: when connections are tried again.
+        lazy: whether a server is connected to when it is first needed, not at once.
+        patience: seconds that lists and `connect` wait for servers that are slow.
+        max_servers: how many servers there may be.
+        max_offers: how many tools, resources or prompts one server may have.
+        options: further options of all clients; see `Client`.
+    """
+
+    def __init__(
+        self,
+        source: ConfigSource | HostConfig,
+        *,
+        sampling: Callable[..., Any] | None = None,
+        elicitation: Callable[..., Any] | None = None,
+        roots: Any = None,
+        on_log: Callable[..., Any] | None = None,
+        on_progress: Callable[..., Any] | None = None,
+        on_notification: Callable[..., Any] | None = None,
+        on_stderr: Callable[..., Any] | None = None,
+        on_change: Callable[[HostChange], None] | None = None,
+        auth: Mapping[str, Any] | Literal["oauth"] | None = None,
+        reconnect: Reconnect | None = None,
+        lazy: bool = False,
+        patience: float = 10.0,
+        max_servers: int = 256,
+        max_offers: int = 50_000,
+        **options: Unpack[SharedOptions],
+    ) -> None:
+        self._config = source if isinstance(source, HostConfig) else read_config(source)
+        self._callbacks: dict[str, Callable[..., Any] | None] = {
+            "sampling": sampling,
+            "elicitation": elicitation,
+            "on_log": on_log,
+            "on_progress": on_progress,
+            "on_stderr": on_stderr,
+        }
+        self._roots = roots
+        self._on_notification = on_notification
+        self._auth = auth
+        self._options = options
+        self._reconnect = reconnect or Reconnect()
+        self._patience = patience
+        self._audience: Audience[HostChange] = Audience()
+        if on_change is not None:
+            self._audience.call(on_change)
+        self._unused: dict[str, ServerStatus] = {}  # disabled, invalid, or too many
+        self._changing = asyncio.Lock()
+        self._fleet = Fleet(
+            self._client,
+            self._reconnect,
+            self._audience.tell,
+            lazy=lazy,
+            max_servers=max_servers,
+            max_offers=max_offers,
+        )
+
+    # Connecting
+
+    async def connect(self) -> None:
+        """Connect to all servers at the same time. `async with` does this, and `close`.
+
+        Returns when each is connected or could not be, or after `patience` seconds. A server that is not
+        there is no error.
+        """
+        await self._fleet.start()
+        try:
+            await self.update(self._config)
+            if not self._fleet.lazy:
+                await self._fleet.settled(self._patience)
+        except BaseException:
+            await self._fleet.stop()
+            raise
+
+    async def close(self) -> None:
+        """Disconnect from all servers, and end their processes. Idempotent."""
+        await self._fleet.stop()
+
+    async def __aenter__(self) -> "Host":
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _client(self, member: Member) -> Client:
+        """Make the client of a server."""
+        name = member.name
+        callbacks: dict[str, Any] = {
+            each: told(callback, name) for each, callback in self._callbacks.items()
+        }
+        heard = told(self._on_notification, name)
+
+        def noticed(notice: Notice) -> Any:
+            member.noticed(notice)
+            return None if heard is None else heard(notice)
+
+        return Client(
+            member.entry,
+            **callbacks,
+            roots=roots_of(self._roots, name),
+            on_notification=noticed,
+            on_state=member.entered,
+            reconnect=self._reconnect,
+            auth=self._auth_of(member.entry),
+            **self._options,
+        )
+
+    def _auth_of(self, entry: ServerEntry) -> Any:
+        if isinstance(self._auth, Mapping):
+            return self._auth.get(entry.name)
+        # One login for all is safe only where each server is logged in to on its own.
+        return self._auth if (entry.url or "").startswith(_TAKES_TOKENS) else None
+
+    # Looking
+
+    @property
+    def servers(self) -> dict[str, ServerStatus]:
+        """How each server stands, by name, with those that cannot be used and why."""
+        up = {name: member.status() for name, member in self._fleet.members.items()}
+        return {**up, **self._unused}
+
+    def tree(self) -> Node:
+        """Return the servers and their connections: states, restarts, the last error, uptime."""
+        return self._fleet.node()
+
+    def changes(self, limit: int = 1000) -> Feed[HostChange]:
+        """Return an iterator over the changes from now on, for `async for`.
+
+        Args:
+            limit: how many changes may wait to be taken; then the oldest are dropped.
+        """
+        return self._audience.iterate(limit)
+
+    def __getitem__(self, server: str) -> Client:
+        """Return the client of a server; raises `ConnectionLost` with the reason if there is none."""
+        return self._fleet.member(server).expect()
+
+    def __contains__(self, server: object) -> bool:
+        return server in self._fleet.members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._fleet.members))
+
+    def __len__(self) -> int:
+        return len(self._fleet.members)
+
+    def __repr__(self) -> str:
+        ready = sum(1 for each in self.servers.values() if each.state == "ready")
+        return f"<Host of {len(self)} servers, {ready} ready>"
+
+    async def client(self, server: str, timeout: float | None = None) -> Client:
+        """Return the client of a server, connecting to it first if that has not been done.
+
+        Args:
+            server: the server's name.
+            timeout: seconds to wait for the connection; by default `patience`.
+        """
+        return await self._fleet.member(server).connected(self._seconds(timeout))
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._patience if timeout is None else timeout
+
+    # What the servers offer
+
+    async def tools(self, timeout: float | None = None) -> Offers[HostTool]:
+        """Return the tools of all servers, under names that are unique.
+
+        Lists are kept until a server announces a change. `missing` of the result has the servers that are
+        not in it.
+
+        Args:
+            timeout: seconds to wait for servers; by default `patience`.
+        """
+        return await self._fleet.offers("tools", self._seconds(timeout))
+
+    async def prompts(self, timeout: float | None = None) -> Offers[HostPrompt]:
+        """Return the prompts of all servers, under names that are unique.
+
+        Args:
+            timeout: seconds to wait for servers; by default `patience`.
+        """
+        return await self._fleet.offers("prompts", self._seconds(timeout))
+
+    async def resources(self, timeout: float | None = None) -> Offers[HostResource]:
+        """Return the resources of all servers.
+
+        Args:
+            timeout: seconds to wait for servers; by default `patience`.
+        """
+        return await self._fleet.offers("resources", self._seconds(timeout))
+
+    async def resource_templates(
+        self, timeout: float | None = None
+    ) -> Offers[HostResourceTemplate]:
+        """Return the resource templates of all servers.
+
+        Args:
+            timeout: seconds to wait for servers; by default `patience`.
+        """
+        return await self._fleet.offers("resource_templates", self._seconds(timeout))
+
+    # Using it
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        returns: type[T],
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+        raise_on_error: bool = False,
+    ) -> TypedToolResult[T]: ...
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        returns: Any = None,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+        raise_on_error: bool = False,
+    ) -> TypedToolResult[Any]: ...
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Any = None,
+        *,
+        returns: Any = None,
+        timeout: float | None = None,
+        max_timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: dict[str, Any] | None = None,
+        raise_on_error: bool = False,
+    ) -> TypedToolResult[Any]:
+        """Call a tool of one of the servers.
+
+        Args:
+            name: the tool's name, as `tools` has it.
+            arguments: what the tool is called with, by name.
+            returns: the type of `result.data`; by default the output schema decides.
+            timeout: seconds for the call; by default the client's.
+            max_timeout: with it, progress starts `timeout` again, up to so many seconds in all.
+            on_progress: called with each progress notification.
+            meta: members of `_meta` in the request.
+            raise_on_error: whether a tool that failed raises `ToolError`.
+        """
+        member, own = await self._fleet.find("tools", name, self._patience)
+        client = await member.connected(self._seconds(timeout))
+        return await client.call_tool(
+            own,
+            arguments,
+            returns=returns,
+            timeout=timeout,
+            max_timeout=max_timeout,
+            on_progress=on_progress,
+            meta=meta,
+            raise_on_error=raise_on_error,
+        )
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> GetPromptResult:
+        """Return a prompt of one of the servers with its arguments filled in.
+
+        Args:
+            name: the prompt's name, as `prompts` has it.
+            arguments: values by name; what is not text is sent as JSON.
+            timeout: seconds for the call; by default the client's.
+        """
+        member, own = await self._fleet.find("prompts", name, self._patience)
+        client = await member.connected(self._seconds(timeout))
+        return await client.get_prompt(own, arguments, timeout=timeout)
+
+    async def read_resource(
+        self, uri: str, *, server: str | None = None, timeout: float | None = None
+    ) -> ReadResourceResult:
+        """Read a resource of one of the servers.
+
+        Args:
+            uri: the resource's URI.
+            server: the server that has it; by default the first one that lists it, or has a template
+                for it.
+            timeout: seconds for the call; by default the client's.
+        """
+        if server is None:
+            member = await self._fleet.owner(uri, self._patience)
+        else:
+            member = self._fleet.member(server)
+        client = await member.connected(self._seconds(timeout))
+        return await client.read_resource(uri, timeout=timeout)
+
+    # Servers that come and go
+
+    async def add(self, name: str, target: Reachable) -> None:
+        """Begin to connect to one more server. It is tried again until it is there.
+
+        Args:
+            name: the server's name.
+            target: an entry as in a configuration, or whatever `Client` takes.
+
+        Raises:
+            ConfigError: It cannot be connected to, whatever is tried.
+        """
+        entry = _entry(name, target)
+        async with self._changing:
+            await self._fleet.add(entry)
+
+    async def remove(self, name: str) -> None:
+        """Disconnect from a server; calls that it has not answered fail.
+
+        Args:
+            name: the server's name.
+        """
+        async with self._changing:
+            await self._fleet.remove(name)
+
+    async def replace(self, name: str, target: Reachable) -> None:
+        """Put another server in the place of one, under the same name.
+
+        Args:
+            name: the server's name.
+            target: an entry as in a configuration, or whatever `Client` takes.
+        """
+        entry = _entry(name, target)
+        async with self._changing:
+            await self._fleet.remove(name)
+            await self._fleet.add(entry)
+
+    async def update(self, source: ConfigSource | HostConfig) -> None:
+        """Make the servers those of a configuration. Those whose entry is the same are not disturbed.
+
+        Args:
+            source: a configuration, as for the host itself.
+
+        Raises:
+            ConfigError: It cannot be read as a whole; then nothing has changed.
+        """
+        config = source if isinstance(source, HostConfig) else read_config(source)
+        wanted = {name: each for name, each in config.entries.items() if not each.disabled}
+        async with self._changing:
+            self._unused = _unused(config)
+            members = self._fleet.members
+            gone = [n for n, member in members.items() if wanted.get(n) != member.entry]
+            await asyncio.gather(*map(self._fleet.remove, gone))
+            for name, entry in wanted.items():
+                if name not in members:
+                    try:
+                        await self._fleet.add(entry)
+                    except LimitReached as error:
+                        self._unused[name] = _invalid(name, str(error))
+
+    def retry(self, server: str) -> None:
+        """Try now to connect to a server that is down, without waiting for the next attempt.
+
+        Args:
+            server: the server's name.
+        """
+        self._fleet.member(server).try_again()
+
+
+def _entry(name: str, target: Reachable) -> ServerEntry:
+    entry = read_entry(name, target, surroundings())
+    if entry.disabled:
+        raise ConfigError(f"server `{name}` is disabled in its entry")
+    find_target(entry, ReachOptions())
+    return entry
+
+
+def _invalid(name: str, reason: str) -> ServerStatus:
+    return ServerStatus(name=name, state="invalid", reason=reason)
+
+
+def _unused(config: HostConfig) -> dict[str, ServerStatus]:
+    disabled = [name for name, entry in config.entries.items() if entry.disabled]
+    return {
+        **{name: ServerStatus(name=name, state="disabled") for name in disabled},
+        **{each.server: _invalid(each.server, each.message) for each in config.problems},
+    }

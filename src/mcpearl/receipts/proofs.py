@@ -1,0 +1,143 @@
+"""Reading a log: its records, and proofs that one of them is in it."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mcpearl.receipts.keys import parse_keys
+from mcpearl.receipts.records import Salts
+from mcpearl.receipts.verifier import (
+    PROOF,
+    Head,
+    Key,
+    Log,
+    Segment,
+    add_leaf,
+    load_keys,
+    root_of,
+)
+
+_HASH = 32
+
+
+class NoSuchRecord(LookupError):
+    """A record that is not in the log, or not signed yet."""
+
+
+class Shown(NamedTuple):
+    """A record and its number."""
+
+    number: int
+    record: dict[str, Any]
+
+
+def records(folder: Path) -> Iterator[Shown]:
+    """Iterate over the records of a log, without verifying it."""
+    for path in sorted(folder.glob("[0-9]*.log")):
+        number = Segment(path).first
+        with path.open("rb") as file:
+            file.readline()
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield Shown(number, json.loads(line[65:]))
+                number += 1
+
+
+def unfinished(folder: Path) -> list[Shown]:
+    """Return the records of calls that have begun and not ended."""
+    begun: dict[str, Shown] = {}
+    for shown in records(folder):
+        kind, call = shown.record.get("kind"), shown.record.get("call", "")
+        if kind == "begin":
+            begun[call] = shown
+        elif kind == "end":
+            begun.pop(call, None)
+    return list(begun.values())
+
+
+def prove(folder: Path, wanted: str, keys: list[Key] | None = None) -> dict[str, str]:
+    """Return proofs for one record, by its number, or for the records of a call, by the call's id.
+
+    The log is verified on the way. Raises `Fault` if it is not as it was written, and `NoSuchRecord`.
+
+    Args:
+        folder: The log.
+        wanted: The number of a record, or the id of a call.
+        keys: The keys to verify it with; by default the one in the folder.
+    """
+    leaves = bytearray()
+    found: dict[int, bytes] = {}
+    call = json.dumps(wanted).encode()
+
+    def take(number: int, leaf: bytes, entry: bytes) -> None:
+        leaves.extend(leaf)
+        if str(number) == wanted or (b'"call":%b,' % call in entry and _call_of(entry) == wanted):
+            found[number] = entry
+
+    log = Log(folder, keys or load_keys([str(folder / "key.pub")]))
+    log.verify(take)
+    if not found:
+        raise NoSuchRecord(f"there is no record or call {wanted} in {folder}")
+    if max(found) >= log.signed:
+        raise NoSuchRecord(f"record {max(found)} is not covered by a signed head yet")
+    return {
+        f"{number}.tlog-proof": _proof(number, entry, leaves, log.heads[-1])
+        for number, entry in found.items()
+    }
+
+
+def _call_of(entry: bytes) -> Any:
+    return json.loads(entry[_HASH:]).get("call")
+
+
+def _proof(number: int, entry: bytes, leaves: bytearray, head: Head) -> str:
+    path = "".join(f"{_text(step)}\n" for step in _path(number, 0, head.size, leaves))
+    signatures = "".join(
+        f"\N{EM DASH} {name} {_text(signature)}\n" for name, signature in head.signatures
+    )
+    note = f"{head.text.decode()}\n{signatures}"
+    return f"{PROOF}\nextra {_text(entry)}\nindex {number}\n{path}\n{note}"
+
+
+def _path(number: int, start: int, end: int, leaves: bytearray) -> list[bytes]:
+    """Return the inclusion proof of a leaf (RFC 9162, section 2.1.3.1), the leaf's sibling first."""
+    path: list[bytes] = []
+    while end - start > 1:
+        middle = start + (1 << (end - start - 1).bit_length() - 1)
+        if number < middle:
+            path.append(_root(middle, end, leaves))
+            end = middle
+        else:
+            path.append(_root(start, middle, leaves))
+            start = middle
+    return path[::-1]
+
+
+def _root(start: int, end: int, leaves: bytearray) -> bytes:
+    subtrees: list[bytes] = []
+    for number in range(start, end):
+        leaf = bytes(leaves[number * _HASH : (number + 1) * _HASH])
+        add_leaf(subtrees, number - start, leaf)
+    return root_of(subtrees)
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def salts_of(key_file: Path, call: str) -> tuple[bytes, bytes]:
+    """Return the salts of the arguments and the result of a call.
+
+    Whoever has one of them, and the contents, can compare them with the digest in a record.
+
+    Args:
+        key_file: The private key of the log.
+        call: The id of the call.
+    """
+    run, _, number = call.rpartition("-")
+    if not run or not number.isdecimal():
+        raise NoSuchRecord(f"{call!r} is not the id of a call")
+    key = parse_keys(key_file.read_text().split(), str(key_file))[0]
+    return Salts(key.salts(), run).of(int(number))

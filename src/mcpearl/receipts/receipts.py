@@ -1,0 +1,85 @@
+"""How a server or client records its calls: where, with which key, and what happens if that fails."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mcpearl.receipts.recorder import Recorder
+
+OnFull = Literal["refuse", "continue"]
+
+
+class Receipts:
+    """A tamper-evident record of every call.
+
+    >>> app = Server("weather", receipts="receipts/")
+    >>> app = Server("weather", receipts=Receipts("receipts/", durable=True))
+
+    Several processes, servers and clients may write to one folder: it is one log.
+
+    Args:
+        path: The folder of the log; it is created if there is none.
+        key: The file of the key that signs, created on first use; or the key itself as text, or several,
+            of which the first signs. By default `MCPEARL_RECEIPTS_KEY` is used, else the file beside
+            the folder that has its name with `.key`.
+        durable: Whether a call is answered only when its records are on disk.
+        on_full: What happens to calls when records cannot be written: `refuse` them, or `continue`
+            without records, which is logged, and recorded once that is possible.
+        queue: Bytes that may wait to be written.
+        rotate: Bytes after which a new file is begun.
+        sign_every: Seconds between signed heads, while there are records.
+        name: The name of the log, for a new key: an address without a scheme, such as
+            `example.com/weather`. One is made up by default.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        key: str | Path | Sequence[str] | None = None,
+        durable: bool = False,
+        on_full: OnFull = "refuse",
+        queue: int = 64 * 1024 * 1024,
+        rotate: int = 64 * 1024 * 1024,
+        sign_every: float = 1.0,
+        name: str | None = None,
+    ) -> None:
+        if on_full not in ("refuse", "continue"):
+            raise ValueError(f"`on_full` is {on_full!r}; it may be `refuse` or `continue`")
+        if queue < 1 or rotate < 1 or sign_every <= 0:
+            raise ValueError("`queue`, `rotate` and `sign_every` of receipts must be positive")
+        self.folder = Path(path)
+        self.durable = durable
+        self.on_full = on_full
+        self.queue = queue
+        self.rotate = rotate
+        self.sign_every = sign_every
+        self.key = _as_text(key)
+        self.name = name
+
+    def recorder(self, role: str, of: str) -> "Recorder":
+        """Return what records the calls of one server or client.
+
+        Args:
+            role: `server` or `client`.
+            of: The name of the server, or of what the client connects to.
+        """
+        from mcpearl.receipts.recorder import Recorder
+
+        return Recorder(self, role, of)
+
+
+def _as_text(key: str | Path | Sequence[str] | None) -> str | list[str] | None:
+    if isinstance(key, Path):
+        key = str(key)
+    if key is None:
+        return None
+    if isinstance(key, str):
+        return key if key.startswith("PRIVATE+KEY+") else str(Path(key).absolute())
+    return list(key)
+
+
+def receipts_of(given: "Receipts | str | Path") -> Receipts:
+    """Return the settings for what a server or client was given."""
+    return given if isinstance(given, Receipts) else Receipts(given)

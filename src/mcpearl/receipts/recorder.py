@@ -1,0 +1,254 @@
+"""Notes the calls of one server or client as they begin and end, and hands the notes to the scribe.
+
+It runs on the event loop. A call costs two entries in a list; every few milliseconds the list goes to the
+process that writes. How much may wait for it is bounded, and what happens then is the user's choice.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from mcpearl._version import __version__
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Call
+from mcpearl.receipts.records import Entry, Salts, about_call, about_result, split
+from mcpearl.receipts.scribe import Setup
+from mcpearl.receipts.scribe_process import ScribeProcess
+from mcpearl.runtime import clock
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.receipts.receipts import Receipts
+
+logger = logging.getLogger("mcpearl.receipts")
+
+_INTERVAL = 0.01  # seconds in which entries are collected
+_LARGE = 4096  # bytes of contents that are digested here, so that few are held
+
+
+class Recorder:
+    """Records the calls of one server or client.
+
+    Args:
+        receipts: How, and where.
+        role: `server` or `client`.
+        of: The name of the server, or of what the client is connected to.
+    """
+
+    def __init__(self, receipts: "Receipts", role: str, of: str) -> None:
+        self.durable = receipts.durable
+        self._receipts = receipts
+        self._role = role
+        self._of = of
+        self._refuses = receipts.on_full == "refuse"
+        self._most = receipts.queue
+        self._run = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._scribe: ScribeProcess | None = None
+        self._salts: Salts | None = None
+        self._calls = 0
+        self._batch: list[Entry] = []
+        self._problem: str | None = None  # why nothing can be written now
+        self._full = False  # whether calls are refused or not recorded
+        self._reason = ""  # why
+        self._lost = 0  # calls that were not recorded
+        self._lost_since = 0.0
+        self._commits: list[asyncio.Future[None]] = []  # for what is in the batch
+
+    # Beginning and ending
+
+    async def start(self) -> None:
+        """Open the log and begin to record; raises `Unusable` if that cannot be done."""
+        self._loop = asyncio.get_running_loop()
+        self._run = clock.random_bytes(6).hex()
+        self._calls = 0
+        self._full, self._problem = False, None
+        receipts = self._receipts
+        setup = Setup(
+            folder=str(receipts.folder.absolute()),
+            key=receipts.key,
+            name=receipts.name,
+            rotate=receipts.rotate,
+            durable=receipts.durable,
+            sign_every=receipts.sign_every,
+            run=self._run,
+            role=self._role,
+            of=self._of,
+            mcpearl=__version__,
+        )
+        scribe = ScribeProcess(setup, self._written, self._failed)
+        self._salts = Salts(await scribe.open(), self._run)
+        self._scribe = scribe
+
+    async def stop(self) -> None:
+        """Have everything that was recorded written and signed."""
+        if self._scribe is not None:
+            self._hand_over()
+            scribe, self._scribe = self._scribe, None
+            self._full, self._reason = True, "the log is closed"
+            await scribe.close()
+
+    # Calls
+
+    def begin(self, call: Call) -> None:
+        """Record that a call begins. Raises `McpError` if calls without a record are refused."""
+        if self._full:
+            self._refuse()
+            return
+        if call.recorded is not None:
+            return
+        number = self._calls = self._calls + 1
+        call.recorded = number, clock.monotonic()
+        params, caller = call.raw, call.caller
+        contents = bytes(params) if len(params) <= _LARGE else self._digested(number, bytes(params))
+        principal = caller.principal
+        if principal is not None:
+            principal = principal.subject, principal.client_id, principal.issuer
+        batch = self._batch
+        if not batch:
+            self._schedule()
+        batch.append(
+            (number, clock.now(), call.method, caller.version.name, call.id, contents, principal)
+        )
+
+    def answered(self, call: Call, message: bytes) -> None:
+        """Record that a call was answered with this message."""
+        if call.recorded is None:
+            return
+        number, since = call.recorded
+        call.recorded = None
+        outcome: str | None = None
+        contents: Any = message
+        if len(message) > _LARGE:
+            outcome, contents = self._summed_up(number, *split(message))
+        batch = self._batch
+        if not batch:
+            self._schedule()
+        batch.append((number, clock.now(), clock.monotonic() - since, outcome, contents))
+
+    def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
+        """Record that a call ended: with this result, or without an answer."""
+        if call.recorded is None:
+            return
+        number, since = call.recorded
+        call.recorded = None
+        answer: Any = contents
+        if len(contents) > _LARGE:
+            outcome, answer = self._summed_up(number, outcome, contents)
+        if not self._batch:
+            self._schedule()
+        self._batch.append((number, clock.now(), clock.monotonic() - since, outcome, answer))
+
+    def _digested(self, number: int, params: bytes) -> Any:
+        assert self._salts is not None
+        return self._salts.digest(number, 0, params), *about_call(params)
+
+    def _summed_up(self, number: int, outcome: str, contents: bytes) -> tuple[str, Any]:
+        assert self._salts is not None
+        task = ""
+        if outcome == "result":
+            outcome, task = about_result(contents)
+        return outcome, (self._salts.digest(number, 1, contents), task)
+
+    def _refuse(self) -> None:
+        if self._refuses:
+            raise McpError(INTERNAL_ERROR, f"The call cannot be recorded: {self._reason}")
+        self._lost += 1
+
+    # Durable
+
+    def commit(self) -> "asyncio.Future[None]":
+        """Return a future that is done when everything recorded so far is on disk.
+
+        If that cannot be, it raises `McpError` where calls without a record are refused.
+        """
+        assert self._loop is not None
+        future = self._loop.create_future()
+        if self._problem is None and self._batch:
+            self._commits.append(future)
+        else:
+            self._give_up([future])
+        return future
+
+    def commit_answer(self, call: Call, message: bytes) -> None:
+        """Record that a call is answered, and block until that is on disk.
+
+        It is for the few answers that are not held back elsewhere, such as the end of a subscription.
+        """
+        if call.recorded is not None:
+            self.answered(call, message)
+            self._hand_over()
+            if self._scribe is not None:
+                self._scribe.wait()
+
+    def _give_up(self, commits: "list[asyncio.Future[None]]") -> None:
+        for future in commits:
+            if future.done():
+                continue
+            if self._refuses:
+                text = f"The call was made, but could not be recorded: {self._reason}"
+                future.set_exception(McpError(INTERNAL_ERROR, text))
+            else:
+                future.set_result(None)
+
+    # The scribe
+
+    def _schedule(self) -> None:
+        assert self._loop is not None
+        if self.durable:
+            self._loop.call_soon(self._hand_over)
+        else:
+            self._loop.call_later(_INTERVAL, self._hand_over)
+
+    def _hand_over(self) -> None:
+        scribe = self._scribe
+        if scribe is None or not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        commits, self._commits = self._commits, []
+        scribe.put(batch, commits)
+        if scribe.waiting > self._most:
+            self._fill("more is waiting to be written than `Receipts.queue`")
+
+    def _written(self) -> None:
+        self._problem = None
+        if self._full and self._scribe is not None and self._scribe.waiting <= self._most // 2:
+            self._empty()
+
+    def _failed(self, problem: str) -> None:
+        self._problem = problem
+        self._fill(problem)
+        if self._scribe is not None:
+            for handed in self._scribe.handed:
+                self._give_up(handed.commits)
+        commits, self._commits = self._commits, []
+        self._give_up(commits)
+
+    def _fill(self, reason: str) -> None:
+        """Refuse calls from now on, or do not record them."""
+        if not self._full:
+            self._full = True
+            self._lost_since = clock.now()
+            what = "calls are refused" if self._refuses else "calls are not recorded"
+            logger.error("%s: %s", what, reason)
+        self._reason = reason
+
+    def _empty(self) -> None:
+        """Record calls again, and how many were not recorded."""
+        self._full = False
+        logger.warning("calls are recorded again: %s", self._receipts.folder)
+        if not self._lost:
+            return
+        gap = {
+            "kind": "gap",
+            "run": self._run,
+            "at": clock.now(),
+            "since": self._lost_since,
+            "calls": self._lost,
+            "reason": self._reason[:1000],
+        }
+        logger.error("%d calls were not recorded: %s", self._lost, self._reason)
+        self._lost = 0
+        if not self._batch:
+            self._schedule()
+        self._batch.append(gap)

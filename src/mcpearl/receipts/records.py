@@ -1,0 +1,243 @@
+"""What a record says: one before a call, one after it, with digests in place of contents.
+
+Everything a caller chooses is cut to a length, so that no record is long. Digests are salted: the salts
+of a call come from the log's key, and telling one of them tells nothing of the others. The process that
+writes imports this module, so it loads little.
+"""
+
+from hashlib import sha256, shake_256
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+LONGEST_NAME = 256  # characters of what a caller chose
+_ID = len('{"jsonrpc":"2.0","id":')
+_SALT = 16
+_EACH_BLOCK = 256  # calls whose salts are derived together
+_KEPT_BLOCKS = 64
+_digest = sha256().copy
+
+# As they travel from the event loop to the process that writes. Contents are bytes, or a digest of them.
+# number, time, method, version, id of the request, params, principal (subject, client, issuer)
+Began = tuple[int, float, str, str, Any, bytes | str, tuple[Any, ...] | None]
+# number, time, duration, outcome, answer; without an outcome, the answer is a whole message
+Ended = tuple[int, float, float, str | None, bytes | str]
+Entry = Began | Ended | dict[str, Any]
+
+
+class Begin(Struct, tag="begin", tag_field="kind", omit_defaults=True):
+    """The record before a call."""
+
+    call: str
+    at: float
+    method: str
+    version: str
+    request: int | str
+    arguments: str
+    name: str | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+    trace: str | UnsetType = UNSET
+    principal: str | UnsetType = UNSET
+    client: str | UnsetType = UNSET
+    issuer: str | UnsetType = UNSET
+
+
+class End(Struct, tag="end", tag_field="kind", omit_defaults=True):
+    """The record after a call."""
+
+    call: str
+    at: float
+    duration: float
+    outcome: str
+    result: str | UnsetType = UNSET
+    task: str | UnsetType = UNSET
+
+
+class _Meta(Struct):
+    traceparent: Any = None
+
+
+class _Params(Struct, rename="camel"):
+    """What params say about their call."""
+
+    name: Any = None
+    uri: Any = None
+    task_id: Any = None
+    meta: _Meta | None = msgspec.field(default=None, name="_meta")
+
+
+class _Result(Struct, rename="camel"):
+    """What a result says about how its call ended."""
+
+    is_error: Any = False
+    result_type: Any = None
+    task_id: Any = None
+    task: Any = None
+
+
+_read_params = msgspec.json.Decoder(_Params).decode
+_read_result = msgspec.json.Decoder(_Result).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class Salts:
+    """The salts of the calls of one run: 16 bytes for the arguments, 16 for the result.
+
+    Args:
+        secret: What they are derived from.
+        run: Tells the calls of one process from those of others.
+    """
+
+    def __init__(self, secret: bytes, run: str) -> None:
+        self._prefix = secret + run.encode()
+        self._blocks: dict[int, list[bytes]] = {}
+
+    def digest(self, number: int, which: int, contents: bytes | str) -> str:
+        """Return the salted digest of the arguments (0) or the result (1) of a call."""
+        if type(contents) is str:
+            return contents  # it was made before
+        salts = self._blocks.get(number // _EACH_BLOCK) or self._derive(number // _EACH_BLOCK)
+        state = _digest()
+        state.update(salts[2 * (number % _EACH_BLOCK) + which] + contents)  # type: ignore[operator]
+        return state.hexdigest()
+
+    def of(self, number: int) -> tuple[bytes, bytes]:
+        """Return the two salts of a call."""
+        block = self._derive(number // _EACH_BLOCK)
+        place = 2 * (number % _EACH_BLOCK)
+        return block[place], block[place + 1]
+
+    def _derive(self, block: int) -> list[bytes]:
+        while len(self._blocks) >= _KEPT_BLOCKS:
+            del self._blocks[next(iter(self._blocks))]
+        size = 2 * _EACH_BLOCK * _SALT
+        salts = shake_256(self._prefix + block.to_bytes(8, "big")).digest(size)
+        self._blocks[block] = [salts[start : start + _SALT] for start in range(0, size, _SALT)]
+        return self._blocks[block]
+
+
+class Formatter:
+    """Makes records of the entries of one run."""
+
+    def __init__(self, secret: bytes, run: str) -> None:
+        self._run = f"{run}-"
+        self._digest = Salts(secret, run).digest
+
+    def lines(self, entries: list[Any]) -> list[bytes]:
+        """Return the records of entries, each a line."""
+        records: list[Any] = []
+        for entry in entries:
+            if type(entry) is dict:
+                records.append(entry)
+            elif len(entry) == 5:
+                records.append(self._end(*entry))
+            else:
+                records.append(self._begin(*entry))
+        return encode_lines(records).splitlines(keepends=True)
+
+    def _begin(
+        self,
+        number: int,
+        at: float,
+        method: str,
+        version: str,
+        id: Any,
+        params: bytes | list[Any],
+        principal: list[Any] | None,
+    ) -> Begin:
+        digest = ""
+        if type(params) is list:  # large ones were looked at before
+            digest, name, task, trace = params
+        else:
+            name, task, trace = about_call(params)  # type: ignore[arg-type]
+        record = Begin(
+            f"{self._run}{number}",
+            at,
+            method,
+            version,
+            id if type(id) is int else str(id)[:LONGEST_NAME],
+            digest or self._digest(number, 0, params),  # type: ignore[arg-type]
+            name or UNSET,
+            task or UNSET,
+            trace or UNSET,
+        )
+        if principal is not None:
+            subject, client, issuer = principal
+            record.principal = _short(subject) or UNSET
+            record.client = _short(client) or UNSET
+            record.issuer = _short(issuer) or UNSET
+        return record
+
+    def _end(
+        self, number: int, at: float, duration: float, outcome: str | None, answer: Any
+    ) -> End:
+        digest = task = ""
+        if type(answer) is list:
+            digest, task = answer
+        else:
+            if outcome is None:
+                outcome, answer = split(answer)
+            if outcome == "result":
+                outcome, task = about_result(answer)
+        return End(
+            f"{self._run}{number}",
+            at,
+            int(duration * 1e6) / 1e6,
+            outcome,  # type: ignore[arg-type]
+            digest or (self._digest(number, 1, answer) if answer else UNSET),
+            task or UNSET,
+        )
+
+
+def split(message: bytes) -> tuple[str, bytes]:
+    """Return whether an answer is a result or an error, and that as it is on the wire."""
+    place = message.find(b",", _ID)
+    if message.startswith(b',"result":', place):
+        return "result", message[place + 10 : -1]  # the id is a number, or has no comma
+    result = message.find(b',"result":')
+    error = message.find(b',"error":', 0, None if result < 0 else result)
+    if error < 0:
+        return "result", message[result + 10 : -1]
+    return "error", message[error + 9 : -1]
+
+
+def about_call(params: bytes) -> tuple[str, str, str]:
+    """Return what params say about their call: name or URI, task, trace."""
+    try:
+        read = _read_params(params)
+    except _UNREADABLE:
+        return "", "", ""
+    trace = None if read.meta is None else read.meta.traceparent
+    name = read.uri if read.name is None else read.name
+    return (
+        "" if name is None else _short(name),
+        "" if read.task_id is None else _short(read.task_id),
+        trace[3:35] if isinstance(trace, str) else "",
+    )
+
+
+def about_result(result: bytes) -> tuple[str, str]:
+    """Return how a call ended that was answered with this result, and the task it became."""
+    if (
+        b'isError":true' not in result
+        and b'taskId"' not in result
+        and b'input_required"' not in result
+    ):
+        return "result", ""
+    try:
+        read = _read_result(result)
+    except _UNREADABLE:
+        return "result", ""
+    outcome = "result"
+    if read.is_error is True:
+        outcome = "tool_error"
+    elif read.result_type == "input_required":
+        outcome = "input_required"
+    task = read.task.get("taskId") if isinstance(read.task, dict) else read.task_id
+    return outcome, _short(task)
+
+
+def _short(text: Any) -> str:
+    return text[:LONGEST_NAME] if isinstance(text, str) else ""

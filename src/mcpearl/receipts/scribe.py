@@ -1,0 +1,209 @@
+"""The process that writes a log for one server or client: `python -m mcpearl.receipts.scribe`.
+
+It is told of calls through its standard input, a socket, makes records of them, appends these to the
+log and signs heads. So a server spends little on receipts, and what it has handed over is written even
+if it is killed. It ends when its input does. It loads little, to be there soon.
+
+Messages in both directions are msgpack with their length in four bytes before them.
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mcpearl.receipts.keys import KeyUnusable, find_keys
+from mcpearl.receipts.log import LogBroken, ReceiptLog
+from mcpearl.receipts.records import Formatter
+
+_RETRY = 0.5  # seconds between attempts to write
+_CHUNK = 1 << 18
+_FAILURES = (OSError, LogBroken, KeyUnusable)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def framed(message: Any) -> bytes:
+    """Return a message as it travels."""
+    body = _encode(message)
+    return len(body).to_bytes(4, "big") + body
+
+
+class Frames:
+    """Cuts what was received into messages."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Return the messages that are complete now."""
+        self._data += data
+        held, start, messages = self._data, 0, []
+        while len(held) - start >= 4:
+            end = start + 4 + int.from_bytes(held[start : start + 4], "big")
+            if end > len(held):
+                break
+            messages.append(_decode(memoryview(held)[start + 4 : end].tobytes()))
+            start = end
+        del held[:start]
+        return messages
+
+
+class Setup(msgspec.Struct):
+    """The first message: what to write, and how."""
+
+    folder: str
+    key: str | list[str] | None
+    name: str | None
+    rotate: int
+    durable: bool
+    sign_every: float
+    run: str
+    role: str
+    of: str
+    mcpearl: str
+
+
+class Scribe:
+    """Writes the records of one run."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._frames = Frames()
+        self._lines: list[bytes] = []  # not written yet
+        self._batches = 0  # messages that they are of
+        self._written = 0  # messages that were written in all
+        self._failing = False
+        self._next_head = 0.0
+        self._stopped = False  # whether the end was announced
+
+    def work(self) -> None:
+        """Write until the input ends."""
+        messages: list[Any] = []
+        while not messages:
+            data = self._channel.recv(_CHUNK)
+            if not data:
+                return
+            messages = self._frames.feed(data)
+        if self._open(msgspec.convert(messages[0], Setup)):
+            self._take(messages[1:])
+            self._write_until_the_end()
+
+    def _open(self, setup: Setup) -> bool:
+        folder = Path(setup.folder)
+        self._setup = setup
+        self._log = log = ReceiptLog(
+            folder, lambda: find_keys(setup.key, folder, setup.name), setup.rotate
+        )
+        try:
+            log.open()
+            start = {
+                "kind": "start",
+                "run": setup.run,
+                "at": time.time(),
+                "role": setup.role,
+                "of": setup.of[:256],
+                "key": log.key.id.hex(),
+                "mcpearl": setup.mcpearl,
+            }
+            log.append([msgspec.json.encode(start) + b"\n"])
+        except _FAILURES as error:
+            self._tell("refused", str(error))
+            return False
+        secret = log.key.salts()
+        self._formatter = Formatter(secret, setup.run)
+        self._tell("open", secret)
+        return True
+
+    def _write_until_the_end(self) -> None:
+        poll = select.poll()
+        poll.register(self._channel, select.POLLIN)
+        while True:
+            if poll.poll(self._patience()):
+                data = self._channel.recv(_CHUNK)
+                if not data:
+                    break
+                self._take(self._frames.feed(data))
+            self._write()
+            if time.monotonic() >= self._next_head:
+                self._sign()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Say how the run ended, and sign everything."""
+        kind = "stop" if self._stopped else "gone"
+        self._lines.append(
+            msgspec.json.encode({"kind": kind, "run": self._setup.run, "at": time.time()}) + b"\n"
+        )
+        self._write()
+        self._sign()
+
+    def _take(self, messages: list[Any]) -> None:
+        for message in messages:
+            if message is None:
+                self._stopped = True
+            else:
+                self._lines += self._formatter.lines(message)
+                self._batches += 1
+
+    def _patience(self) -> float | None:
+        """Return the milliseconds until something is due."""
+        if self._failing:
+            return _RETRY * 1000
+        if self._log.unsigned:
+            return max(0.0, self._next_head - time.monotonic()) * 1000
+        return None
+
+    def _write(self) -> None:
+        if not self._lines:
+            return
+        try:
+            self._log.append(self._lines, durable=self._setup.durable)
+        except _FAILURES as error:
+            self._fail(error)
+            return
+        self._written += self._batches
+        self._lines, self._batches = [], 0
+        self._failing = False
+        self._tell("written", self._written)
+
+    def _sign(self) -> None:
+        self._next_head = time.monotonic() + self._setup.sign_every
+        if not self._log.unsigned:
+            return
+        try:
+            self._log.sign(durable=self._setup.durable)
+        except _FAILURES as error:
+            self._fail(error)
+            return
+        if self._failing and not self._lines:
+            self._failing = False
+            self._tell("written", self._written)
+
+    def _fail(self, error: Exception) -> None:
+        self._failing = True
+        self._tell("failing", f"{self._setup.folder}: {error}")
+
+    def _tell(self, what: str, detail: Any) -> None:
+        try:
+            self._channel.sendall(framed((what, detail)))
+        except OSError:
+            pass  # the server is gone; what it has handed over is written all the same
+
+
+def main() -> None:
+    """Write for the process at the other end of standard input."""
+    # The end of the input ends it, so that signals to a whole group do not cut off the last records.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with socket.socket(fileno=os.dup(0)) as channel:
+        Scribe(channel).work()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""A server's side of the process that writes its receipts: started, fed, and started again if it dies.
+
+What was handed over is kept until it is known to be written, and handed to the next process if one dies.
+So a record may be there twice, and none is missing.
+"""
+
+import asyncio
+import logging
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from mcpearl.receipts.scribe import Frames, Setup, framed
+from mcpearl.runtime.arguments import Unusable
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
+
+logger = logging.getLogger("mcpearl.receipts")
+
+_CHUNK = 1 << 16
+_BLOCKED = 10.0  # seconds that anything may block
+_AGAIN = Backoff(delays=doubling(0.1, 10.0), settled_after=30.0)
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe import main; main()"
+
+
+class Handed(NamedTuple):
+    """A batch that was handed over, and the futures of those who wait until it is on disk."""
+
+    frame: bytes
+    commits: "list[asyncio.Future[None]]"
+
+
+class ScribeProcess:
+    """The process that writes for one recorder.
+
+    Args:
+        setup: What it writes, and how.
+        written: Called when something was written.
+        failed: Called with the reason when something cannot be written.
+    """
+
+    def __init__(
+        self, setup: Setup, written: Callable[[], None], failed: Callable[[str], None]
+    ) -> None:
+        self.waiting = 0  # bytes that are not written yet
+        self.handed: deque[Handed] = deque()  # what they are of
+        self._setup = setup
+        self._written = written
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[bytes] = self._loop.create_future()
+        self._ended = asyncio.Event()
+        self._closing = False
+        self._retries = Retries(_AGAIN)
+        self._acknowledged = 0  # batches that this process has written
+        self._failing = False
+
+    # Beginning and ending
+
+    async def open(self) -> bytes:
+        """Start the process and wait until the log is open; return the secret of the salts."""
+        self._start()
+        return await self._opened
+
+    def _start(self) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            program = _PROGRAM.format(path=sys.path)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._channel.setblocking(False)
+        self._frames = Frames()
+        self._acknowledged = 0
+        self._began = self._loop.time()
+        self._unsent: deque[memoryview] = deque([memoryview(framed(self._setup))])
+        self._unsent += (memoryview(handed.frame) for handed in self.handed)
+        self._sending = False
+        self._loop.add_reader(self._channel, self._readable)
+        self._send()
+
+    async def close(self) -> None:
+        """Have everything written and signed, and wait for the end of the process."""
+        self._closing = True
+        self._unsent.append(memoryview(framed(None)))
+        self._send()
+        try:
+            async with asyncio.timeout(_BLOCKED):
+                await self._ended.wait()
+        except TimeoutError:
+            logger.warning("receipts are still being written to %s", self._setup.folder)
+            self._loop.remove_reader(self._channel)
+            self._loop.remove_writer(self._channel)
+            self._channel.close()
+
+    # Handing over
+
+    def put(self, entries: list[Any], commits: "list[asyncio.Future[None]]") -> None:
+        """Hand over a batch."""
+        frame = framed(entries)
+        self.handed.append(Handed(frame, commits))
+        self.waiting += len(frame)
+        self._unsent.append(memoryview(frame))
+        if not self._sending:
+            self._send()
+
+    def _send(self) -> None:
+        unsent = self._unsent
+        try:
+            while unsent:
+                sent = self._channel.send(unsent[0])
+                if sent == len(unsent[0]):
+                    unsent.popleft()
+                else:
+                    unsent[0] = unsent[0][sent:]
+        except BlockingIOError:
+            if not self._sending:
+                self._sending = True
+                self._loop.add_writer(self._channel, self._send)
+            return
+        except OSError:
+            return  # reading notices the end
+        if self._sending:
+            self._sending = False
+            self._loop.remove_writer(self._channel)
+        if self._closing:
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def wait(self) -> None:
+        """Block until everything is written, or that has failed."""
+        self._channel.settimeout(_BLOCKED)
+        try:
+            while self._unsent:
+                self._channel.sendall(self._unsent.popleft())
+            while self.handed and not self._failing:
+                if not self._receive():
+                    break
+        except OSError as error:
+            logger.error("receipts are not written: %s", error)
+        finally:
+            self._channel.setblocking(False)
+
+    # What it reports
+
+    def _readable(self) -> None:
+        try:
+            alive = self._receive()
+        except BlockingIOError:
+            return
+        except OSError:
+            alive = False
+        if not alive:
+            self._lost()
+
+    def _receive(self) -> bool:
+        data = self._channel.recv(_CHUNK)
+        for what, detail in self._frames.feed(data):
+            if what == "written":
+                self._acknowledge(detail)
+            elif what == "failing":
+                self._failing = True
+                self._failed(detail)
+            elif not self._opened.done():
+                if what == "open":
+                    self._opened.set_result(detail)
+                else:
+                    self._opened.set_exception(Unusable(f"receipts cannot be written: {detail}"))
+            elif what == "refused":
+                self._failing = True
+                self._failed(detail)
+            elif not self.handed:  # another process is there, and has nothing to catch up with
+                self._acknowledge(0)
+        return bool(data)
+
+    def _acknowledge(self, count: int) -> None:
+        self._failing = False
+        while self._acknowledged < count:
+            self._acknowledged += 1
+            handed = self.handed.popleft()
+            self.waiting -= len(handed.frame)
+            for future in handed.commits:
+                if not future.done():
+                    future.set_result(None)
+        self._written()
+
+    def _lost(self) -> None:
+        """Note the end of the process; start another one if it was not meant to end."""
+        self._loop.remove_reader(self._channel)
+        self._loop.remove_writer(self._channel)
+        self._channel.close()
+        code = self._process.wait()
+        if self._closing or not self._opened.done() or self._opened.exception() is not None:
+            self._ended.set()
+            if not self._opened.done():
+                self._opened.set_exception(
+                    Unusable(f"receipts cannot be written: their process ended with code {code}")
+                )
+            if self.handed:
+                logger.error("%d batches of receipts were lost", len(self.handed))
+            return
+        self._retries.worked_for(self._loop.time() - self._began)
+        delay = self._retries.next_delay()
+        self._failing = True
+        self._failed(f"the process that writes receipts ended with code {code}")
+        self._loop.call_later(delay, self._again)
+
+    def _again(self) -> None:
+        if self._closing:
+            self._ended.set()
+            return
+        logger.warning("the process that writes receipts is started again")
+        self._start()

@@ -1,0 +1,54 @@
+"""The Merkle tree of a log, as RFC 9162 has it: the roots of its complete subtrees, and no more.
+
+A tree of n leaves is kept as one hash for each bit of n, so adding a leaf costs one hash on average.
+"""
+
+from hashlib import sha256
+
+EMPTY = sha256(b"").digest()
+_node = sha256(b"\x01").copy  # a copy of a state that has the prefix is cheaper than a new one
+
+
+class Tree:
+    """The tree of the leaves that were added.
+
+    Args:
+        size: How many leaves it has.
+        subtrees: The roots of its complete subtrees, the largest first.
+    """
+
+    __slots__ = ("size", "subtrees")
+
+    def __init__(self, size: int = 0, subtrees: list[bytes] | None = None) -> None:
+        self.size = size
+        self.subtrees = subtrees or []
+
+    def copy(self) -> "Tree":
+        """Return a tree that grows apart from this one."""
+        return Tree(self.size, self.subtrees.copy())
+
+    def extend(self, leaves: list[bytes]) -> None:
+        """Add leaves, by their hashes."""
+        size, subtrees = self.size, self.subtrees
+        pop, push, node = subtrees.pop, subtrees.append, _node
+        for leaf in leaves:
+            bits = size
+            while bits & 1:
+                state = node()
+                state.update(pop() + leaf)
+                leaf = state.digest()
+                bits >>= 1
+            push(leaf)
+            size += 1
+        self.size = size
+
+    def root(self) -> bytes:
+        """Return the root hash."""
+        if not self.subtrees:
+            return EMPTY
+        *larger, root = self.subtrees
+        for subtree in reversed(larger):
+            state = _node()
+            state.update(subtree + root)
+            root = state.digest()
+        return root

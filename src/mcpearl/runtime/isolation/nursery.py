@@ -1,0 +1,192 @@
+"""The server's side of the zygote: it is forked, asked for processes, watched, and replaced."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from typing import Protocol
+
+from mcpearl.runtime.isolation import zygote
+from mcpearl.runtime.isolation.zygote import RECORD, Op, Work
+
+logger = logging.getLogger("mcpearl.isolation")
+
+_PATIENCE = 5.0  # seconds a zygote has to end before it is killed
+
+
+class ZygoteEnded(RuntimeError):
+    """The process that isolated processes are forked from has ended."""
+
+
+class Forked(Protocol):
+    """A process that the zygote is asked for, as it is told about it."""
+
+    pid: int
+
+    def has_ended(self, status: int | None) -> None:
+        """Take the wait status it ended with; None when that cannot be known any more."""
+        ...
+
+
+class Nursery:
+    """Owns a zygote. A service: a restart forks another one from this process.
+
+    Args:
+        work: What the processes do; see `zygote.Work`.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._made: tuple[int, socket.socket] | None = None
+        self._pid = 0
+        self._control: socket.socket | None = None
+        self._watch = -1  # a descriptor that is readable once the zygote has ended
+        self._status: asyncio.Future[int] | None = None  # what it ended with
+        self._processes: dict[int, Forked] = {}
+        self._last = 0
+
+    def fork(self) -> None:
+        """Fork the zygote now, before there are loops and threads; `start` takes it up."""
+        if others := zygote.other_threads():
+            logger.info(
+                "isolated tools are forked from a process with threads (%s); what these hold at the "
+                "moment stays held in the copies. `app.run()` forks before threads are started",
+                ", ".join(others[:5]),
+            )
+        self._made = zygote.fork(self._work)
+
+    def discard(self) -> None:
+        """End a zygote that `start` has not taken up."""
+        if self._made is not None:
+            (pid, control), self._made = self._made, None
+            control.close()
+            os.waitpid(pid, 0)
+
+    @property
+    def pid(self) -> int:
+        """The zygote's; 0 while there is none."""
+        return self._pid
+
+    # Service
+
+    async def start(self) -> None:
+        """Fork the zygote, unless that was done, and listen to it."""
+        if self._made is None:
+            self.fork()
+        assert self._made is not None
+        (self._pid, control), self._made = self._made, None
+        control.setblocking(False)
+        self._control = control
+        loop = asyncio.get_running_loop()
+        self._status = loop.create_future()
+        self._watch = os.pidfd_open(self._pid)
+        loop.add_reader(control, self._heard)
+        loop.add_reader(self._watch, self._has_ended)
+
+    async def ended(self) -> None:
+        """Wait until the zygote ends."""
+        assert self._status is not None
+        raise ZygoteEnded(f"the zygote {how(await asyncio.shield(self._status))}")
+
+    async def stop(self) -> None:
+        """End the zygote, and with it every process it has started."""
+        control, self._control = self._control, None
+        assert control is not None
+        assert self._status is not None
+        asyncio.get_running_loop().remove_reader(control)
+        control.close()
+        done, _ = await asyncio.wait([self._status], timeout=_PATIENCE)
+        if not done:
+            os.kill(self._pid, signal.SIGKILL)
+            await asyncio.wait([self._status])
+        self._lose_all()
+
+    # What the zygote says
+
+    def _heard(self) -> None:
+        control = self._control
+        while control is not None:
+            try:
+                record = control.recv(RECORD.size)
+            except BlockingIOError:
+                return
+            except ConnectionError:
+                record = b""
+            if len(record) != RECORD.size:
+                asyncio.get_running_loop().remove_reader(control)  # its end is seen as well
+                return
+            self._take(*RECORD.unpack(record))
+
+    def _take(self, op: int, number: int, _: int, value: int) -> None:
+        if op == Op.FORKED:
+            if number in self._processes:
+                self._processes[number].pid = value
+            return
+        process = self._processes.pop(number, None)
+        if process is not None:
+            process.has_ended(value if op == Op.ENDED else None)
+
+    def _has_ended(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._watch)
+        os.close(self._watch)
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        assert self._status is not None
+        self._status.set_result(status)
+        self._lose_all()
+
+    def _lose_all(self) -> None:
+        lost, self._processes = self._processes, {}
+        for process in lost.values():
+            process.has_ended(None)
+
+    # What it is asked for
+
+    def ask(self, process: Forked, pool: int, connection: int, output: int) -> int:
+        """Have a process forked; return the number it is told about by.
+
+        Args:
+            process: Told when the process has ended.
+            pool: The pool that it is for.
+            connection: Its end of its connection to the server.
+            output: What its standard output and error are written to.
+
+        Raises:
+            ZygoteEnded: There is no zygote at the moment.
+        """
+        self._last = number = (self._last + 1) % 2**32
+        record = RECORD.pack(Op.FORK, number, pool, 0)
+        try:
+            if self._control is None:
+                raise BrokenPipeError
+            socket.send_fds(self._control, [record], [connection, output])
+        except OSError as error:
+            raise ZygoteEnded(f"there is no zygote to fork from ({error})") from None
+        self._processes[number] = process
+        return number
+
+    def kill(self, number: int) -> None:
+        """Kill a process and everything it has started."""
+        if self._control is None or number not in self._processes:
+            return
+        try:
+            self._control.send(RECORD.pack(Op.KILL, number, 0, 0))
+        except BlockingIOError:  # it does not listen: whatever it is doing, all must end now
+            os.kill(self._pid, signal.SIGKILL)
+        except OSError:
+            pass  # it has ended, and with it the process
+
+
+def how(status: int) -> str:
+    """Say how a process ended."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"was ended by {signal_name(-code)}" if code < 0 else f"ended with code {code}"
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,76 @@
+"""The standard output and error of an isolated process: passed on, and the last lines kept."""
+
+import asyncio
+import os
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+
+from mcpearl.runtime import clock
+
+_KEPT = 16 * 1024  # bytes of it that are kept
+_SHOWN_LINES = 12
+_FATAL = "Fatal Python error"  # where the interpreter's own account of a crash begins
+_OWN_FRAME = f'  File "{Path(__file__).parents[2]}'  # its innermost frames come first
+_CHUNK = 64 * 1024
+_RATE = 256 * 1024  # bytes a second that are passed on; more is dropped
+
+
+class Output:
+    """Reads what a process prints, and prints it as the server's own standard error."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._reader, self.writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        self._kept = bytearray()
+        self._second = 0.0
+        self._passed = 0  # bytes in this second
+        loop.add_reader(self._reader, self._readable)
+
+    def handed_over(self) -> None:
+        """Close the end that the process has now."""
+        os.close(self.writer)
+
+    def forget(self) -> None:
+        """Forget what was printed by earlier calls."""
+        if self._kept:
+            self._kept.clear()
+
+    def _readable(self) -> None:
+        if not self._read():
+            self._loop.remove_reader(self._reader)
+
+    def _read(self) -> bool:
+        """Read once; False at the end."""
+        try:
+            data = os.read(self._reader, _CHUNK)
+        except BlockingIOError:
+            return True
+        self._kept += data
+        del self._kept[:-_KEPT]
+        self._pass_on(data)
+        return bool(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        now = clock.monotonic()
+        if now - self._second >= 1:
+            if self._passed > _RATE:
+                data = b"[isolated tools print too much; some of it was dropped]\n" + data
+            self._second, self._passed = now, 0
+        self._passed += len(data)
+        if self._passed <= _RATE:
+            with suppress(OSError):
+                os.write(2, data)
+
+    def close(self) -> str:
+        """Let go of it; return the last lines that were printed."""
+        self._loop.remove_reader(self._reader)
+        self._read()
+        os.close(self._reader)
+        text = self._kept.decode(errors="replace").rstrip()
+        _, fatal, stack = text.rpartition(_FATAL)
+        if fatal:
+            lines = (fatal + stack).splitlines()[:_SHOWN_LINES]
+            return "\n".join(takewhile(lambda line: not line.startswith(_OWN_FRAME), lines))
+        return "\n".join(text.splitlines()[-_SHOWN_LINES:])

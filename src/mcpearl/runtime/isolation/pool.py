@@ -1,0 +1,289 @@
+"""A pool of isolated processes with the same settings, and the calls that wait for one of them.
+
+A process has one call at a time, so what ends it costs one call. Processes are started as they are
+needed, replaced when they end or have served enough calls, and the first is started with the server, so
+that settings the system does not have are an error there.
+"""
+
+import asyncio
+import logging
+import signal
+from collections import deque
+from typing import Any
+
+from mcpearl.runtime import clock
+from mcpearl.runtime.arguments import Unusable
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.runtime.isolation.nursery import Nursery, ZygoteEnded
+from mcpearl.runtime.isolation.process import Job, Process, ProcessEnded
+from mcpearl.runtime.isolation.profile import Isolate
+from mcpearl.runtime.tree import Node, State
+
+logger = logging.getLogger("mcpearl.isolation")
+
+_READY = 60.0  # seconds a process has to take its first call, its lifespan included
+_PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
+
+
+class PoolFull(Exception):
+    """As many calls wait as there may be."""
+
+
+class Pool:
+    """Runs calls in isolated processes. A service, in the tree below the zygote.
+
+    Args:
+        name: For the tree and for messages.
+        number: What the processes know it by.
+        profile: Its settings.
+        nursery: Forks the processes.
+        longest: Bytes an answer may have.
+    """
+
+    def __init__(
+        self, name: str, number: int, profile: Isolate, nursery: Nursery, longest: int
+    ) -> None:
+        self.name = name
+        self.profile = profile
+        self._number = number
+        self._nursery = nursery
+        self._longest = longest
+        self._size = profile.size
+        self._processes: set[Process] = set()
+        self._starting = 0  # of them not ready yet
+        self._idle: list[Process] = []
+        self._waiting: deque[Job] = deque()
+        self._dropped = 0  # of those that wait, cancelled
+        self._calls = 0  # that wait or run
+        self._drained: asyncio.Future[None] | None = None
+        self._up = False
+        self._first: asyncio.Future[None] | None = None  # whether the first process came up
+        self._all_gone: asyncio.Future[None] | None = None
+        self._retries = Retries(_PAUSES)
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = 0  # processes that ended and were not meant to
+        self._last_error: str | None = None
+
+    # Calls
+
+    async def run(self, job: Job) -> tuple[int, bytes]:
+        """Run one call; return the kind of its last frame, and the payload.
+
+        When the caller is cancelled, the process is killed, or the call that waits is forgotten.
+
+        Raises:
+            PoolFull: Too many calls wait already.
+            ProcessEnded: The process ended before it had answered.
+        """
+        if self._idle:
+            self._idle.pop().begin(job)
+        elif self.waiting >= self.profile.queue:
+            raise PoolFull(
+                f"{self.name} has {self._size} processes at work and {self.profile.queue} calls "
+                "waiting already"
+            )
+        else:
+            self._waiting.append(job)
+            self._want_more()
+        self._calls += 1
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            self._abandon(job)
+            raise
+        finally:
+            self._calls -= 1
+            if self._drained is not None and not self._calls:
+                self._drained.set_result(None)
+                self._drained = None
+
+    async def drained(self) -> None:
+        """Wait until no call waits or runs."""
+        if self._calls:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def _abandon(self, job: Job) -> None:
+        process = job.process
+        if process is None:
+            self._dropped += 1
+            if self._dropped > 100 and self._dropped > len(self._waiting) // 2:
+                self._waiting = deque(each for each in self._waiting if not each.answer.done())
+                self._dropped = 0
+        elif process.job is job:
+            if job.talk is not None and job.talk.suspended:
+                process.unwind()
+            else:
+                process.kill("its call was cancelled")
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a process."""
+        return len(self._waiting) - self._dropped
+
+    def _next(self) -> Job | None:
+        """Take the call that has waited longest."""
+        while self._waiting:
+            job = self._waiting.popleft()
+            if not job.answer.done():
+                return job
+            self._dropped = max(0, self._dropped - 1)
+        return None
+
+    def explain(self, ended: ProcessEnded) -> str:
+        """Say how the process of a call ended, and with which limit that has to do."""
+        if ended.code == -signal.SIGXCPU and self.profile.cpu is not None:
+            return f"it used more than {self.profile.cpu:g} s of processor time"
+        return f"its process {ended}"
+
+    # Processes
+
+    def is_ready(self, process: Process) -> None:
+        """Have a process take its first call."""
+        self._starting -= 1
+        self._retries = Retries(_PAUSES)
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+        self._employ(process)
+
+    def is_free(self, process: Process) -> None:
+        """Have a process take its next call, or end when it has served enough."""
+        reuse = self.profile.reuse
+        if process.retiring or not self._up or (reuse is not None and process.served >= reuse):
+            process.retire()
+            self._want_more()
+        else:
+            self._employ(process)
+
+    def _employ(self, process: Process) -> None:
+        job = self._next() if self._waiting else None
+        if job is None:
+            self._idle.append(process)
+        else:
+            process.begin(job)
+
+    def has_ended(self, process: Process, error: ProcessEnded) -> None:
+        """Replace a process that has ended."""
+        self._processes.discard(process)
+        if process in self._idle:
+            self._idle.remove(process)
+        if not process.retiring:
+            self._ended += 1
+            self._last_error = str(error)
+        if not process.ready:
+            self._starting -= 1
+            self._not_ready(error)
+        elif self._up:
+            self._want_more()
+        if not self._processes and self._all_gone is not None and not self._all_gone.done():
+            self._all_gone.set_result(None)
+
+    def _not_ready(self, error: ProcessEnded) -> None:
+        """Take note that a process did not come up: that costs a call, too, if one waits."""
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(error)
+            return
+        if not self._up:
+            return
+        logger.error("%s: a new process %s\n%s", self.name, error, error.said)
+        job = self._next()
+        if job is not None:
+            job.fail(error)
+        if self._timer is None:
+            delay = self._retries.next_delay()
+            self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._want_more()
+
+    def _want_more(self) -> None:
+        """Start processes for calls that wait, as many as there may be."""
+        while (
+            self._up
+            and self._timer is None
+            and self.waiting > self._starting
+            and self._count() < self._size
+        ):
+            try:
+                self._start_one()
+            except (ZygoteEnded, OSError) as error:
+                # Without a zygote the supervisor is about to start everything again.
+                logger.warning("%s: no process can be started now: %s", self.name, error)
+                delay = self._retries.next_delay() or 0.1
+                self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
+
+    def _count(self) -> int:
+        """Count the processes that take calls, or will: those on their way out do not."""
+        return sum(not process.retiring for process in self._processes)
+
+    def _start_one(self) -> None:
+        process = Process(self, self._nursery, self._number, self._longest)
+        process.expect_ready(_READY)
+        self._processes.add(process)
+        self._starting += 1
+
+    # Service
+
+    async def start(self) -> None:
+        """Start the first process, and wait until it is ready.
+
+        Raises:
+            Unusable: It cannot take calls; the message says why.
+        """
+        self._up = True
+        self._first = asyncio.get_running_loop().create_future()
+        self._all_gone = None
+        self._starting = 0
+        try:
+            self._start_one()
+            await self._first
+        except ProcessEnded as error:
+            await self.stop()
+            said = f"\n{error.said}" if error.said else ""
+            raise Unusable(f"{self.name}: a process {error}{said}") from None
+        except BaseException:
+            await self.stop()
+            raise
+        self._want_more()
+
+    async def ended(self) -> None:
+        """Wait: a pool does not end by itself."""
+        await asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """End the processes: those without a call by themselves, the others at once."""
+        self._up = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._idle.clear()
+        for process in tuple(self._processes):
+            if process.job is None and process.ready:
+                process.retire()
+            else:
+                process.kill("the server stopped")
+        if self._processes:
+            self._all_gone = asyncio.get_running_loop().create_future()
+            await self._all_gone
+
+    def tree(self) -> Node:
+        """Return the processes, as they are now."""
+        return Node(
+            name=self.name,
+            state="running" if self._up else "ended",
+            restarts=self._ended,
+            last_error=self._last_error,
+            children=tuple(_node(each) for each in self._processes),
+        )
+
+
+def _node(process: Process) -> Node:
+    state: State = "stopping" if process.retiring else "running" if process.ready else "starting"
+    doing: Any = "" if process.job is None else " (busy)"
+    return Node(
+        name=f"process {process.pid}{doing}",
+        state=state,
+        uptime=clock.monotonic() - process.began,
+    )

@@ -1,0 +1,299 @@
+"""The server's handle on one isolated process: its connection, its output, the call it has in hand."""
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+from typing import Protocol
+
+from msgspec import Struct
+
+from mcpearl.runtime import clock
+from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, Framer, Garbled, Kind, frame
+from mcpearl.runtime.isolation.nursery import Nursery, how
+from mcpearl.runtime.isolation.output import Output
+
+_CHUNK = 256 * 1024
+_LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
+_CLOSING = 0.1  # seconds between the end of its connection and its own, if it is on its way
+_UNWINDING = 1.0  # seconds a call has to end once it was told that it is over
+
+
+class Talk(Protocol):
+    """What a call in a process asks for and says while it runs."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the call was told to end, and its process may be used again once it has."""
+        ...
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """Take a frame of the call, the last one too; `Job.end` is called with that."""
+        ...
+
+
+class Job(Struct, eq=False):
+    """One call for a process."""
+
+    payload: bytes
+    answer: "asyncio.Future[tuple[int, bytes]]"
+    talk: Talk | None = None
+    process: "Process | None" = None
+    """The process that has it in hand."""
+
+    def end(self, kind: int, payload: bytes) -> None:
+        """Hand over how the call ended."""
+        if not self.answer.done():
+            self.answer.set_result((kind, payload))
+
+    def fail(self, error: Exception) -> None:
+        """End the call with an error."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class ProcessEnded(Exception):
+    """An isolated process ended before it had answered.
+
+    Args:
+        reason: How it ended, as what is said of the process.
+        said: The last lines it printed.
+        code: What it ended with; below 0 a signal. None if that is not known.
+    """
+
+    def __init__(self, reason: str, said: str = "", code: int | None = None) -> None:
+        super().__init__(reason)
+        self.said = said
+        self.code = code
+
+
+class Owner(Protocol):
+    """What a process reports to: its pool."""
+
+    def is_ready(self, process: "Process") -> None:
+        """Take note that it waits for its first call."""
+        ...
+
+    def is_free(self, process: "Process") -> None:
+        """Take note that it has ended a call and could take another."""
+        ...
+
+    def has_ended(self, process: "Process", error: ProcessEnded) -> None:
+        """Take note that it is gone."""
+        ...
+
+
+class Process:
+    """One isolated process.
+
+    Args:
+        owner: Its pool.
+        nursery: Forks and kills it.
+        pool: The number of its pool.
+        longest: Bytes a message of it may have.
+    """
+
+    def __init__(self, owner: Owner, nursery: Nursery, pool: int, longest: int) -> None:
+        self._owner = owner
+        self._nursery = nursery
+        self._loop = asyncio.get_running_loop()
+        self.pid = 0
+        self.job: Job | None = None
+        self.served = 0
+        self.ready = False
+        self.retiring = False  # it is to end after the call in hand
+        self.began = clock.monotonic()
+        self.over = False
+        self._fault: str | None = None  # why it was killed
+        self._unusable: str | None = None  # why it cannot take calls
+        self._outgoing = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading = True
+        self._mark = clock.random_bytes(4)
+        self._framer = Framer(self._mark, longest, FROM_PROCESS)
+        self._socket, theirs = socket.socketpair()
+        self._output = Output(self._loop)
+        try:
+            self._socket.send(self._mark)
+            self._number = nursery.ask(self, pool, theirs.fileno(), self._output.writer)
+        except BaseException:
+            self._socket.close()
+            self._output.close()
+            raise
+        finally:
+            theirs.close()
+            self._output.handed_over()
+        self._socket.setblocking(False)
+        self._loop.add_reader(self._socket, self._readable)
+
+    # Calls
+
+    def begin(self, job: Job) -> None:
+        """Take a call."""
+        self.job = job
+        job.process = self
+        self._output.forget()
+        self._send(frame(self._mark, Kind.CALL, job.payload))
+
+    def reply(self, payload: bytes) -> None:
+        """Answer something that the call asked for."""
+        self._send(frame(self._mark, Kind.REPLY, payload))
+
+    def unwind(self) -> None:
+        """Let the call in hand end, which was told that it is over; kill it if it does not."""
+        job = self.job
+        if job is not None:
+            self.job = Job(b"", self._loop.create_future())  # nothing waits for its answer
+            self._at_most(_UNWINDING)
+
+    def _at_most(self, seconds: float, reason: str = "did not end") -> None:
+        """Kill it if nothing happens within this time."""
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, self.kill, reason)
+
+    def _send(self, data: bytes) -> None:
+        if not self._outgoing:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return  # it has ended, which is seen when its connection is read
+            if sent == len(data):
+                return
+            data = data[sent:]
+            self._loop.add_writer(self._socket, self._writable)
+        self._outgoing += data
+
+    def _writable(self) -> None:
+        try:
+            sent = self._socket.send(self._outgoing)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._outgoing)
+        del self._outgoing[:sent]
+        if not self._outgoing:
+            self._loop.remove_writer(self._socket)
+
+    # What it says
+
+    def pause(self) -> None:
+        """Read no more of what it says: it has to wait."""
+        if self._reading and self._socket.fileno() >= 0:
+            self._reading = False
+            self._loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        """Read again what it says."""
+        if not self._reading and self._socket.fileno() >= 0:
+            self._reading = True
+            self._loop.add_reader(self._socket, self._readable)
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.pause()
+            self._at_most(_CLOSING, "closed its connection to the server")
+            return
+        try:
+            frames = self._framer.feed(data)
+        except Garbled as garbled:
+            self.pause()
+            self.kill(str(garbled))
+            return
+        for kind, payload in frames:
+            self._take(kind, payload)
+
+    def _take(self, kind: int, payload: bytes) -> None:
+        job = self.job
+        if kind in FINAL and job is not None:
+            self._finish(job, kind, payload)
+        elif job is not None and self.ready:
+            if job.talk is not None:
+                job.talk.take(kind, payload)
+        elif kind == Kind.READY and not self.ready:
+            self.ready = True
+            self._stop_timer()
+            self._owner.is_ready(self)
+        elif kind == Kind.UNUSABLE and not self.ready:
+            self._unusable = payload.decode(errors="replace")
+        else:
+            self.kill("wrote a message out of turn")
+
+    def _finish(self, job: Job, kind: int, payload: bytes) -> None:
+        self._stop_timer()
+        self.job = None
+        self.served += 1
+        if kind == Kind.LAST:
+            self.retiring = True
+        if job.talk is None:
+            job.end(kind, payload)
+        else:
+            job.talk.take(kind, payload)
+        if not self.over:
+            self._owner.is_free(self)
+
+    # Its end
+
+    def expect_ready(self, seconds: float) -> None:
+        """Kill it if it does not take calls within this time."""
+        self._at_most(seconds, f"was not ready within {seconds:g} s")
+
+    def retire(self) -> None:
+        """Have it end by itself; kill it if it does not."""
+        self.retiring = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        self._at_most(_LEAVING)
+
+    def kill(self, reason: str) -> None:
+        """End it at once, with everything that it has started."""
+        if self._fault is None:
+            self._fault = reason
+        self._nursery.kill(self._number)
+
+    def has_ended(self, status: int | None) -> None:
+        """Take the wait status it ended with, and let everyone know."""
+        self.over = True
+        self._stop_timer()
+        self._take_rest()
+        self._loop.remove_reader(self._socket)
+        self._loop.remove_writer(self._socket)
+        self._socket.close()
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        error = ProcessEnded(self._reason(status), self._output.close(), code)
+        job, self.job = self.job, None
+        if job is not None:
+            job.fail(error)
+        self._owner.has_ended(self, error)
+
+    def _take_rest(self) -> None:
+        """Read what it wrote before it ended."""
+        with suppress(OSError, Garbled):
+            while data := self._socket.recv(_CHUNK):
+                for kind, payload in self._framer.feed(data):
+                    self._take(kind, payload)
+
+    def _reason(self, status: int | None) -> str:
+        if self._unusable is not None:
+            return self._unusable
+        if status is None:
+            return "was lost with the process that it was forked from"
+        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+            return how(status)
+        return self._fault or (
+            "was ended by SIGKILL, which the server did not send; the system does so when it has no "
+            "memory left"
+        )
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

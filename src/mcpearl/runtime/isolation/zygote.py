@@ -1,0 +1,291 @@
+"""The zygote: a small process that forks isolated processes, waits for their ends, and kills them.
+
+It is forked from the server with everything the application has loaded, runs none of the application's
+functions, and has no loop and no threads. It ends when the server does, however that ends, and takes
+with it what it has started and what that has started. This is its own side; `nursery` is the server's.
+"""
+
+import faulthandler
+import gc
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import NoReturn
+
+from mcpearl.runtime.isolation import system
+
+RECORD = struct.Struct("<BIIi")
+
+
+class Op(IntEnum):
+    """What a record on the control socket says. The first two go to the zygote."""
+
+    FORK = 1
+    """Start process `number` of pool `value`, with the two descriptors that come along."""
+    KILL = 2
+    """Kill process `number`."""
+    FORKED = 3
+    """Process `number` was started, as `value`."""
+    FAILED = 4
+    """Process `number` could not be started, for this error number."""
+    ENDED = 5
+    """Process `number` has ended with this wait status."""
+
+
+Work = Callable[[int, socket.socket], None]
+"""What a process does: gets the number of its pool, and its connection to the server."""
+
+
+def fork(work: Work) -> tuple[int, socket.socket]:
+    """Fork a zygote from this process. Return its pid and the socket it is controlled by.
+
+    Args:
+        work: Run in every process that the zygote forks.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A signal between the fork and the end of its setup would be handled as the server would.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which `nursery` logs
+            pid = os.fork()
+        if pid == 0:
+            _be(theirs, work)
+    except BaseException:
+        ours.close()
+        theirs.close()
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()
+    return pid, ours
+
+
+def _be(control: socket.socket, work: Work) -> NoReturn:
+    code = 1
+    try:
+        _forget_loop()
+        gc.disable()
+        gc.freeze()  # what is garbage now has descriptors that are not this process's to close
+        os.setsid()  # what a terminal sends is for the server
+        _silence(control.fileno())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _ignore)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+        _Zygote(control, work).run()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _forget_loop() -> None:
+    """Leave the event loop to the server, if it was running."""
+    signal.set_wakeup_fd(-1)
+    if "asyncio" in sys.modules:
+        import asyncio
+
+        asyncio._set_running_loop(None)
+        asyncio.set_event_loop(None)
+
+
+def _silence(kept: int) -> None:
+    """Point the server's sockets, pipes and event descriptors to nowhere.
+
+    They are not closed, so that objects which still hold their numbers do not close something else
+    later. Files stay open: the application may log to one.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for each in list(Path("/proc/self/fd").iterdir()):
+        number = int(each.name)
+        with suppress(OSError):
+            mode = os.fstat(number).st_mode
+            if number in (kept, nowhere, 1, 2):
+                continue
+            if number == 0 or not (stat.S_ISREG(mode) or stat.S_ISCHR(mode) or stat.S_ISDIR(mode)):
+                os.dup2(nowhere, number, inheritable=number == 0)
+    os.dup2(2, 1)  # what is printed must not be read as a message
+    os.close(nowhere)
+
+
+def _print_to(output: int) -> None:
+    """Have everything that is printed go to this descriptor, whatever was done about it before."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
+    faulthandler.enable(file=2)  # says where it crashed
+
+
+def _ignore(number: int, frame: object) -> None:
+    """Do nothing. Unlike `SIG_IGN`, this is not passed on to programs that are started."""
+
+
+class _Zygote:
+    """The loop of a zygote."""
+
+    def __init__(self, control: socket.socket, work: Work) -> None:
+        self._control = control
+        self._work = work
+        self._numbers: dict[int, int] = {}  # of the processes, by pid
+        self._pids: dict[int, int] = {}
+        self._wake, wake = socket.socketpair()
+        self._wake.setblocking(False)
+        wake.setblocking(False)
+        self._wakes = wake
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve the server until it is gone."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(self._wake, select.POLLIN)
+        try:
+            while True:
+                for descriptor, _ in poller.poll():
+                    if descriptor == self._wake.fileno():
+                        with suppress(BlockingIOError):
+                            self._wake.recv(4096)
+                    elif not self._take():
+                        return
+                self._reap()
+        finally:
+            self._end()
+
+    def _take(self) -> bool:
+        """Do what the server asks for; False when it is gone."""
+        try:
+            record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, 2)
+        except ConnectionError:
+            return False
+        if not record:
+            return False
+        op, number, pool, _ = RECORD.unpack(record)
+        if op == Op.FORK:
+            self._fork(number, pool, descriptors)
+        elif op == Op.KILL and number in self._pids:
+            _kill_group(self._pids[number])
+        return True
+
+    def _fork(self, number: int, pool: int, descriptors: list[int]) -> None:
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._report(Op.FAILED, number, error.errno or 0)
+        else:
+            if pid == 0:
+                self._become(pool, parent, *descriptors)
+            self._numbers[pid] = number
+            self._pids[number] = pid
+            self._report(Op.FORKED, number, pid)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _become(self, pool: int, parent: int, connection: int, output: int) -> NoReturn:
+        """Run as an isolated process."""
+        code = 1
+        try:
+            os.setsid()
+            system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(code)  # it died before that was set
+            system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for each in (self._control, self._wake, self._wakes):
+                os.dup2(nowhere, each.fileno(), inheritable=False)
+            os.close(nowhere)
+            _print_to(output)
+            gc.enable()
+            self._work(pool, socket.socket(fileno=connection))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        """Report processes that have ended, and kill what they left behind."""
+        while True:
+            try:
+                # Looked at first: as long as it is not taken, its number is no other group's.
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            _kill_group(found.si_pid)
+            _, status = os.waitpid(found.si_pid, 0)
+            number = self._numbers.pop(found.si_pid, None)
+            if number is not None:
+                del self._pids[number]
+                self._report(Op.ENDED, number, status)
+        for pid in _children():
+            if pid not in self._numbers:  # it was handed to us when what had started it ended
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _report(self, op: Op, number: int, value: int) -> None:
+        with suppress(OSError):  # the server is gone; the next look at it says so
+            self._control.send(RECORD.pack(op, number, 0, value))
+
+    def _end(self) -> None:
+        """Kill everything, and wait until nothing is left."""
+        for pid in self._numbers:
+            _kill_group(pid)
+        with suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) is not None:
+                _kill_group(found.si_pid)
+                os.waitpid(found.si_pid, 0)
+                for pid in _children():
+                    with suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    with suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    """Return the children of this process, which has one thread."""
+    try:
+        return [int(each) for each in _CHILDREN.read_text().split()]
+    except OSError:
+        return []
+
+
+_CHILDREN = Path("/proc/thread-self/children")
+
+
+def other_threads() -> list[str]:
+    """Return the names of the threads that a fork of this process would leave behind."""
+    current = threading.current_thread()
+    return [each.name for each in threading.enumerate() if each is not current]

@@ -1,0 +1,194 @@
+"""What a server is made of: the parts that are mounted in it, at any time."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.server.core import ServerCore
+from mcpearl.server.dispatch import Dispatcher
+from mcpearl.server.handler import Handler
+from mcpearl.server.lifespan import Uptime
+from mcpearl.server.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from mcpearl.server.composition.composition import Composition
+    from mcpearl.server.composition.mount import Mount
+    from mcpearl.server.composition.part import Catalog
+    from mcpearl.server.composition.rewrite import Rewrite
+    from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.tasks.engine import TaskTools
+else:
+    # Most servers have no parts, and do not load what it takes.
+    Catalog = Composition = Mount = Rewrite = ServerExtension = TaskTools = Any
+
+_NO_HANDLER = Handler()
+
+
+class Composing:
+    """The part of a `Server` that mounts others in it."""
+
+    handler: Handler | Dispatcher
+    core: ServerCore
+    _registry: Registry
+    _dispatcher: Dispatcher
+    _extensions: list[ServerExtension]
+    _page_size: int
+    _uptime: Uptime
+    _composition: Composition | None = None
+    _mounted = 0  # how many parts were ever mounted
+    _stopping: "tuple[asyncio.Task[None], ...]" = ()
+
+    def _compose(self) -> None:
+        raise NotImplementedError
+
+    def _have_tasks(self) -> None:
+        raise NotImplementedError
+
+    def _changed(self, kind: str) -> None:
+        raise NotImplementedError
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Notify subscribers; the server does."""
+        raise NotImplementedError
+
+    def mount(
+        self, name: str, other: Any, *, rewrite: "Rewrite | None" = None, prefix: bool = True
+    ) -> "Mount":
+        """Offer what another server offers, under a name, now or at run time.
+
+        Its tools and prompts are called `name__tool`; its resources keep their URIs. Clients are
+        notified that the lists changed. Its middleware runs inside this server's, and its lifespan is
+        held as long as it is mounted and this server runs.
+
+        >>> app.mount("weather", weather)                        # a Server of this process
+        >>> app.mount("files", ["npx", "server-filesystem", "."])  # a command, a file, or a URL
+
+        Args:
+            name: The name, of letters, digits, `_` and `-`.
+            other: A `Server`, a `Handler`, or whatever a `Client` can be made for: a URL, the path of
+                a file, a command as a list, an entry of a host's configuration.
+            rewrite: What is changed of it before clients see it; see `Rewrite`.
+            prefix: Whether its name is part of the names of its tools and prompts.
+
+        Returns:
+            The mount, whose `rewrite` can be changed at run time.
+        """
+        from mcpearl.server.composition.mount import Mount
+        from mcpearl.server.composition.names import check_name
+        from mcpearl.server.composition.part import part_of
+        from mcpearl.server.composition.rewrite import UNCHANGED
+
+        check_name(name, self.mounts)
+        if other is self:
+            raise ValueError("a server cannot be mounted in itself")
+        part = part_of(name, other)
+        composition = self._have_composition()
+        self._mounted += 1
+        mount = Mount(
+            name,
+            self._mounted,
+            part,
+            self.core,
+            rewrite or UNCHANGED,
+            prefix,
+            self._part_changed,
+            self.notify_resource_updated,
+        )
+        composition.add(mount)
+        part.join(mount)
+        if part.tasked:
+            self._have_tasks()
+        self._compose()
+        if self._uptime.loop is not None:
+            self._uptime.on_loop(mount.start)
+        self._announce_all()
+        return mount
+
+    def unmount(self, name: str) -> None:
+        """End offering what was mounted under a name. Its calls in flight may finish.
+
+        Args:
+            name: The name.
+
+        Raises:
+            KeyError: Nothing is mounted under this name.
+        """
+        composition = self._composition
+        if composition is None or name not in composition.mounts:
+            known = ", ".join(f"`{each}`" for each in self.mounts) or "nothing"
+            raise KeyError(f"nothing is mounted as `{name}`; there is {known}")
+        mount = composition.remove(name)
+        mount.part.leave(mount)
+        self._compose()
+        self._uptime.on_loop(lambda: self._end(mount))
+        self._announce_all()
+
+    @property
+    def mounts(self) -> "Mapping[str, Mount]":
+        """The parts that are mounted, by name."""
+        return {} if self._composition is None else dict(self._composition.mounts)
+
+    @property
+    def catalog(self) -> "Catalog":
+        """What the server and its parts offer, as far as that is known without asking."""
+        from mcpearl.server.composition.part import RegistryCatalog, UnknownCatalog
+
+        own: Catalog = (
+            RegistryCatalog(self._registry) if self.handler is self._registry else UnknownCatalog()
+        )
+        if self._composition is None:
+            return own
+        from mcpearl.server.composition.index import JointCatalog
+
+        return JointCatalog(own, self._composition.index)
+
+    @property
+    def tools_known(self) -> "TaskTools":
+        """What knows the tools by name, with those of the parts."""
+        if self._composition is not None:
+            return self._composition
+        return self.handler if isinstance(self.handler, Handler) else _NO_HANDLER
+
+    def _have_composition(self) -> "Composition":
+        if self._composition is None:
+            from mcpearl.server.composition.composition import Composition
+
+            handler = self.handler if isinstance(self.handler, Handler) else None
+            own, catalog = self._dispatcher, self.catalog
+            self._composition = Composition(own, handler, catalog, self._page_size)
+            self._dispatcher = self._composition
+            for extension in self._extensions:
+                look_in = getattr(extension, "look_in", None)
+                if look_in is not None:
+                    look_in(self._composition)
+        return self._composition
+
+    def _part_changed(self, kind: str) -> None:
+        """Take note that a part's list changed. Safe from any thread."""
+        composition = self._composition
+        assert composition is not None
+        if composition.tasked:
+            self._have_tasks()
+        self._changed(kind)
+
+    def _announce_all(self) -> None:
+        for kind in ("tools", "prompts", "resources"):
+            self._changed(kind)
+
+    # The life of the parts
+
+    async def _start_parts(self) -> None:
+        """Start what is mounted. What cannot start ends the start of the server."""
+        started = [mount.start() for mount in self.mounts.values()]
+        if started:
+            await asyncio.gather(*started)
+
+    def _end(self, mount: "Mount") -> None:
+        ending = asyncio.get_running_loop().create_task(mount.stop())
+        self._stopping = (*(each for each in self._stopping if not each.done()), ending)
+
+    async def _stop_parts(self) -> None:
+        """Stop what is mounted, and wait for what was unmounted."""
+        stops = [mount.stop() for mount in self.mounts.values()]
+        await asyncio.gather(*stops, *self._stopping, return_exceptions=True)
+        self._stopping = ()

@@ -1,0 +1,301 @@
+"""The dispatcher of a server with parts: it finds the part that a call is for, and joins their lists.
+
+Tools and prompts of a part are known by joint names (`weather__forecast`). Resources keep their URIs;
+where two parts have the same one, the later part's is spelled `name+uri`, which every part answers to.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from mcpearl.protocol.events import Call, Caller, Encoded, Notice
+from mcpearl.protocol.routes import Route
+from mcpearl.server.composition.capabilities import joined
+from mcpearl.server.composition.context import SpelledPeer
+from mcpearl.server.composition.index import Index
+from mcpearl.server.composition.lists import LISTS, join_lists
+from mcpearl.server.composition.mount import Exposed, Mount
+from mcpearl.server.composition.part import Catalog
+from mcpearl.server.context import Context, peer_of
+from mcpearl.server.dispatch import Answering, Dispatcher
+from mcpearl.server.registry.tools import unknown_tool
+from mcpearl.transports.mirrored_headers import Path
+from mcpearl.types.base import Result, decode
+from mcpearl.types.capabilities import ServerCapabilities
+from mcpearl.types.completion import PromptReference
+from mcpearl.types.resources import ReadResourceResult
+from mcpearl.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpearl.server.handler import Handler
+    from mcpearl.server.tasks.options import Tasks
+
+
+class Composition:
+    """What answers the calls of a server in which others are mounted.
+
+    Args:
+        own: Answers what no part has.
+        handler: The server's own handler, where it has one.
+        catalog: What the server itself offers, as far as that is known.
+        page_size: Entries of one page of a list.
+    """
+
+    def __init__(
+        self, own: Dispatcher, handler: "Handler | None", catalog: Catalog, page_size: int
+    ) -> None:
+        self._own = own
+        self._handler = handler
+        self._page_size = page_size
+        self._mounts: dict[str, Mount] = {}
+        self._announced: ServerCapabilities = own.capabilities()  # what is never withdrawn
+        self.index = Index(catalog, self._mounts)
+        self.mirrored: Mapping[str, Mapping[Path, str]] = _Mirrored(own, self.index)
+        self._answers = {
+            "tools/call": self._call_tool,
+            "prompts/get": self._get_prompt,
+            "resources/read": self._read,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._subscribe,
+            "completion/complete": self._complete,
+            **dict.fromkeys(LISTS, self._list),
+        }
+
+    # Mounting
+
+    @property
+    def mounts(self) -> dict[str, Mount]:
+        """The parts by name, in the order of lists."""
+        return self._mounts
+
+    def add(self, mount: Mount) -> None:
+        """Have a part answer from now on."""
+        self._mounts[mount.name] = mount
+        self.index.doubt()
+
+    def remove(self, name: str) -> Mount:
+        """Have a part answer nothing new."""
+        mount = self._mounts.pop(name)
+        self.index.doubt()
+        return mount
+
+    # What it is asked
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return the capabilities of the server and of all parts; lists are never withdrawn."""
+        parts = [mount.part.dispatcher.capabilities() for mount in self._mounts.values()]
+        now = joined(self._own.capabilities(), parts)
+        self._announced = joined(now, [replace(self._announced, extensions=None)])
+        return self._announced
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return the methods of all parts; the server's own first, then those mounted first."""
+        found: dict[str, Route] = {}
+        for dispatcher in (self._own, *self._dispatchers()):
+            found = {**dispatcher.routes(), **found}
+        return found
+
+    def notices(self) -> Mapping[str, Route]:
+        """Return the notifications of all parts."""
+        found: dict[str, Route] = {}
+        for dispatcher in (self._own, *self._dispatchers()):
+            found = {**dispatcher.notices(), **found}
+        return found
+
+    def _dispatchers(self) -> list[Dispatcher]:
+        return [mount.part.dispatcher for mount in self._mounts.values()]
+
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Hand a notification of a client to the server's own handler and to all parts."""
+        for dispatcher in (self._own, *self._dispatchers()):
+            dispatcher.notified(notice, caller)
+
+    @property
+    def scoped(self) -> bool:
+        """Whether anything needs scopes."""
+        if self._own.scoped:
+            return True
+        return any(m.rewrite.scopes or m.part.dispatcher.scoped for m in self._mounts.values())
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Return the scopes it takes to use what a request names."""
+        found = self.index.find(method, name)
+        if found is None:
+            return self._own.scopes_of(method, name)
+        dispatcher = found.mount.part.dispatcher
+        return found.scopes | dispatcher.scopes_of(method, found.inner)
+
+    def all_scopes(self) -> frozenset[str]:
+        """Return every scope that something needs."""
+        scopes = self._own.all_scopes()
+        for mount in self._mounts.values():
+            added = (each for group in mount.rewrite.scopes.values() for each in group)
+            scopes |= mount.part.dispatcher.all_scopes() | frozenset(added)
+        return scopes
+
+    def tool(self, name: str) -> Tool | None:
+        """Return a tool's definition, where it is at hand."""
+        found = self.index.tool(name)
+        if found is not None:
+            definition: Tool | None = found.definition
+            return definition
+        return None if self._handler is None else self._handler.tool(name)
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool runs as a task."""
+        found = self.index.tool(name)
+        if found is not None:
+            return found.mount.part.tasks_of(found.inner)
+        return None if self._handler is None else self._handler.tasks_of(name)
+
+    @property
+    def tasked(self) -> bool:
+        """Whether any tool can run as a task."""
+        own = self._handler is not None and self._handler.tasked
+        return own or any(mount.part.tasked for mount in self._mounts.values())
+
+    # Calls
+
+    def dispatch(self, call: Call, ctx: Context) -> Answering:
+        """Have the part that a call is for answer it."""
+        answer = self._answers.get(call.method)
+        return self._other(call, ctx) if answer is None else answer(call, ctx)
+
+    def _call_tool(self, call: Call, ctx: Context) -> Answering:
+        params = call.params
+        found = self.index.tools.get(params.name)
+        if found is None:
+            found = self.index.tool(params.name)
+            if found is None:
+                return self._own.dispatch(call, ctx)
+        if found.plain:
+            return found.mount.dispatch(call, ctx, replace(params, name=found.inner))
+        if not found.shown(ctx):
+            raise unknown_tool(params.name)
+        found.check_scopes(ctx)
+        arguments = found.mount.rewrite.arguments(found.inner, params.arguments)
+        return found.mount.dispatch(
+            call, ctx, replace(params, name=found.inner, arguments=arguments)
+        )
+
+    def _get_prompt(self, call: Call, ctx: Context) -> Answering:
+        found = self.index.prompt(call.params.name)
+        if found is None or not found.shown(ctx):
+            return self._own.dispatch(call, ctx)
+        found.check_scopes(ctx)
+        return found.mount.dispatch(call, ctx, replace(call.params, name=found.inner))
+
+    def _read(self, call: Call, ctx: Context) -> Answering:
+        found = self.index.resource(call.params.uri)
+        if found is None or not found.shown(ctx):
+            return self._own.dispatch(call, ctx)
+        found.check_scopes(ctx)
+        if found.inner == call.params.uri:
+            return found.mount.dispatch(call, ctx, call.params)
+        return self._read_spelled(call, ctx, found)
+
+    async def _read_spelled(self, call: Call, ctx: Context, found: Exposed) -> Result | Encoded:
+        """Read a resource that its part knows by another URI, which the contents then have."""
+        uri = call.params.uri
+        answer = await found.mount.dispatch(call, ctx, replace(call.params, uri=found.inner))
+        if isinstance(answer, Encoded):
+            whole = decode(Result, answer.body)
+            if whole.result_type not in (None, "complete"):
+                return answer
+            answer = decode(ReadResourceResult, answer.body)
+        if isinstance(answer, ReadResourceResult):
+            contents = [
+                replace(each, uri=uri) if each.uri == found.inner else each
+                for each in answer.contents
+            ]
+            return replace(answer, contents=contents)
+        return answer
+
+    def _subscribe(self, call: Call, ctx: Context) -> Answering:
+        uri = call.params.uri
+        found = self.index.resource(uri)
+        if found is None or not found.shown(ctx):
+            return self._own.dispatch(call, ctx)
+        found.check_scopes(ctx)
+        if found.inner == uri:
+            return found.mount.dispatch(call, ctx, call.params)
+        peer: Any = SpelledPeer(peer_of(ctx), uri)
+        return found.mount.dispatch(call, ctx, replace(call.params, uri=found.inner), peer)
+
+    def _complete(self, call: Call, ctx: Context) -> Answering:
+        ref = call.params.ref
+        if isinstance(ref, PromptReference):
+            found = self.index.prompt(ref.name)
+            own = None if found is None else replace(ref, name=found.inner)
+        else:
+            found = self.index.template(ref.uri) or self.index.resource(ref.uri)
+            own = None if found is None else replace(ref, uri=found.inner)
+        if found is None or not found.shown(ctx):
+            return self._own.dispatch(call, ctx)
+        found.check_scopes(ctx)
+        return found.mount.dispatch(call, ctx, replace(call.params, ref=own))
+
+    def _list(self, call: Call, ctx: Context) -> Answering:
+        return join_lists(self._own, self.index, self._page_size, call, ctx)
+
+    def _other(self, call: Call, ctx: Context) -> Answering:
+        """Answer a method of an extension: the server's own, or that of the first part with it."""
+        if call.method not in self._own.routes():
+            for mount in self._mounts.values():
+                if call.method in mount.part.dispatcher.routes():
+                    return mount.dispatch(call, ctx, call.params)
+        return self._own.dispatch(call, ctx)
+
+    async def follow(self, uri: str, ctx: Context) -> None:
+        """Ask the part that has a resource whether the caller may follow it."""
+        found = self.index.resource(uri)
+        if found is None or not found.shown(ctx):
+            await self._own.follow(uri, ctx)
+            return
+        found.check_scopes(ctx)
+        inner = found.mount.context(ctx, ctx.params)
+        await found.mount.part.dispatcher.follow(found.inner, inner)
+
+    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
+        """Read a resource of the server or of a part from inside another call."""
+        found = self.index.resource(uri)
+        if found is None:
+            return await self._own.read_resource(uri, ctx)
+        inner = found.mount.context(ctx, ctx.params)
+        return await found.mount.part.dispatcher.read_resource(found.inner, inner)
+
+
+class _Mirrored(Mapping[str, Mapping[Path, str]]):
+    """The parameters that tools of the server and of its parts mirror into HTTP headers."""
+
+    def __init__(self, own: Dispatcher, index: Index) -> None:
+        self._own = own
+        self._index = index
+
+    def _found(self, name: str) -> Mapping[Path, str] | None:
+        found = self._index.tool(name)
+        if found is None:
+            return self._own.mirrored.get(name)
+        paths = found.mount.part.dispatcher.mirrored.get(found.inner)
+        rewrite = found.mount.rewrite
+        if not paths or not rewrite.changes_arguments:
+            return paths
+        gone = {*rewrite.fix.get(found.inner, ()), *rewrite.drop.get(found.inner, ())}
+        return {path: header for path, header in paths.items() if path[0] not in gone} or None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self._found(name))
+
+    def __getitem__(self, name: str) -> Mapping[Path, str]:
+        found = self._found(name)
+        if not found:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        names = (*self._own.mirrored, *self._index.tools)
+        return (name for name in names if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,92 @@
+"""The context of a call inside a mounted part.
+
+The call is still the one the client made, with its id, outlet and rounds; only the params are the
+part's own, and what belongs to a server (lifespan, resources) is the mounted server's.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.protocol.events import Call
+from mcpearl.server.context import Context
+from mcpearl.server.peer import Peer
+
+if TYPE_CHECKING:
+    from mcpearl.server.core import ServerCore
+
+
+class PartContext(Context[Any]):
+    """A context whose call was made to an outer server.
+
+    Args:
+        outer: The context of the call in the outer server.
+        params: The params as the part has them.
+        core: What the connections of the mounted server share.
+        peer: The other end of the call, where it differs from the outer one.
+    """
+
+    __slots__ = ("_other_peer", "_outer", "_params")
+
+    def __init__(
+        self, outer: Context, params: Any, core: "ServerCore", peer: Peer | None = None
+    ) -> None:
+        self._outer = outer
+        self._params = params
+        self._core = core
+        self._other_peer = peer
+        self._progress = None
+
+    # A call that becomes a task goes on with another call and peer, which the outer context has.
+
+    @property
+    def _call(self) -> Call:  # type: ignore[override]
+        return self._outer._call
+
+    @property
+    def _peer(self) -> Peer:  # type: ignore[override]
+        return self._other_peer or self._outer._peer
+
+    @property
+    def params(self) -> Any:
+        """The typed params of the request, with the names the part has."""
+        return self._params
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The `_meta` of the request."""
+        return self._params.meta or {}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What middleware and handlers leave for each other, also those of the outer server."""
+        return self._outer.state
+
+    def _rounds(self) -> Any:
+        return self._outer._rounds()  # sealed for the call that the client made
+
+
+class SpelledPeer:
+    """The peer of a subscription to a resource that clients know by another URI than the part.
+
+    Args:
+        peer: The other end of the call.
+        uri: The URI as clients spell it.
+    """
+
+    def __init__(self, peer: Peer, uri: str) -> None:
+        self._peer = peer
+        self._uri = uri
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._peer, name)
+
+    def reserve(self, uri: str) -> None:
+        """Make sure that there is room for the subscription."""
+        self._peer.reserve(self._uri)
+
+    def subscribe(self, uri: str) -> None:
+        """Send updates under the client's spelling."""
+        self._peer.subscribe(self._uri)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Send no more updates."""
+        self._peer.unsubscribe(self._uri)

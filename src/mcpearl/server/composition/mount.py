@@ -1,0 +1,291 @@
+"""One part of a server under its name: its life, the names it has for clients, and its calls."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mcpearl.protocol.errors import InsufficientScope, McpError
+from mcpearl.protocol.events import Call, Encoded
+from mcpearl.server.composition.context import PartContext
+from mcpearl.server.composition.part import Part
+from mcpearl.server.composition.rewrite import UNCHANGED, Kind, Offered, Rewrite
+from mcpearl.server.context import Context, call_of
+from mcpearl.server.peer import Peer
+from mcpearl.types.base import Result, encode
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.server.core import ServerCore
+else:
+    ServerCore = Any
+
+logger = logging.getLogger("mcpearl.server")
+KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
+MAX_LEARNED = 10_000
+"""Entries of one kind that are remembered of a part that does not say what it offers."""
+
+
+class Exposed(Struct, eq=False):
+    """Something a part offers, under the name clients know it by."""
+
+    mount: "Mount"
+    kind: Kind
+    inner: str
+    """The name, or the URI of a resource, at the part."""
+    outer: str
+    source: Any = None
+    """The part's definition; None where only its name is known."""
+    definition: Any = None
+    """The definition that clients get."""
+    scopes: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    plain: bool = True
+    """Whether a call needs no look at scopes, visibility or arguments."""
+
+    def visible(self, ctx: Context) -> bool:
+        """Whether the caller is offered this."""
+        if self.plain:
+            return True
+        if self.scopes and not ctx.may_use(self.scopes):
+            return False
+        return self.shown(ctx)
+
+    def shown(self, ctx: Context) -> bool:
+        """Whether `Rewrite.shown` lets the caller see this."""
+        shown = self.mount.rewrite.shown
+        offered = Offered(self.kind, self.inner, self.tags, self.definition)
+        return shown is None or bool(shown(offered, ctx))
+
+    def check_scopes(self, ctx: Context) -> None:
+        """Raise `InsufficientScope` if the caller lacks scopes that the mount asks for."""
+        if self.scopes and not ctx.may_use(self.scopes):
+            what = {"tools": "Tool", "prompts": "Prompt"}.get(self.kind, "Resource")
+            raise InsufficientScope(what, self.outer, self.scopes)
+
+
+class Mount:
+    """A part of a server. Made by `Server.mount`.
+
+    >>> mount = app.mount("weather", weather)
+    >>> mount.rewrite = Rewrite(hide=["admin_*"])
+
+    Args:
+        name: Its name in the server.
+        number: Its place in lists; they only grow.
+        part: What is mounted.
+        core: What the connections of the outer server share.
+        rewrite: What is changed of it.
+        prefix: Whether the names of its tools and prompts begin with its own.
+        changed: Called with the kind of list that changed.
+        updated: Called with the URI of a resource that changed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        part: Part,
+        core: "ServerCore",
+        rewrite: Rewrite,
+        prefix: bool,
+        changed: Callable[[str], None],
+        updated: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.number = number
+        self.part = part
+        self.prefix = prefix
+        self.calls = 0  # in flight
+        self.learned: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+        self._core = core
+        self._rewrite = rewrite
+        self._changed = changed
+        self._updated = updated
+        self._starting: asyncio.Future[None] | None = None  # while the part is not up
+        self._keeper: asyncio.Task[None] | None = None
+        self._leave = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._warned: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<Mount {self.name!r}>"
+
+    # What is changed of it
+
+    @property
+    def rewrite(self) -> Rewrite:
+        """What is changed of the part. Set it to change that at run time; clients are notified."""
+        return self._rewrite
+
+    @rewrite.setter
+    def rewrite(self, rewrite: Rewrite | None) -> None:
+        self._rewrite = rewrite or UNCHANGED
+        for kind in ("tools", "prompts", "resources"):
+            self.list_changed(kind)
+
+    def expose(self, kind: Kind, inner: str, outer: str, source: Any) -> Exposed | None:
+        """Return what the part offers as clients see it; None for what is hidden from all.
+
+        Args:
+            kind: `tools`, `prompts`, `resources` or `templates`.
+            inner: The name, or URI, at the part.
+            outer: The name, or URI, for clients.
+            source: Its definition there; None if only the name is known.
+        """
+        rewrite = self._rewrite
+        if rewrite is UNCHANGED:
+            definition = None if source is None else rewrite.applied(inner, outer, source)
+            return Exposed(self, kind, inner, outer, source, definition)
+        tags = frozenset[str]() if source is None else rewrite.tags_of(inner, source)
+        if rewrite.hides(inner, tags):
+            return None
+        scopes = rewrite.scopes_of(inner)
+        plain = (
+            not scopes
+            and rewrite.shown is None
+            and inner not in rewrite.fix
+            and inner not in rewrite.drop
+        )
+        definition = None if source is None else rewrite.applied(inner, outer, source)
+        return Exposed(self, kind, inner, outer, source, definition, scopes, tags, plain)
+
+    def warn_of_unknown(self, names: Iterable[str]) -> None:
+        """Log names in the rewrite that the part does not have, once each.
+
+        Args:
+            names: The names and URIs the part has.
+        """
+        for name in self._rewrite.unknown(names):
+            if name not in self._warned:
+                self._warned.add(name)
+                logger.warning(
+                    "the rewrite of `%s` names %r, which it does not offer", self.name, name
+                )
+
+    def learn(self, kind: Kind, inner: str, source: Any) -> bool:
+        """Remember an entry of a part that does not say what it offers; whether it is a new one.
+
+        Args:
+            kind: `tools`, `prompts`, `resources` or `templates`.
+            inner: The name, or URI, at the part.
+            source: Its definition there.
+        """
+        known = self.learned[kind]
+        before = known.get(inner)
+        if before is None and len(known) >= MAX_LEARNED:
+            known.pop(next(iter(known)))
+        known[inner] = source
+        return before is None or before != source
+
+    # Changes in the part
+
+    def list_changed(self, kind: str) -> None:
+        """Take note that the part's lists changed.
+
+        Args:
+            kind: `tools`, `prompts` or `resources`.
+        """
+        self._changed(kind)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell subscribers, under both spellings of the URI.
+
+        Args:
+            uri: The resource's URI at the part.
+        """
+        self._updated(uri)
+        self._updated(f"{self.name}+{uri}")
+
+    # Its life
+
+    def start(self) -> "asyncio.Future[None]":
+        """Start the part; the future is done when it is up. Calls wait for that."""
+        loop = asyncio.get_running_loop()
+        self._leave = asyncio.Event()
+        self._starting = starting = loop.create_future()
+        self._keeper = loop.create_task(self._keep(starting))
+        return starting
+
+    async def _keep(self, starting: "asyncio.Future[None]") -> None:
+        try:
+            async with self.part.running():
+                self._starting = None
+                if not starting.done():
+                    starting.set_result(None)
+                await self._leave.wait()
+                await self._settle()
+        except Exception as error:
+            if starting.done():
+                logger.error("`%s` did not end as it should", self.name, exc_info=error)
+                return
+            logger.error("`%s` cannot be started: %s", self.name, error)
+            starting.set_exception(error)
+            starting.exception()  # whoever waits gets it; no one has to
+
+    async def _settle(self) -> None:
+        """Let calls in flight finish within the grace period."""
+        self._quiet.clear()
+        if self.calls:
+            try:
+                async with asyncio.timeout(self._core.grace):
+                    await self._quiet.wait()
+            except TimeoutError:
+                logger.warning("`%s` is unmounted with %d calls in flight", self.name, self.calls)
+
+    async def stop(self) -> None:
+        """Stop the part, once its calls have finished or the grace period is over."""
+        keeper, self._keeper = self._keeper, None
+        self._leave.set()
+        if keeper is not None:
+            await asyncio.wait((keeper,))
+
+    # Calls
+
+    async def dispatch(
+        self, call: Call, ctx: Context, params: Any, peer: Peer | None = None
+    ) -> Result | Encoded:
+        """Have the part answer a call, with params that have its own names.
+
+        Args:
+            call: The call as the outer server has it.
+            ctx: Its context there.
+            params: The params with the part's names.
+            peer: The other end of the call, where it is another.
+        """
+        if self._starting is not None:
+            await self._until_up(self._starting)
+        part = self.part
+        inner = Call(call.id, call.method, params, call.raw, call.caller, call.progress_token)
+        inner.run = call_of(ctx).run  # the outer server runs tasks
+        if part.reads_raw and params is not call.params:
+            inner.raw = encode(params)
+        self.calls += 1
+        try:
+            return await part.dispatch(inner, self.context(ctx, params, peer))
+        finally:
+            self.calls -= 1
+            if not self.calls and self._keeper is None:
+                self._quiet.set()
+
+    def context(self, ctx: Context, params: Any, peer: Peer | None = None) -> PartContext:
+        """Return the context of a call inside the part.
+
+        Args:
+            ctx: The context in the outer server.
+            params: The params with the part's names.
+            peer: The other end of the call, where it is another.
+        """
+        return PartContext(ctx, params, self.part.core(self._core), peer)
+
+    async def _until_up(self, starting: "asyncio.Future[None]") -> None:
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            raise McpError(
+                INTERNAL_ERROR, f"`{self.name}` is not there: it could not be started: {error}"
+            ) from None

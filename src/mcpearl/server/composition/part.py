@@ -1,0 +1,250 @@
+"""What can be mounted in a server: another server of this process, a handler, or what is elsewhere.
+
+A `Part` answers calls as a dispatcher does, and has a life of its own. Servers at addresses and server
+processes are parts too; they are made in `mcpearl.gateway`, which knows clients.
+"""
+
+import importlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher
+from mcpearl.server.handler import Handler
+from mcpearl.server.registry.registry import Registry
+from mcpearl.types.prompts import Prompt
+from mcpearl.types.resources import Resource, ResourceTemplate
+from mcpearl.types.tasks import TASKS_EXTENSION
+from mcpearl.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpearl.server.core import ServerCore
+    from mcpearl.server.server import Server
+    from mcpearl.server.tasks.options import Tasks
+
+
+class Enclosing(Protocol):
+    """A server in which another one is mounted, as that one sees it. Safe from any thread."""
+
+    def list_changed(self, kind: str) -> None:
+        """Take note that the lists of a kind changed: `tools`, `prompts`, `resources`, `completions`."""
+        ...
+
+    def resource_updated(self, uri: str) -> None:
+        """Take note that a resource changed."""
+        ...
+
+
+class Catalog(Protocol):
+    """What a part offers, as far as that is known without asking it; None where it is not."""
+
+    def tools(self) -> Sequence[Tool] | None:
+        """Return the tools."""
+        ...
+
+    def prompts(self) -> Sequence[Prompt] | None:
+        """Return the prompts."""
+        ...
+
+    def resources(self) -> Sequence[Resource] | None:
+        """Return the resources."""
+        ...
+
+    def templates(self) -> Sequence[ResourceTemplate] | None:
+        """Return the resource templates."""
+        ...
+
+
+class Part(Protocol):
+    """Something mounted in a server."""
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What is asked about capabilities, scopes and methods, as it is at the moment."""
+        ...
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """What answers calls, with the part's own middleware around it, as it is at the moment."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """What the part offers, as far as that is known."""
+        ...
+
+    @property
+    def reads_raw(self) -> bool:
+        """Whether it looks at `Call.raw`, which then has to have its own names too."""
+        ...
+
+    def core(self, outer: "ServerCore") -> "ServerCore":
+        """Return what contexts inside the part have as their server."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[Any]:
+        """Keep the part running inside the block."""
+        ...
+
+    def join(self, outer: Enclosing) -> None:
+        """Report changes to an outer server from now on."""
+        ...
+
+    def leave(self, outer: Enclosing) -> None:
+        """Report no more changes."""
+        ...
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool runs as a task of the outer server; None for one that does not."""
+        ...
+
+    @property
+    def tasked(self) -> bool:
+        """Whether a tool can run as a task of the outer server."""
+        ...
+
+
+class RegistryCatalog:
+    """The catalog of the registry behind a server's decorators."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def tools(self) -> list[Tool]:
+        """Return the tools."""
+        return [entry.definition for entry in self._registry.tools.values()]
+
+    def prompts(self) -> list[Prompt]:
+        """Return the prompts."""
+        return [entry.definition for entry in self._registry.prompts.values()]
+
+    def resources(self) -> list[Resource]:
+        """Return the resources."""
+        return [entry.definition for entry in self._registry.resources.values()]
+
+    def templates(self) -> list[ResourceTemplate]:
+        """Return the resource templates."""
+        return [entry.definition for entry in self._registry.templates.values()]
+
+
+class UnknownCatalog:
+    """The catalog of a handler, which may offer something else to each caller."""
+
+    def tools(self) -> None:
+        """Return None: only the handler knows."""
+
+    def prompts(self) -> None:
+        """Return None: only the handler knows."""
+
+    def resources(self) -> None:
+        """Return None: only the handler knows."""
+
+    def templates(self) -> None:
+        """Return None: only the handler knows."""
+
+
+class ServerPart:
+    """Another server of this process."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self.reads_raw = not isinstance(server.handler, Handler)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """The server's dispatcher."""
+        return self._server.core.dispatcher
+
+    @property
+    def dispatch(self) -> Dispatch:
+        """The server's dispatcher with its middleware and limits."""
+        return self._server.core.dispatch
+
+    @property
+    def catalog(self) -> Catalog:
+        """The server's registry, and what is mounted in it."""
+        return self._server.catalog
+
+    def core(self, outer: "ServerCore") -> "ServerCore":
+        """Return the mounted server's core."""
+        return self._server.core
+
+    def running(self) -> AbstractAsyncContextManager[Any]:
+        """Hold the server up, with its lifespan."""
+        return self._server.running()
+
+    def join(self, outer: Enclosing) -> None:
+        """Report what changes in the server."""
+        self._server.core.enclosing.append(outer)
+
+    def leave(self, outer: Enclosing) -> None:
+        """Report nothing any more."""
+        self._server.core.enclosing.remove(outer)
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool of the server runs as a task."""
+        return self._server.tools_known.tasks_of(name)
+
+    @property
+    def tasked(self) -> bool:
+        """Whether a tool of the server can be a task."""
+        return TASKS_EXTENSION in (self.dispatcher.capabilities().extensions or ())
+
+
+class HandlerPart:
+    """A handler, or a dispatcher, without a server of its own."""
+
+    catalog: Catalog = UnknownCatalog()
+
+    def __init__(self, handler: Handler | Dispatcher) -> None:
+        self._handler = handler
+        self.dispatcher: Dispatcher = (
+            HandlerDispatcher(handler) if isinstance(handler, Handler) else handler
+        )
+        self.dispatch: Dispatch = self.dispatcher.dispatch
+        self.reads_raw = not isinstance(handler, Handler)
+
+    def core(self, outer: "ServerCore") -> "ServerCore":
+        """Return the outer server's core."""
+        return outer
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Do nothing: a handler has no lifespan."""
+        yield
+
+    def join(self, outer: Enclosing) -> None:
+        """Do nothing: a handler reports through `Server.notify_list_changed`."""
+
+    def leave(self, outer: Enclosing) -> None:
+        """Do nothing."""
+
+    def tasks_of(self, name: str) -> "Tasks | None":
+        """Return how a tool of the handler runs as a task."""
+        return self._handler.tasks_of(name) if isinstance(self._handler, Handler) else None
+
+    @property
+    def tasked(self) -> bool:
+        """Whether a tool of the handler can be a task."""
+        return isinstance(self._handler, Handler) and self._handler.tasked
+
+
+def part_of(name: str, other: Any) -> Part:
+    """Return the part for what is mounted; what is not of this process is the gateway's to reach.
+
+    Raises:
+        TypeError: It is nothing that can be mounted.
+    """
+    if hasattr(other, "core") and hasattr(other, "running"):
+        return ServerPart(other)
+    if isinstance(other, Handler):
+        return HandlerPart(other)
+    if hasattr(other, "dispatcher") and hasattr(other, "catalog"):
+        made: Part = other
+        return made
+    if hasattr(other, "dispatch") and hasattr(other, "capabilities"):
+        return HandlerPart(other)
+    # The layer above has clients; a server that mounts nothing of the kind does not load it.
+    gateway = importlib.import_module("mcpearl.gateway.upstream_part")
+    reached: Part = gateway.upstream_part(name, other)
+    return reached

@@ -1,0 +1,211 @@
+"""A tool whose function runs in an isolated process."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from mcpearl.protocol.errors import McpError, Overloaded, ToolError
+from mcpearl.protocol.events import Caller, Encoded
+from mcpearl.runtime.isolation.frames import Kind
+from mcpearl.runtime.isolation.pool import PoolFull
+from mcpearl.runtime.isolation.process import Job, ProcessEnded
+from mcpearl.runtime.isolation.profile import Isolate, profile_of
+from mcpearl.server.context import Context, call_of, rounds_of
+from mcpearl.server.isolation.messages import (
+    CallContext,
+    CallerRecord,
+    PrincipalRecord,
+    decode_failure,
+    decode_state,
+    json_or_none,
+    pack,
+    pack_call,
+    unpack_result,
+)
+from mcpearl.server.isolation.talk import Conversation
+from mcpearl.server.isolation.work import IN_PLACE
+from mcpearl.server.registry.limited import LimitedTool
+from mcpearl.server.registry.tools import ToolEntry
+from mcpearl.types.base import Result, decode, encode
+from mcpearl.types.tools import CallToolResult
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.threads import ThreadPool
+    from mcpearl.server.isolation.isolation import Isolation
+
+_skip = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class IsolatedTool(ToolEntry):
+    """A registered tool that runs in isolated processes.
+
+    Its arguments go there as they came, and its encoded result is sent as it comes.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        pool: "ThreadPool",
+        *,
+        isolation: "Isolation",
+        profile: Isolate,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(function, IN_PLACE, timeout=None, **options)  # type: ignore[arg-type]
+        self.patience = timeout
+        self._isolation = isolation
+        filled = bool(self._function.signature.filled)
+        plain = not self._function.is_async
+        self.needs_loop = not plain or self._function.has_dependencies
+        """Whether it can only run where there is an event loop."""
+        self._wants_context = filled or self._function.is_stream
+        self._last: tuple[Caller, bytes] | None = None  # the caller whose record was made last
+        self._pool_number, self._index, self._serial = isolation.add(self, profile)
+
+    def run_here(self, raw: Raw | UnsetType, ctx: Context) -> Any:
+        """Run the tool in this process, which is an isolated one."""
+        return ToolEntry.call(self, raw, ctx)
+
+    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:  # type: ignore[override]
+        """Run the tool in an isolated process."""
+        if self.patience is None:
+            return await self._call(raw, ctx)
+        limit = asyncio.timeout(self.patience)
+        try:
+            async with limit:
+                return await self._call(raw, ctx)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ToolError(
+                f"Tool `{self.definition.name}` did not finish within {self.patience:g} s"
+            ) from None
+
+    async def _call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
+        isolation = self._isolation
+        if self._serial >= isolation.known:
+            await isolation.renew()
+        call = call_of(ctx)
+        version = call.caller.version.index
+        context = self._context(ctx) if self._wants_context else b""
+        job = Job(
+            pack_call(self._index, version, context, raw),
+            asyncio.get_running_loop().create_future(),
+        )
+        talk = None
+        if context:
+            job.talk = talk = Conversation(ctx, job)
+        try:
+            kind, payload = await isolation.pools[self._pool_number].run(job)
+        except PoolFull as full:
+            raise Overloaded(str(full)) from None
+        except ProcessEnded as ended:
+            raise ToolError(self._story(ended)) from None
+        finally:
+            if talk is not None:
+                talk.close()
+        try:
+            return self._read(kind, payload, ctx)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ToolError(
+                f"Tool `{self.definition.name}` failed: its process wrote a result that is not one: "
+                f"{error}"
+            ) from None
+
+    def _read(self, kind: int, payload: bytes, ctx: Context) -> Result | Encoded:
+        if kind != Kind.RESULT:
+            failure = decode_failure(payload)
+            _leave(failure.state, ctx)
+            if failure.text is not None:
+                raise ToolError(failure.text)
+            data: Any = msgspec.UNSET
+            if failure.data is not None:
+                data = msgspec.json.decode(failure.data)
+            raise McpError(failure.code, failure.message, data)
+        body, complete, is_error, state = unpack_result(payload)
+        if state:
+            _leave(decode_state(state), ctx)
+        _skip(body)  # what a process sends must not break what a client reads
+        if not body.isascii():
+            body.decode()
+        if is_error or self._isolation.whole_results:
+            return decode(CallToolResult, body)
+        return Encoded(body, complete)
+
+    def _story(self, ended: ProcessEnded) -> str:
+        """Say what became of the process, to the client."""
+        name = self.definition.name
+        pool = self._isolation.pools[self._pool_number]
+        text = f"Tool `{name}` failed: {pool.explain(ended)}"
+        if ended.said and not self._isolation.masks:
+            text += f"\nThe last lines it printed:\n{ended.said}"
+        return text
+
+    def _context(self, ctx: Context) -> bytes:
+        call = call_of(ctx)
+        outlet = call.outlet
+        meta = call.params.meta
+        encoded = {key: json_or_none(value) for key, value in ctx.state.items()}
+        return pack(
+            CallContext(
+                id=call.id,
+                caller=self._caller(call.caller),
+                meta=None if meta is None else msgspec.json.encode(meta),
+                token=call.progress_token,
+                session_id=ctx.session_id,
+                address=outlet.address,
+                headers=dict(outlet.request_headers),
+                rounds=call.caller.version.modern or rounds_of(ctx) is not None,
+                task=ctx.task,
+                state={key: value for key, value in encoded.items() if value is not None},
+                unsent=[key for key, value in encoded.items() if value is None],
+            )
+        )
+
+    def _caller(self, caller: Caller) -> bytes:
+        if self._last is not None and self._last[0] is caller:
+            return self._last[1]
+        principal = caller.principal
+        record = CallerRecord(
+            client=None if caller.client is None else encode(caller.client),
+            capabilities=encode(caller.capabilities),
+            log_level=caller.log_level,
+            principal=None
+            if principal is None
+            else PrincipalRecord(
+                principal.subject,
+                principal.client_id,
+                principal.issuer,
+                sorted(principal.scopes),
+                msgspec.json.encode(dict(principal.claims)),
+                principal.expires,
+            ),
+        )
+        packed = pack(record)
+        self._last = caller, packed
+        return packed
+
+
+class LimitedIsolatedTool(LimitedTool, IsolatedTool):
+    """The same, with limits of its own in front."""
+
+
+def isolated(
+    kind: Callable[..., ToolEntry], option: bool | Isolate, isolation: "Isolation"
+) -> Callable[..., ToolEntry]:
+    """Return what makes isolated tools of this kind."""
+    profile = profile_of(option)
+    assert profile is not None
+    made = LimitedIsolatedTool if kind is LimitedTool else IsolatedTool
+    return partial(made, isolation=isolation, profile=profile)
+
+
+def _leave(state: dict[str, bytes], ctx: Context) -> None:
+    """Leave for middleware what the tool left in `Context.state`."""
+    for key, value in state.items():
+        ctx.state[key] = msgspec.json.decode(value)

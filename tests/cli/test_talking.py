@@ -1,0 +1,215 @@
+"""Talking to servers: `list`, `call`, `read`, `prompt`, `complete`, `ping`, `tasks`, `watch`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import WEATHER, Done, Screen, Serving, mcpearl
+from tests.cli.weather import PNG
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with Serving("run", WEATHER, "--http", "--port", "0") as serving:
+        yield serving.url
+
+
+def test_list(url: str):
+    lists = mcpearl("list", url, "--json").json
+    assert [tool["name"] for tool in lists["tools"]][:2] == ["forecast", "plan"]
+    assert lists["templates"][0]["uriTemplate"] == "weather://{city}/now"
+    written = mcpearl("list", url, "tools").out
+    assert "forecast(city: string, days=3, tags=null, exact=false)  What the weather" in written
+    assert "weather://" not in written
+
+
+def test_targets(url: str, tmp_path: Path):
+    """A file, a file with a name, a URL, a command, a configuration, an entry of it."""
+    command = f"{sys.executable} -m mcpearl run {WEATHER} --stdio"
+    config = tmp_path / "mcp.json"
+    servers = {"one": {"url": url}, "two": {"command": "no-such-command"}}
+    config.write_text(json.dumps({"mcpServers": servers}))
+    for target in (f"{WEATHER}:app", url, command, f"{config}:one"):
+        done = mcpearl("call", target, "forecast", "city=Oslo", "days=1", "--json")
+        assert done.json["structuredContent"] == {"result": ["sun in Oslo None False"]}
+    home = tmp_path / "home"
+    (home / ".cursor").mkdir(parents=True)
+    (home / ".cursor" / "mcp.json").write_text(
+        json.dumps({"mcpServers": {"weather": {"url": url}}})
+    )
+    assert mcpearl("ping", "weather", home=home).code == 0
+    assert mcpearl("ping", "cursor:weather", home=home).code == 0
+    assert "did you mean `weather`?" in mcpearl("ping", "wether", home=home).err
+    several = mcpearl("ping", config)
+    assert (several.code, "has several servers: one, two" in several.err) == (2, True)
+    assert mcpearl("ping", f"{config}:two").code == 3
+
+
+def test_a_file_that_serves_itself_with_another_sdk(tmp_path: Path):
+    server = tmp_path / "other.py"
+    server.write_text(
+        "from mcp.server import MCPServer\n"
+        "server = MCPServer('other')\n"
+        "@server.tool()\n"
+        "def twice(n: int) -> int:\n    return 2 * n\n"
+        "if __name__ == '__main__':\n    server.run()\n"
+    )
+    assert mcpearl("call", server, "twice", "n=21").out == "42\n"
+
+
+def test_arguments_from_stdin_and_nested_ones(url: str):
+    done = mcpearl("call", url, "forecast", "-", given='{"city": "Rome", "days": 1}')
+    assert "sun in Rome" in done.out
+    assert "Trip(destination='Rome', days=2, style='cheap')" in (
+        mcpearl("call", url, "plan", 'trip={"destination": "Rome", "days": 2}').out
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["forecst", "city=a"], 4, "no tool `forecst`; did you mean `forecast`?"),
+        (["forecast", "cty=a"], 2, "no argument 'cty'; did you mean `city`?"),
+        (["broken"], 1, "it is broken \\x1b[31mred"),
+    ],
+)
+def test_calls_that_fail(url: str, words: list[str], code: int, says: str):
+    done = mcpearl("call", url, *words)
+    assert done.code == code
+    assert says in done.err
+    assert "\x1b" not in done.err
+    assert done.out == ""
+
+
+def test_a_failed_call_as_json_has_the_result(url: str):
+    done = mcpearl("call", url, "broken", "--json")
+    assert done.code == 1
+    assert json.loads(done.out)["isError"] is True
+
+
+def test_images_are_saved(url: str, tmp_path: Path):
+    done = mcpearl("call", url, "picture", "-o", tmp_path / "one.png")
+    assert "[image/png, 70 bytes] saved as" in done.out
+    assert (tmp_path / "one.png").read_bytes() == PNG
+    mcpearl("call", url, "picture", "-o", tmp_path / "many")
+    assert (tmp_path / "many" / "image-1.png").read_bytes() == PNG
+
+
+def test_images_are_shown_on_terminals_that_can(url: str, tmp_path: Path):
+    with Screen("call", url, "picture", "-o", tmp_path, TERM_PROGRAM="iTerm.app") as screen:
+        assert screen.ended() == 0
+    assert "\x1b]1337;File=inline=1;size=70:iVBORw0K" in screen.raw
+
+
+def test_read(url: str, tmp_path: Path):
+    assert mcpearl("read", url, "weather://now").out == "sun"
+    assert mcpearl("read", url, "weather://Oslo/now", "--json").json["contents"][0]["text"]
+    mcpearl("read", url, "weather://map", "-o", tmp_path / "map.png")
+    assert (tmp_path / "map.png").read_bytes() == PNG
+    missing = mcpearl("read", url, "weather://no/such/thing")
+    assert missing.code == 4
+    assert "mcpearl list TARGET resources" in missing.err
+
+
+def test_prompt_and_complete(url: str):
+    done = mcpearl("prompt", url, "brief", "city=Oslo")
+    assert done.out == "user:\n  Summarize the weather in Oslo, short.\n"
+    assert mcpearl("prompt", url, "brif", "city=Oslo").code == 4
+    assert mcpearl("complete", url, "brief", "city", "l").out == "Lisbon\nLondon\n"
+
+
+def test_ping_says_how_long_it_took(url: str):
+    found = mcpearl("ping", url, "-n", "2", "--json").json
+    assert found["server"]["name"] == "weather"
+    assert len(found["ping_ms"]) == 2
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_tasks(url: str, version: str):
+    def run(*words: str) -> Done:
+        return mcpearl(words[0], url, *words[1:], "--protocol", version)
+
+    id = run("call", "report", "year=2026", "--task").out.strip()
+    assert run("tasks", "result", id).out == "the report of 2026\n"
+    assert "completed" in run("tasks", "get", id).out
+
+
+def test_tasks_are_listed_where_the_server_can(url: str):
+    listed = mcpearl("tasks", WEATHER, "--protocol", "2025-11-25")
+    assert (listed.code, listed.err) == (0, "there are no tasks\n")
+    assert mcpearl("tasks", url).code == 4
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+def test_watch(url: str, version: str):
+    with Serving("watch", url, "weather://now", "-n", "1", "--protocol", version) as watching:
+        watching.until("watching weather://now")
+        mcpearl("call", url, "change")
+        assert "  sun" in watching.until("weather://now\n")
+        assert watching.process.wait(60) == 0
+
+
+def test_a_form_without_a_terminal(url: str):
+    assert "no terminal to ask for 'destination'" in mcpearl("call", url, "book").err
+    done = mcpearl("call", url, "book", "--answer", "destination=Oslo", "--answer", "days=9")
+    assert done.out == "booked Trip(destination='Oslo', days=9, style='cheap')\n"
+
+
+def test_a_form_on_a_terminal(url: str):
+    with Screen("call", url, "book") as screen:
+        screen.until("destination (string) > ")
+        screen.type("Rome\n")
+        screen.until("days (integer, default 3) > ")
+        screen.type("many\n")
+        screen.until("it must be a whole number")
+        screen.type("\n")
+        screen.until("style (cheap|comfortable, default cheap) > ")
+        screen.type("comfortable\n")
+        assert screen.ended() == 0
+    assert "booked Trip(destination='Rome', days=3, style='comfortable')" in screen.text
+
+
+def test_a_person_answers_for_the_model(url: str):
+    with Screen("call", url, "write", "topic=rain") as screen:
+        screen.until("Write about rain")
+        screen.type("It falls.\n")
+        assert screen.ended() == 0
+    assert "it wrote: It falls." in screen.text
+
+
+def test_ctrl_c_ends_it_cleanly(url: str):
+    with Screen("call", url, "book") as screen:
+        screen.until("destination (string) > ")
+        screen.type("\x03")
+        assert screen.ended() == 130
+    assert "mcpearl: interrupted" in screen.text
+    assert "Traceback" not in screen.text
+
+
+def test_progress_is_a_bar_on_a_terminal_only(url: str):
+    with Screen("call", url, "slow", "steps=6") as screen:
+        screen.until("step 4")
+        assert screen.ended() == 0
+    assert "█" in screen.raw
+    assert screen.text.endswith("done\n")
+    done = mcpearl("call", url, "slow", "steps=3")
+    assert (done.out, done.err) == ("done\n", "")
+
+
+def test_colour_on_a_terminal_only(url: str):
+    with Screen("list", url, "prompts") as screen:
+        screen.ended()
+    assert "\x1b[" in screen.raw
+    with Screen("list", url, "prompts", NO_COLOR="1") as plain:
+        plain.ended()
+    assert "\x1b[" not in plain.raw
+    assert "\x1b" not in mcpearl("list", url).out
+
+
+def test_a_narrow_terminal_is_not_overrun(url: str):
+    with Screen("list", url, "tools", columns=60) as screen:
+        screen.ended()
+    assert "    What the weather will be." in screen.text

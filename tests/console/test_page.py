@@ -1,0 +1,543 @@
+"""The page in a real Chromium: every part is used as a person would, with the mouse and the keyboard."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from mcpearl import Client, Context, Server, ToolError
+from mcpearl.console.standalone import serving_console
+from mcpearl.types import ImageContent, TextContent
+from tests.console.browser import Browser, running_browser
+from tests.console.page import KEY, served
+from tests.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the server more often than people need it."""
+    monkeypatch.setattr("mcpearl.console.console.EVERY", 0.2)
+
+
+@dataclass
+class Point:
+    x: float
+    y: float = 0.5
+
+
+class Circle(msgspec.Struct, tag="circle", tag_field="kind"):
+    radius: Annotated[int, msgspec.Meta(ge=1, le=10)]
+
+
+class Line(msgspec.Struct, tag="line", tag_field="kind"):
+    points: list[Point]
+
+
+def make() -> Server:
+    app = Server("weather", version="1.2.3", instructions="Ask for a city.")
+    app.calls = []  # type: ignore[attr-defined]
+
+    @app.tool
+    async def forecast(city: str, days: int = 1) -> list[str]:
+        """Say what the weather will be."""
+        return [f"sun in {city}"] * days
+
+    @app.tool
+    async def everything(
+        name: Annotated[str, msgspec.Meta(min_length=2, max_length=20, pattern="^[a-z]+$")],
+        size: Annotated[int, msgspec.Meta(ge=1, le=10)],
+        shape: Circle | Line,
+        colour: Literal["red", "green"],
+        at: Point,
+        when: datetime,
+        day: date | None = None,
+        tags: list[str] | None = None,
+        weights: dict[str, float] | None = None,
+        pair: tuple[int, str] | None = None,
+        loud: bool = False,
+        number: int | str = 7,
+        whatever: Any = None,
+    ) -> str:
+        """Take one of each."""
+        app.calls.append((name, size, shape, colour, at, when.year, day, tags, weights, pair, loud))  # type: ignore[attr-defined]
+        return f"{number!r} {whatever!r}"
+
+    @app.tool
+    async def wait(ctx: Context) -> str:
+        """Never end."""
+        await ctx.progress(1, 4, "still waiting")
+        await asyncio.Event().wait()
+        return "never"
+
+    @app.tool
+    async def order(ctx: Context) -> str:
+        """Ask a person and a model."""
+        count = await ctx.elicit("How many?", int)
+        story = await ctx.sample("Tell a story", max_tokens=10)
+        return f"{count.data} {story.content.text}"
+
+    @app.tool
+    async def broken() -> str:
+        """Fail."""
+        raise ToolError("it broke")
+
+    @app.tool(task=True)
+    async def report(year: int) -> str:
+        """Run as a task."""
+        return f"the year {year}"
+
+    @app.resource("weather://now")
+    def now() -> str:
+        """How it is now."""
+        return "sunny"
+
+    @app.resource("weather://stations/{name}")
+    def station(name: str) -> str:
+        return f"station {name}"
+
+    @app.prompt
+    def plan(city: str) -> str:
+        """Plan a day."""
+        return f"Plan a day in {city}."
+
+    @app.complete("plan", "city")
+    def cities(value: str) -> list[str]:
+        return [city for city in ("Oslo", "Osaka") if city.startswith(value)]
+
+    @app.background
+    async def refresh() -> None:
+        await asyncio.Event().wait()
+
+    return app
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as browser:
+        yield browser
+
+
+@asynccontextmanager
+async def opened(browser: Browser, app: Server, **options: Any) -> AsyncIterator[str]:
+    """Serve an application, and open its console in a browser."""
+    shown = {name: options.pop(name) for name in ("width", "height", "dark") if name in options}
+    async with served(app, **options) as base:
+        await browser.open(f"{base}#key={KEY}", permissions=["clipboard-write"], **shown)
+        await browser.wait("#phase.good")
+        yield base
+        assert await browser.problems() == []
+
+
+async def run_tool(browser: Browser, name: str) -> None:
+    await browser.click("#tab-try")
+    await browser.click("#tab-tools")
+    await browser.click(f"[data-name={name}]")
+
+
+async def test_a_server_at_work_is_seen_and_operated(browser: Browser):
+    app = make()
+    async with opened(browser, app, payloads=True) as base:
+        url = base.removesuffix("/console") + "/mcp"
+        trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        async with Client(url, protocol="2025-11-25") as client, Client(url) as modern:
+            await client.call_tool("forecast", {"city": "Oslo"})
+            await client.call_tool("broken")
+            await modern.call_tool("forecast", {"city": "Bergen"}, meta=trace)
+            await browser.wait("text=Last calls")
+            calls = "[aria-label='Last calls']"
+            await browser.wait(f"{calls} >> text=tool error")
+            # Figures
+            charts = await browser.texts(".chart")
+            assert len(charts) == 8 and all("\u2013" not in chart for chart in charts)
+            # The tree, with a restart that asks first
+            assert "running" in await browser.text("[aria-label='Supervision tree']")
+            await browser.click("[aria-label='Restart refresh']")
+            await browser.click("dialog >> text=Yes")
+            await browser.wait("text=restarted 1\u00d7")
+            # Bounds
+            assert "max_held" in await browser.text("[aria-label=Bounds]")
+            # Arguments and results of a call
+            await browser.click(f"{calls} >> button:has-text('forecast') >> nth=0")
+            await browser.wait(f"{calls} >> text=/sun in (Oslo|Bergen)/")
+            # Filters
+            await browser.select(f"{calls} >> [aria-label=Outcome]", "failed")
+            assert await browser.count(f"{calls} >> tbody >> tr") == 1
+            await browser.select(f"{calls} >> [aria-label=Outcome]", "")
+            await browser.fill("[aria-label='Find calls']", "broken")
+            assert await browser.count(f"{calls} >> tbody >> text=forecast") == 0
+            await browser.fill("[aria-label='Find calls']", "")
+            # One trace, one session
+            await browser.click("[aria-label^='Follow the trace 0af7']")
+            await browser.wait("text=following trace 0af7651916cd")
+            assert await browser.count(f"{calls} >> tbody >> text=broken") == 0
+            (console,) = app.web.consoles.values()
+            await eventually(lambda: len(console._watch.followed) == 1)
+            await browser.click("[aria-label='Follow all calls again']")
+            await eventually(lambda: not console._watch.followed)
+            await browser.click(f"{calls} >> [aria-label^='Follow the session'] >> nth=0")
+            await browser.wait("text=following session")
+            await browser.click("[aria-label='Follow all calls again']")
+            # Paused
+            await browser.click("text=Pause")
+            await browser.click("text=Go on")
+            # Stop a call
+            waiting = asyncio.create_task(client.call_tool("wait"))
+            await browser.click("[aria-label='Calls in flight'] >> text=stop")
+            with pytest.raises(Exception, match="stopped by the server's operator"):
+                await waiting
+            # End the session
+            await browser.click("[aria-label='Clients and sessions'] >> button:has-text('end')")
+            await browser.click("dialog >> text=Yes")
+            await eventually(lambda: not [each for each in app.sessions if each.id])
+        # Logs
+        await browser.click("#tab-logs")
+        await browser.wait("[role=log] >> text=was ended from the console")
+        await browser.select("[aria-label='Lowest level']", "error")
+        assert await browser.count("[role=log] >> text=was ended from the console") == 0
+
+
+async def test_forms_have_every_type_with_checks_and_defaults(browser: Browser):
+    app = make()
+    async with opened(browser, app):
+        await run_tool(browser, "everything")
+        await browser.wait("[data-field=name]")
+        await browser.click("button[type=submit]")
+        wrong = await browser.text(".output [role=alert]")
+        for field in ("size", "colour", "when", "shape"):
+            assert field in wrong or "radius" in wrong, wrong
+        await browser.fill("[data-field=name] textarea, [data-field=name] input", "A1")
+        await browser.fill("[data-field=size] input", "11")
+        await browser.click("button[type=submit]")
+        assert "must be like" in await browser.text("[data-field=name] .error")
+        assert "at most 10" in await browser.text("[data-field=size] .error")
+        assert await browser.count("[aria-invalid=true]") >= 4
+        await browser.fill("[data-field=name] textarea, [data-field=name] input", "ada")
+        await browser.fill("[data-field=size] input", "3")
+        await browser.select("[data-field=colour] select", "1")
+        await browser.fill("[data-field=x] input", "1.5")
+        await browser.fill("[data-field=when] input", "2026-07-28T12:00:00")
+        await browser.fill("[data-field=day] input", "2026-01-31")
+        await browser.fill("[data-field=radius] input", "4")
+        await browser.do("check", selector="[aria-label='Include tags']")
+        await browser.click("text=Add to tags")
+        await browser.click("text=Add to tags")
+        await browser.fill("[data-field='tags[]'] >> nth=0 >> textarea", "one")
+        await browser.fill("[data-field='tags[]'] >> nth=1 >> textarea", "two")
+        await browser.do("check", selector="[aria-label='Include weights']")
+        await browser.click("text=Add to weights")
+        await browser.fill("[aria-label='Name in weights']", "heavy")
+        await browser.fill("[data-field=weights] [data-field=value] input", "2.5")
+        await browser.do("check", selector="[aria-label='Include pair']")
+        await browser.fill("[data-field='pair[0]'] input", "1")
+        await browser.fill("[data-field='pair[1]'] textarea", "a")
+        await browser.do("check", selector="[data-field=loud] input")
+        await browser.fill("[data-field=whatever] textarea", '{"a": [1]}')
+        await browser.press("Control+Enter")
+        await browser.wait(".result >> text=7 {'a': [1]}")
+        (call,) = app.calls  # type: ignore[attr-defined]
+        assert call == (
+            *("ada", 3, Circle(4), "green", Point(1.5, 0.5), 2026, date(2026, 1, 31)),
+            *(["one", "two"], {"heavy": 2.5}, (1, "a"), True),
+        )
+        # The other variant of the union, through the JSON and back
+        await browser.click("text=Form / JSON")
+        text = await browser.do("value", selector="[aria-label='Arguments as JSON']")
+        arguments = msgspec.json.decode(text)
+        arguments["shape"] = {"kind": "line", "points": [{"x": 1.0, "y": 2.0}]}
+        await browser.fill("[aria-label='Arguments as JSON']", "{")
+        await browser.click("button[type=submit]")
+        await browser.wait(".output [role=alert]")
+        await browser.fill(
+            "[aria-label='Arguments as JSON']", msgspec.json.encode(arguments).decode()
+        )
+        await browser.click("text=Form / JSON")
+        await browser.wait("[data-field='points[]']")
+        await browser.click("button[type=submit]")
+        await eventually(lambda: len(app.calls) == 2)  # type: ignore[attr-defined]
+        assert app.calls[1][2] == Line([Point(1.0, 2.0)])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("protocol", ["2026-07-28", "2025-11-25"])
+async def test_all_that_a_server_offers_is_tried(browser: Browser, protocol: str):
+    app = make()
+    async with opened(browser, app):
+        await browser.select("#protocol", protocol)
+        await browser.wait(f"#phase.good >> text={protocol}")
+        await browser.click("#tab-try")
+        assert "Ask for a city." in await browser.text("main")
+        # Questions of the server
+        await run_tool(browser, "order")
+        await browser.click("button[type=submit]")
+        await browser.wait("#questions >> text=How many?")
+        await browser.fill("#questions input", "3")
+        await browser.click("#questions >> text=Accept")
+        await browser.wait("#questions >> text=Tell a story")
+        await browser.fill("#questions textarea", "once upon a time")
+        await browser.click("#questions >> text=Answer")
+        await browser.wait(".result >> text=3 once upon a time")
+        assert await browser.evaluate("document.getElementById('questions').hidden") is True
+        # Progress and cancellation
+        await run_tool(browser, "wait")
+        await browser.click("button[type=submit]")
+        await browser.wait("text=still waiting · 1 of 4")
+        await browser.click("button:has-text('Cancel'):not([disabled])")
+        await browser.wait(".output >> text=Cancelled")
+        await eventually(lambda: app.core.counters()["calls_in_flight"] == 0)
+        # A failure, and a task
+        await run_tool(browser, "broken")
+        await browser.click("button[type=submit]")
+        await browser.wait(".result >> text=it broke")
+        await run_tool(browser, "report")
+        await browser.fill("[data-field=year] input", "2026")
+        await browser.do("check", selector="#as-task")
+        await browser.click("button[type=submit]")
+        await browser.wait(".block >> text=the year 2026")
+        await browser.wait(".block .chip:has-text('completed')")
+        # Resources, with a subscription
+        await browser.click("#tab-resources")
+        await browser.click(".list button >> text=now")
+        await browser.click("text=Subscribe")
+        await eventually(lambda: app.core.subscriptions.counts()["uris"] == 1)
+        app.notify_resource_updated("weather://now")
+        await browser.click("text=Unsubscribe")
+        await browser.click("button:has-text('Read')")
+        await browser.wait(".result >> text=sunny")
+        await browser.click("#tab-templates")
+        await browser.click(".list button")
+        await browser.fill("[data-field=name] input", "a b")
+        await browser.press("Enter")
+        await browser.wait(".result >> text=station a b")
+        # A prompt, with completion
+        await browser.click("#tab-prompts")
+        await browser.click(".list button")
+        await browser.click("button:has-text('Get')")
+        assert "city: is required" in await browser.text(".output")
+        await browser.fill("[data-field=city] input", "Os")
+        await browser.wait("datalist option[value=Osaka]", state="attached")
+        await browser.fill("[data-field=city] input", "Oslo")
+        await browser.click("button:has-text('Get')")
+        await browser.wait(".result >> text=Plan a day in Oslo.")
+        # Messages, both ways, and one by hand
+        await browser.click("#tab-messages")
+        await browser.click("text=Example")
+        await browser.click("button:has-text('Send')")
+        await browser.fill("[aria-label='Find messages']", "by-hand-1")
+        await browser.wait(".way.sent")
+        await browser.wait(".way.received")
+        await browser.click(".messages summary")
+        await browser.wait(".messages pre >> text=jsonrpc")
+        # The client
+        await browser.click("#tab-client")
+        await browser.click("button:has-text('Ping')")
+        await browser.wait("[role=status] >> text=answered after")
+        await browser.fill("textarea[aria-label=Roots]", "file:///tmp/a")
+        await browser.click("text=Use these roots")
+        await browser.wait("#toast >> text=told when it asks")
+        await browser.click("[aria-label='Any request'] >> button:has-text('Send')")
+        await browser.wait("[aria-label='Any request'] pre >> text=inputSchema")
+        await browser.click("#tab-logs")
+        await browser.wait("[role=log] >> text=weather://now")
+
+
+async def test_a_call_is_copied_as_something_that_runs(browser: Browser, tmp_path: Path):
+    async with opened(browser, make()):
+        commands = []
+        for protocol in ("2026-07-28", "2025-11-25"):
+            await browser.select("#protocol", protocol)
+            await browser.wait(f"#phase.good >> text={protocol}")
+            await run_tool(browser, "forecast")
+            await browser.fill("[data-field=city] textarea", 'São "Paulo" it\'s 🌞')
+            commands.append(["sh", "-c", await copied(browser, "curl")])
+        (tmp_path / "copied.py").write_text(await copied(browser, "python"))
+        commands.append([sys.executable, str(tmp_path / "copied.py")])
+        command = await copied(browser, "command")
+        own = f"{sys.executable} -m mcpearl "
+        commands.append(["sh", "-c", command.replace("mcpearl ", own, 1)])
+        for done in await asyncio.gather(*(asyncio.to_thread(run, each) for each in commands)):
+            said = done.stdout.encode().decode("unicode_escape", "ignore") + done.stdout
+            assert "Paulo" in said and "sun in" in said, done
+
+
+async def copied(browser: Browser, way: str) -> str:
+    await browser.select("[aria-label='Copy the call']", way)
+    await browser.wait(f".output >> b:text-is('{way}')")
+    text: str = await browser.evaluate("document.querySelector('pre.copy').textContent")
+    return text
+
+
+def run(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+PIXEL = base64.b64encode(
+    bytes.fromhex(
+        "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360f8cf"
+        "c0f01f00050001ff56c72f0d0000000049454e44ae426082"
+    )
+).decode()
+SCRIPT = "<img src=x onerror=window.hurt=1><script>window.hurt=1</script>"
+SVG = f"<svg xmlns='http://www.w3.org/2000/svg' onload='window.hurt=1'>{SCRIPT}</svg>"
+
+
+def hostile() -> Server:
+    """Make a server that tries to run something in the page."""
+    app = Server(f"evil{SCRIPT}", instructions=SCRIPT, title=SCRIPT)
+
+    @app.tool(name="evil", title=SCRIPT, description=SCRIPT)
+    async def evil(ctx: Context) -> list[Any]:
+        await ctx.log("error", SCRIPT)
+        await ctx.elicit(SCRIPT, bool)
+        return [
+            TextContent(text=SCRIPT),
+            ImageContent(data=base64.b64encode(SVG.encode()).decode(), mime_type="image/svg+xml"),
+            ImageContent(data=PIXEL, mime_type="image/png"),
+            ImageContent(data=PIXEL, mime_type="text/html"),
+            ImageContent(data="<not base64>", mime_type="image/png"),
+        ]
+
+    @app.resource("javascript:window.hurt=1", name=SCRIPT, mime_type="text/html")
+    def page() -> str:
+        return SCRIPT
+
+    @app.resource(
+        "data:text/html,%3Cscript%3Ewindow.hurt=1%3C/script%3E", mime_type="image/svg+xml"
+    )
+    def picture() -> bytes:
+        return SVG.encode()
+
+    @app.prompt(name="prompt", description=SCRIPT)
+    def prompt(x: str) -> str:
+        return SCRIPT
+
+    return app
+
+
+async def test_nothing_a_server_sends_runs_in_the_page(browser: Browser):
+    app = hostile()
+    async with opened(browser, app, payloads=True) as base:
+        async with Client(
+            base.removesuffix("/console") + "/mcp", elicitation=lambda _: {"value": True}
+        ) as other:
+            await other.call_tool("evil", meta={"traceparent": f"00-{SCRIPT}-b7ad6b7169203331-01"})
+        await browser.wait("[aria-label='Last calls'] >> text=evil")
+        await browser.click("[aria-label='Last calls'] >> button >> text=evil")
+        await browser.click("#tab-try")
+        assert SCRIPT in await browser.text("main")
+        await browser.click("[data-name=evil]")
+        await browser.click("button[type=submit]")
+        await browser.wait("#questions form")
+        await browser.click("#questions >> text=Accept")
+        await browser.wait(".result img")
+        assert await browser.count(".result img") == 1, "only the picture that cannot run is shown"
+        source = await browser.evaluate("document.querySelector('.result img').src")
+        assert source.startswith("blob:")
+        await browser.click("#tab-resources")
+        for number in (0, 1):
+            await browser.click(f".list li >> nth={number} >> button")
+            await browser.click("button:has-text('Read')")
+            await browser.wait(".result .block")
+        schemes = await browser.evaluate("[...document.links].map((each) => each.protocol)")
+        assert not set(schemes) & {"javascript:", "data:"}
+        await browser.click("#tab-prompts")
+        await browser.click(".list button")
+        await browser.fill("[data-field=x] input", SCRIPT)
+        await browser.press("Enter")
+        await browser.wait(".result .block")
+        for tab in ("messages", "logs", "client", "live"):
+            await browser.click(f"#tab-{tab}")
+        assert await browser.evaluate("window.hurt") is None
+        assert await browser.evaluate("document.querySelectorAll('script').length") == 1
+        assert await browser.problems() == []
+        # Even a mistake of the page itself could not make markup of text.
+        mistake = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (e) { e.name }"
+        assert await browser.evaluate(mistake) == "TypeError"
+        await browser.problems()  # the policy reports the mistake above
+
+
+# Whether every control has a name, and texts enough contrast with what is behind them.
+NAMES = """[...document.querySelectorAll('input, select, textarea, button, a')].filter((each) =>
+  each.checkVisibility() && !(each.labels?.length || each.ariaLabel || each.textContent.trim()))
+  .map((each) => each.outerHTML)"""
+CONTRAST = """(() => {
+  const style = getComputedStyle(document.documentElement);
+  const light = (name) => {
+    const hex = style.getPropertyValue(name).trim();
+    const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255)
+      .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+  };
+  const found = {};
+  for (const [text, back] of [...['text', 'soft', 'accent', 'good', 'warn', 'bad'].flatMap((text) =>
+    ['card', 'back', 'code'].map((back) => [text, back])), ['on-accent', 'accent']]) {
+    const [one, other] = [light('--' + text), light('--' + back)].sort();
+    found[text + ' on ' + back] = (other + 0.05) / (one + 0.05);
+  }
+  return found;
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+async def test_it_can_be_read_and_used_by_everyone(browser: Browser, dark: bool, tmp_path: Path):
+    async with opened(browser, make(), dark=dark, width=390, height=800):
+        contrasts = await browser.evaluate(CONTRAST)
+        assert all(value >= 4.5 for value in contrasts.values()), contrasts
+        for tab in ("live", "client", "messages", "logs", "try"):
+            await browser.click(f"#tab-{tab}")
+            assert await browser.evaluate(NAMES) == []
+            across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert await browser.evaluate(across) <= 0, f"{tab} is wider than a narrow screen"
+            await browser.screenshot(tmp_path / f"{tab}.png")
+        await browser.click("[data-name=everything]")
+        assert await browser.evaluate(NAMES) == []
+        assert await browser.evaluate(across) <= 0
+        # By keyboard alone: to the tabs, along them, and into a form
+        await browser.evaluate("document.getElementById('tab-try').focus()")
+        await browser.press("ArrowRight")
+        assert await browser.evaluate("document.activeElement.id") == "tab-client"
+        await browser.press("Home")
+        assert await browser.evaluate("document.activeElement.id") == "tab-live"
+        width = "getComputedStyle(document.activeElement).outlineWidth"
+        assert await browser.evaluate(width) == "2px"
+        before = await browser.evaluate("getComputedStyle(document.body).backgroundColor")
+        await browser.click("#theme")
+        after = await browser.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert before != after
+
+
+async def test_a_page_without_the_key_asks_for_it_and_one_whose_server_left_comes_back(
+    browser: Browser,
+):
+    async with served(make()) as base:
+        await browser.open(base)
+        await browser.wait("dialog >> text=Open the address that the server printed")
+        await browser.fill("#key", KEY)
+        await browser.press("Enter")
+        await browser.wait("#phase.good")
+        assert KEY not in await browser.evaluate("location.href")
+
+
+async def test_a_console_for_several_servers(browser: Browser, tmp_path: Path):
+    file = tmp_path / "server.py"
+    file.write_text(
+        "from mcpearl import Server\napp = Server('other')\n"
+        "@app.tool\ndef hello() -> str:\n    return 'hello from another process'\napp.run()\n"
+    )
+    targets = {"first": make(), "second": str(file)}
+    async with serving_console(targets, key=KEY) as url:
+        await browser.open(url)
+        await browser.wait("#phase.good")
+        assert await browser.evaluate("document.getElementById('tab-live').hidden") is True
+        await browser.select("#target", "second")
+        await browser.click("[data-name=hello]")
+        await browser.click("button[type=submit]")
+        await browser.wait(".result >> text=hello from another process")
+        assert await browser.problems() == []

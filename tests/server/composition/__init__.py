@@ -1,0 +1,1 @@
+"""Servers made of parts."""

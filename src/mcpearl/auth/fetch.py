@@ -194,6 +194,17 @@ def _redirected(url: str, method: str, connection: HttpExchange) -> str | None:
 # Which URLs are allowed
 
 
+def check_url(url: str, policy: FetchPolicy) -> None:
+    """Refuse an address by its text, before its host is looked up; raises `FetchRefused`."""
+    _check_number(_checked(url, policy), policy)
+
+
+async def allowed_addresses(url: str, policy: FetchPolicy) -> list[str]:
+    """Look up a host and return its addresses; raises `FetchError` if one of them is not allowed."""
+    check_url(url, policy)
+    return await _resolve(urlsplit(url), policy)
+
+
 def is_loopback(url: str) -> bool:
     """Return whether a URL names this machine, without resolving it."""
     host = urlsplit(url).hostname or ""

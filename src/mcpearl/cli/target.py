@@ -125,7 +125,9 @@ def resolve(text: str) -> Any:
     place, _, name = text.rpartition(":")
     if text.endswith(".json") or place.endswith(".json"):
         return _configured(*((place, name) if place.endswith(".json") else (text, None)))
-    if _is_python(text):
+    if (file := _python_file(text)) is not None:
+        if not Path(file).is_file():
+            raise Failure(f"there is no file {file!r} in {Path.cwd()}", Exit.USAGE)
         return serving_command(text)
     if Path(text).suffix in (".js", ".mjs") and Path(text).is_file():
         return text
@@ -151,9 +153,9 @@ def _words(text: str) -> list[str]:
         raise Failure(f"the command {text!r} cannot be read: {error}", Exit.USAGE) from None
 
 
-def _is_python(text: str) -> bool:
-    file = text.rpartition(":")[0] or text
-    return text.endswith(".py") or file.endswith(".py")
+def _python_file(text: str) -> str | None:
+    """Return the file of `server.py` or `server.py:app`."""
+    return next((each for each in (text, text.rpartition(":")[0]) if each.endswith(".py")), None)
 
 
 def serving_command(target: str) -> list[str]:

@@ -174,7 +174,7 @@ class Client(Reading):
         )
         self._target = found = find_target(target, options)
         self._recorder = None if receipts is None else _recorder(receipts, found.name)
-        self._callbacks = Callbacks(sampling, elicitation, roots, callback_timeout)
+        self._callbacks = self._answering(Callbacks(sampling, elicitation, roots, callback_timeout))
         self._on_log = on_log
         self._on_notification = on_notification
         self._timeout = timeout
@@ -246,6 +246,10 @@ class Client(Reading):
         if self._recorder is not None:
             await self._recorder.stop()
 
+    def _answering(self, callbacks: Callbacks) -> Callbacks:
+        """Return what answers the server's questions: the callbacks, unless a subclass has another."""
+        return callbacks
+
     def _begin(self, transport: Transport) -> ClientConnection:
         added = self._extensions
         capabilities = self._callbacks.capabilities(added.settings)
@@ -311,6 +315,11 @@ class Client(Reading):
     def state(self) -> Phase:
         """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._link.phase
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client is closed, or its connection is lost and will not come back."""
+        return self._link.is_over
 
     def tree(self) -> Node:
         """Return the connection and what depends on it: states, restarts, the last error, uptime."""

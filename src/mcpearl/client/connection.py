@@ -26,6 +26,7 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.events import Answer, Call, Cancel, Event, Ignored, Many, Notice, Reply
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.lifecycle import Step
+from mcpearl.protocol.modern import Presentation
 from mcpearl.protocol.pending import Entry
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
@@ -141,6 +142,49 @@ class ClientConnection(ClientReceiver):
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
         raw = await self._outcome(entry, message, about, future)
         return end.decode_result(method, kind, raw)  # type: ignore[return-value]
+
+    async def relay(
+        self,
+        method: str,
+        params: msgspec.Struct,
+        body: bytes,
+        *,
+        timeout: float,
+        max_timeout: float,
+        on_progress: ProgressCallback | None,
+        presentation: Presentation | None,
+        meta: dict[str, Any] | None,
+    ) -> msgspec.Raw:
+        """Send a request whose params are encoded already, and return its result undecoded.
+
+        Args:
+            method: The method.
+            params: The params that `body` encodes, for transports that repeat parts of them.
+            body: The encoded params, without `_meta`.
+            timeout: Seconds to wait without news.
+            max_timeout: Seconds to wait in all, whatever the progress.
+            on_progress: Called with each progress notification.
+            presentation: The client the request is made for; None for this one.
+            meta: Further members of `_meta`.
+        """
+        self.check()
+        future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
+        end = self.end
+        entry, message = end.relay(
+            method,
+            body,
+            future,
+            self.loop.time(),
+            timeout,
+            max_timeout,
+            progress=on_progress is not None,
+            presentation=presentation,
+            meta=meta,
+        )
+        if on_progress is not None:
+            self._progress_callbacks[entry.id] = on_progress
+        about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
+        return await self._outcome(entry, message, about, future)
 
     async def initialize(self, timeout: float, version: Any) -> msgspec.Raw:
         """Send `initialize` and wait for the raw answer."""

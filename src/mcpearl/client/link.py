@@ -100,6 +100,11 @@ class Link:
         return self._lifecycle.phase
 
     @property
+    def is_over(self) -> bool:
+        """Whether no connection will come any more."""
+        return self._held is None or self._over.is_set()
+
+    @property
     def healing(self) -> bool:
         """Whether the client is reconnecting."""
         return self._healing is not None

@@ -41,7 +41,7 @@ def parse(data: bytes | str, source: str) -> Any:
     if not text.strip():
         raise ConfigError(f'{source} is empty; write {{"mcpServers": {{}}}} or remove it')
     try:
-        return _loads(_plain(text))
+        return _loads(plain_json(text))
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{source} is not JSON: line {error.lineno}, column {error.colno}: {error.msg}"
@@ -59,7 +59,7 @@ def _decode(data: bytes, source: str) -> str:
         raise ConfigError(f"{source} is not JSON: it is not text in UTF-8 or UTF-16") from None
 
 
-def _plain(text: str) -> str:
+def plain_json(text: str) -> str:
     """Put spaces in place of comments and trailing commas: positions in errors stay right."""
     if "/" in text:
         text = _STRING_OR_COMMENT.sub(_without_comment, text)

@@ -207,6 +207,35 @@ class ClientEnd(End):
             self.pending.discard(entry.id)
             raise
 
+    def relay(
+        self,
+        method: str,
+        body: bytes,
+        waiter: Any,
+        now: float,
+        timeout: float,
+        max_timeout: float,
+        *,
+        progress: bool,
+        presentation: Presentation | None,
+        meta: dict[str, Any] | None,
+    ) -> tuple[Entry, bytes]:
+        """Encode a request on behalf of another client, whose params are encoded and have no `_meta`.
+
+        `presentation` describes that client to a modern server, in place of this one.
+        """
+        entry = self.pending.add(method, waiter, now, timeout, max_timeout)
+        token = entry.id if progress else None
+        try:
+            if presentation is not None and self.presentation is not None:
+                members = b'"_meta":' + presentation.meta(token, meta)
+            else:
+                members = self._meta(token, meta)
+            return entry, codec.encode_request(entry.id, method, codec.splice(members, body))
+        except BaseException:
+            self.pending.discard(entry.id)
+            raise
+
     def listen(self, params: Struct, waiter: Any) -> tuple[Entry, bytes]:
         """Open a subscription: a request that is answered only when the subscription ends."""
         return self.request(LISTEN, params, waiter, 0.0, inf)

@@ -1,6 +1,6 @@
 """What a server announces to every client: its identity, capabilities and versions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -17,6 +17,7 @@ class Offer:
 
     __slots__ = (
         "capabilities",
+        "gate",
         "info",
         "instructions",
         "legacy_versions",
@@ -33,6 +34,9 @@ class Offer:
         instructions: str | None = None,
         versions: tuple[str, ...] = SUPPORTED,
     ) -> None:
+        self.gate: Callable[[str], None] | None = None
+        """Raises `McpError` for a request that is not to be taken now; asked with its method before
+        anything of it is read."""
         self.routes: Mapping[str, Route] = TO_SERVER
         self.notices: Mapping[str, Route] = NOTICES_TO_SERVER
         self.info = info

@@ -110,6 +110,8 @@ class ServerEnd(End):
         assert method is not UNSET
         assert id is not UNSET
         offer = self.offer
+        if offer.gate is not None:
+            offer.gate(method)
         route = offer.routes.get(method)
         if route is None:
             raise unknown_method(method)

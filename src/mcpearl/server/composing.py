@@ -13,13 +13,13 @@ from mcpearl.server.registry.registry import Registry
 if TYPE_CHECKING:
     from mcpearl.server.composition.composition import Composition
     from mcpearl.server.composition.mount import Mount
-    from mcpearl.server.composition.part import Catalog
+    from mcpearl.server.composition.part import Catalog, Part
     from mcpearl.server.composition.rewrite import Rewrite
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.tasks.engine import TaskTools
 else:
     # Most servers have no parts, and do not load what it takes.
-    Catalog = Composition = Mount = Rewrite = ServerExtension = TaskTools = Any
+    Catalog = Composition = Mount = Part = Rewrite = ServerExtension = TaskTools = Any
 
 _NO_HANDLER = Handler()
 
@@ -73,15 +73,20 @@ class Composing:
         Returns:
             The mount, whose `rewrite` can be changed at run time.
         """
-        from mcpearl.server.composition.mount import Mount
         from mcpearl.server.composition.names import check_name
         from mcpearl.server.composition.part import part_of
-        from mcpearl.server.composition.rewrite import UNCHANGED
 
         check_name(name, self.mounts)
         if other is self:
             raise ValueError("a server cannot be mounted in itself")
-        part = part_of(name, other)
+        return self._mount_part(name, part_of(name, other), rewrite, prefix)
+
+    def _mount_part(
+        self, name: str, part: "Part", rewrite: "Rewrite | None", prefix: bool
+    ) -> "Mount":
+        from mcpearl.server.composition.mount import Mount
+        from mcpearl.server.composition.rewrite import UNCHANGED
+
         composition = self._have_composition()
         self._mounted += 1
         mount = Mount(

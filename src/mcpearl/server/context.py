@@ -127,6 +127,11 @@ class Context(Generic[L]):
         return principal is None or scopes <= principal.scopes
 
     @property
+    def core(self) -> "ServerCore":
+        """What the server's connections share; for dispatchers."""
+        return self._core
+
+    @property
     def lifespan(self) -> L:
         """What the server's lifespan yielded."""
         value: L = self._core.lifespan_value
@@ -439,6 +444,24 @@ class Context(Generic[L]):
             "roots/list", RequestParams(), ListRootsRequest(), ListRootsResult, key
         )
         return result.roots
+
+    async def put(self, method: str, params: Any, kind: type[Result]) -> Any:
+        """Put a question of another server to the client, as it came; for gateways.
+
+        Args:
+            method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+            params: Its params.
+            kind: The type of the answer.
+        """
+        request: InputRequest
+        match method:
+            case "elicitation/create":
+                request = ElicitRequest(params=params)
+            case "sampling/createMessage":
+                request = CreateMessageRequest(params=params)
+            case _:
+                request = ListRootsRequest()
+        return await self._ask(method, params, request, kind, None)
 
     async def _ask(
         self,

@@ -345,6 +345,7 @@ class Server(Registering, Composing):
         """Put limits around what answers calls, and hold back answers until they are recorded."""
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
+            self.core.offer.gate = self._throttle.gate()
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 

@@ -81,7 +81,7 @@ class Session:
     @property
     def principal(self) -> "Principal | None":
         """The authenticated client; None when the wire did not authenticate it."""
-        return self._context().principal
+        return self.context().principal
 
     @property
     def closed(self) -> bool:
@@ -106,7 +106,7 @@ class Session:
             data: The message: a string, or anything with a JSON form.
             logger: The name of the part that logs.
         """
-        return self._context().log(level, data, logger)
+        return self.context().log(level, data, logger)
 
     async def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification, such as one of an extension. After the end it is dropped.
@@ -125,7 +125,7 @@ class Session:
 
     async def roots(self) -> list[Root]:
         """Ask the client which folders it lets the server work in."""
-        return await self._context().roots()
+        return await self.context().roots()
 
     async def elicit(self, message: str, schema: Any = None) -> Elicited[Any]:
         """Ask the user to fill in a form.
@@ -134,7 +134,7 @@ class Session:
             message: What the user is asked.
             schema: The form, as for `Context.elicit`.
         """
-        answer: Elicited[Any] = await self._context().elicit(message, schema)
+        answer: Elicited[Any] = await self.context().elicit(message, schema)
         return answer
 
     async def sample(
@@ -153,7 +153,7 @@ class Session:
             system_prompt: Instructions for the model.
             temperature: How much the model varies.
         """
-        return await self._context().sample(
+        return await self.context().sample(
             messages, max_tokens=max_tokens, system_prompt=system_prompt, temperature=temperature
         )
 
@@ -170,7 +170,8 @@ class Session:
         if not self.closed:
             await self._connection.wait_closed()
 
-    def _context(self) -> Context:
+    def context(self) -> Context:
+        """Return a context that belongs to no call of the client, only to its session."""
         call = Call(0, "", RequestParams(), b"{}", self._caller, outlet=self._connection.outlet)
         return Context(call, SessionPeer(self, self._connection), self._core)
 

@@ -148,6 +148,10 @@ class Subscriptions:
             subscriber.deliver(announcement)
         return len(listeners)
 
+    def has(self, uri: str) -> bool:
+        """Whether a resource has subscribers."""
+        return normal_uri(uri) in self._by_uri
+
     def all_updated(self) -> None:
         """Announce every resource that has subscribers, when updates of other processes were missed."""
         for uri in list(self._by_uri):

@@ -15,13 +15,15 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.lag import LagWatch
 from mcpearl.runtime.rate import By, Meter, RateLimit
-from mcpearl.server.context import Context
-from mcpearl.server.dispatch import Answering, Dispatch
+from mcpearl.server.dispatch import Dispatch
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
 
 KeyOf = Callable[[Call], Hashable]
+# Requests that are answered however far behind the server is: they cost nothing, or end what others cost.
+# A client that polls its task is not a new call either, and must get to know how it stands.
+_SPARED = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
 
 
 class Shedding(Struct, frozen=True, kw_only=True):
@@ -79,9 +81,7 @@ class Throttle:
             self._lag.stop()
 
     def around(self, dispatch: Dispatch) -> Dispatch:
-        """Put the limits in front of what answers calls."""
-        if self._shedding is not None and self._lag is not None:
-            dispatch = self._shed_before(dispatch, self._lag, self._shedding)
+        """Put the rate in front of what answers calls."""
         if self.meter is not None and self._key_of is not None:
             dispatch = self.meter.before(dispatch, self._key_of, self._over)
         return dispatch
@@ -92,23 +92,22 @@ class Throttle:
         self._bounded("Server.rate", error.message)
         return error
 
-    def _shed_before(self, dispatch: Dispatch, lag: LagWatch, shedding: Shedding) -> Dispatch:
-        turns, longest = self._turns, shedding.lag
+    def gate(self) -> Callable[[str], None] | None:
+        """Return what refuses requests while the server is behind; None if it never does."""
+        lag, shedding, turns = self._lag, self._shedding, self._turns
+        if lag is None or shedding is None:
+            return None
+        longest, pause = shedding.lag, shedding.retry_after
 
-        def shed(call: Call, ctx: Context) -> Answering:
+        def gate(method: str) -> None:
             now = lag.now()
             behind = now > lag.due or now - turns.since > longest
-            # A client that polls its task is not a new call, and must get to know how it stands.
-            if behind and call.method[:6] != "tasks/":
-                raise self._overloaded(shedding.retry_after)
-            return dispatch(call, ctx)
+            if behind and method not in _SPARED and method[:6] != "tasks/":
+                error = Overloaded("The server has more calls than it can serve", pause)
+                self._bounded("Server.shedding", error.message)
+                raise error
 
-        return shed
-
-    def _overloaded(self, retry_after: float) -> Overloaded:
-        error = Overloaded("The server has more calls than it can serve", retry_after)
-        self._bounded("Server.shedding", error.message)
-        return error
+        return gate
 
 
 def key_of(by: By) -> KeyOf:

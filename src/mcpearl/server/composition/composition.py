@@ -80,6 +80,10 @@ class Composition:
         self.index.doubt()
         return mount
 
+    def promise(self, capabilities: ServerCapabilities) -> None:
+        """Announce these from now on, whatever the parts can do at the moment."""
+        self._announced = joined(self._announced, [capabilities])
+
     # What it is asked
 
     def capabilities(self) -> ServerCapabilities:

@@ -74,19 +74,19 @@ class SpelledPeer:
 
     def __init__(self, peer: Peer, uri: str) -> None:
         self._peer = peer
-        self._uri = uri
+        self.uri = uri
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._peer, name)
 
     def reserve(self, uri: str) -> None:
         """Make sure that there is room for the subscription."""
-        self._peer.reserve(self._uri)
+        self._peer.reserve(self.uri)
 
     def subscribe(self, uri: str) -> None:
         """Send updates under the client's spelling."""
-        self._peer.subscribe(self._uri)
+        self._peer.subscribe(self.uri)
 
     def unsubscribe(self, uri: str) -> None:
         """Send no more updates."""
-        self._peer.unsubscribe(self._uri)
+        self._peer.unsubscribe(self.uri)

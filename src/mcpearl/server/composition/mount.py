@@ -199,6 +199,17 @@ class Mount:
         self._updated(uri)
         self._updated(f"{self.name}+{uri}")
 
+    def is_followed(self, uri: str) -> bool:
+        """Whether a client is subscribed to a resource of the part.
+
+        Args:
+            uri: The resource's URI at the part.
+        """
+        subscriptions = self._core.subscriptions
+        if any(subscriptions.has(each) for each in (uri, f"{self.name}+{uri}")):
+            return True
+        return any(outer.is_followed(uri) for outer in self._core.enclosing)
+
     # Its life
 
     def start(self) -> "asyncio.Future[None]":

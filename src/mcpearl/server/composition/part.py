@@ -34,6 +34,10 @@ class Enclosing(Protocol):
         """Take note that a resource changed."""
         ...
 
+    def is_followed(self, uri: str) -> bool:
+        """Whether a client is subscribed to a resource."""
+        ...
+
 
 class Catalog(Protocol):
     """What a part offers, as far as that is known without asking it; None where it is not."""

@@ -7,7 +7,7 @@ pages. All workers of a server make the same cursors.
 import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -55,6 +55,10 @@ class Listing(Generic[T]):
         with self._adding:
             self._numbers.pop(key, None)
             return self._entries.pop(key, None) is not None
+
+    def keys_but(self, others: Container[str]) -> list[str]:
+        """Return the keys that are not among others."""
+        return [key for key in self._entries if key not in others]
 
     def values(self) -> list[T]:
         """Return all entries, in order."""

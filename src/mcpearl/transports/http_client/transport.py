@@ -9,7 +9,7 @@ its response.
 import asyncio
 import logging
 import ssl
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -104,6 +104,8 @@ class HttpTransport:
         self._flowing.set()
         self._retiring: asyncio.Task[None] | None = None  # set once the server ended the session
         self._not_run: dict[RequestId, str] = {}  # requests that session did not take, and why
+        self.guard: Callable[[], Awaitable[list[str]]] | None = None
+        """Looks up the host and returns the addresses that may be connected to; raises to refuse."""
         self._over = False  # closing, or closed: nothing more is taken
         self._finished = False  # the end was reported
 
@@ -111,6 +113,8 @@ class HttpTransport:
         """Connect, to know that the server is there; the connection is kept for the first message."""
         if not isinstance(receiver, ClientReceiver):
             raise TypeError(f"{type(receiver).__name__} is not a `ClientReceiver`")
+        if self.guard is not None:
+            self._endpoint.pool.pin(await self.guard())
         try:
             await self._endpoint.pool.reach()
         except ExchangeFailed as error:

@@ -1,0 +1,242 @@
+"""What answers the calls for an upstream: lists from what is kept, everything else by forwarding."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.gateway.forwarding import declared
+from mcpearl.protocol.errors import McpearlError, McpError
+from mcpearl.protocol.events import Call, Caller, Encoded, Notice
+from mcpearl.protocol.routes import Route
+from mcpearl.runtime.eager import spawn
+from mcpearl.server.context import Context, peer_of
+from mcpearl.server.dispatch import Answering
+from mcpearl.server.registry.pagination import Listing
+from mcpearl.transports.mirrored_headers import Path, annotated
+from mcpearl.types.base import Result, decode
+from mcpearl.types.capabilities import (
+    ListChangedCapability,
+    ResourcesCapability,
+    ServerCapabilities,
+)
+from mcpearl.types.completion import CompleteResult, Completion
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from mcpearl.types.prompts import ListPromptsResult
+from mcpearl.types.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+)
+from mcpearl.types.tools import ListToolsResult
+
+if TYPE_CHECKING:
+    from mcpearl.gateway.legs import Leg
+    from mcpearl.gateway.upstream import Upstream
+
+logger = logging.getLogger("mcpearl.gateway")
+_ROOTS_CHANGED = "notifications/roots/list_changed"
+_NO_SCOPES: frozenset[str] = frozenset()
+_PAGE = 1000  # entries of a page of an upstream's list, which the gateway cuts into its own
+_LISTS: dict[str, tuple[Any, type[Any], str, str]] = {
+    "tools/list": ("tools", ListToolsResult, "tools", "name"),
+    "prompts/list": ("prompts", ListPromptsResult, "prompts", "name"),
+    "resources/list": ("resources", ListResourcesResult, "resources", "uri"),
+    "resources/templates/list": (
+        "resource_templates",
+        ListResourceTemplatesResult,
+        "resource_templates",
+        "uri_template",
+    ),
+}
+
+
+class UpstreamDispatcher:
+    """The dispatcher of one upstream.
+
+    Args:
+        upstream: The upstream.
+    """
+
+    scoped = False
+
+    def __init__(self, upstream: "Upstream") -> None:
+        self._upstream = upstream
+        self._pages: dict[str, tuple[list[Any], Listing[Any]]] = {}
+        self._followed: set[str] = set()  # resources that the shared connection is subscribed to
+        self._mirrored: tuple[Any, dict[str, Mapping[Path, str]]] = (None, {})
+
+    # What it is asked
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return what the upstream can do; everything until it was connected to."""
+        known = self._upstream.capabilities
+        if known is not None:
+            return known
+        changed = ListChangedCapability(list_changed=True)
+        return ServerCapabilities(
+            tools=changed,
+            prompts=changed,
+            resources=ResourcesCapability(list_changed=True, subscribe=True),
+            completions={},
+            logging={},
+        )
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return no methods beyond the specification's."""
+        return {}
+
+    def notices(self) -> Mapping[str, Route]:
+        """Return no notifications beyond the specification's."""
+        return {}
+
+    def scopes_of(self, method: str, name: str) -> frozenset[str]:
+        """Return no scopes: what callers need is the gateway's to say."""
+        return _NO_SCOPES
+
+    def all_scopes(self) -> frozenset[str]:
+        """Return no scopes."""
+        return _NO_SCOPES
+
+    @property
+    def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
+        """The parameters that the upstream's tools mirror into HTTP headers."""
+        tools = self._upstream.tools()
+        if self._mirrored[0] is not tools:
+            found: dict[str, Mapping[Path, str]] = {}
+            for tool in tools or ():
+                try:
+                    paths = annotated(tool.input_schema)
+                except ValueError:
+                    continue
+                if paths:
+                    found[tool.name] = paths
+            self._mirrored = tools, found
+        return self._mirrored[1]
+
+    # Calls
+
+    def dispatch(self, call: Call, ctx: Context) -> Answering:
+        """Answer a call."""
+        match call.method:
+            case "tools/call" | "prompts/get" | "resources/read":
+                return self._upstream.forwarding.forward(call, ctx, ctx.core)
+            case "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list":
+                return self._list(call)
+            case "completion/complete":
+                return self._complete(call, ctx)
+            case "resources/subscribe":
+                return self._subscribe(call, ctx)
+            case "resources/unsubscribe":
+                return self._unsubscribe(call, ctx)
+        raise McpError(
+            METHOD_NOT_FOUND, f"Method not found: {call.method}", {"method": call.method}
+        )
+
+    async def _list(self, call: Call) -> Result:
+        """Return a page of a list that is kept."""
+        kind, result, member, key = _LISTS[call.method]
+        items = await self._upstream.listed(kind)
+        known = self._pages.get(kind)
+        if known is None or known[0] is not items:
+            listing = known[1] if known is not None else Listing(kind, self._upstream.name, _PAGE)
+            _renew(listing, items, key)
+            known = self._pages[kind] = (items, listing)
+        entries, following = known[1].page(call.params.cursor)
+        made: Result = result(**{member: entries}, next_cursor=following)
+        return made
+
+    async def _complete(self, call: Call, ctx: Context) -> Result | Encoded:
+        known = self._upstream.capabilities
+        if known is not None and known.completions is None and self._upstream.is_modern:
+            return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+        return await self._upstream.forwarding.forward(call, ctx, ctx.core)
+
+    # Resources
+
+    async def _subscribe(self, call: Call, ctx: Context) -> Result:
+        peer, uri = peer_of(ctx), call.params.uri
+        peer.reserve(uri)
+        leg = await self._leg(call)
+        if leg is None:
+            await self.follow(uri, ctx)
+        else:
+            await self._ask(leg.client.subscribe(uri))
+            leg.followed[uri] = getattr(peer, "uri", uri)
+        if not ctx.cancelled:
+            peer.subscribe(uri)
+        return Result()
+
+    async def _unsubscribe(self, call: Call, ctx: Context) -> Result:
+        # A shared subscription ends when something changes and no client is left to hear it.
+        uri = call.params.uri
+        peer_of(ctx).unsubscribe(uri)
+        leg = self._upstream.known_leg(call.caller.session)
+        if leg is not None and leg.followed.pop(uri, None) is not None:
+            await self._ask(leg.client.unsubscribe(uri))
+        return Result()
+
+    async def _leg(self, call: Call) -> "Leg | None":
+        """Return the session of a legacy client with an upstream that keeps state."""
+        modern = self._upstream.is_modern
+        if modern is None:
+            modern = await self._upstream.until_known()
+        caller = call.caller
+        if modern or caller.version.modern or caller.session is None:
+            return None
+        return await self._upstream.leg_of(caller.session, declared(caller))
+
+    async def _ask(self, request: Awaitable[None]) -> None:
+        try:
+            await request
+        except McpError:
+            raise
+        except McpearlError as error:
+            raise McpError(INTERNAL_ERROR, f"`{self._upstream.name}`: {error}") from None
+
+    async def follow(self, uri: str, ctx: Context) -> None:
+        """Have the upstream announce changes of a resource."""
+        if uri in self._followed:
+            return
+        client = await self._upstream.shared()
+        await self._ask(client.subscribe(uri))
+        self._followed.add(uri)
+
+    def updated(self, uri: str) -> None:
+        """Take note of a change: a resource that no client follows any more is let go."""
+        if uri in self._followed and not self._upstream.is_followed(uri):
+            self._followed.discard(uri)
+            spawn(asyncio.get_running_loop(), self._let_go(uri))
+
+    async def _let_go(self, uri: str) -> None:
+        try:
+            client = await self._upstream.shared()
+            await client.unsubscribe(uri)
+        except McpearlError as error:
+            logger.debug("`%s`: unsubscribing from %s: %s", self._upstream.name, uri, error)
+
+    async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:
+        """Read a resource from inside another call."""
+        outer = ctx.client
+        call = Call(0, "resources/read", ReadResourceRequestParams(uri=uri), b"{}", outer)
+        answer = await self._upstream.forwarding.forward(call, ctx, ctx.core)
+        if isinstance(answer, Encoded):
+            return decode(ReadResourceResult, answer.body)
+        raise TypeError(f"resource `{uri}` asks the client for input, so no handler can read it")
+
+    def notified(self, notice: Notice, caller: Caller | None) -> None:
+        """Tell the upstream of a client's roots, where it has a session with that client."""
+        if notice.method == _ROOTS_CHANGED and caller is not None:
+            leg = self._upstream.known_leg(caller.session)
+            if leg is not None:
+                leg.client.notify_roots_changed()
+
+
+def _renew(listing: Listing[Any], items: list[Any], key: str) -> None:
+    """Put items into a listing; those that stay keep their place."""
+    found = {getattr(item, key): item for item in items}
+    for gone in listing.keys_but(found):
+        listing.remove(gone)
+    for each, item in found.items():
+        listing.add(each, item)

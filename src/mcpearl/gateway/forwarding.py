@@ -1,0 +1,427 @@
+"""A call on its way to an upstream and back, in all four combinations of eras.
+
+|                   | upstream of the legacy era             | modern upstream                          |
+|---|---|---|
+| legacy client     | a session of its own; questions are    | questions in results become requests,    |
+|                   | requests                               | and the answers another round            |
+| modern client     | a session that is lent to the call;    | questions pass through, with the         |
+|                   | questions park it (`parked`)           | upstream's state sealed in the gateway's |
+"""
+
+import asyncio
+import logging
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import replace
+
+from mcpearl.client.relay import Relay
+from mcpearl.gateway.legs import Leg
+from mcpearl.gateway.logs import say
+from mcpearl.gateway.parked import ParkedCall, required
+from mcpearl.gateway.results import asked_of, relayed
+from mcpearl.gateway.upstream_client import ANSWERS
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    LimitReached,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+    ResourceNotFound,
+)
+from mcpearl.protocol.events import Call, Caller, Encoded
+from mcpearl.protocol.fields import narrow
+from mcpearl.protocol.modern import ROUND_METHODS, Presentation
+from mcpearl.protocol.seal import Binding, binding
+from mcpearl.protocol.versions import NEWEST
+from mcpearl.runtime import clock
+from mcpearl.runtime.breaker import BreakerOpen
+from mcpearl.server.context import Context, call_of, peer_of
+from mcpearl.server.core import ServerCore
+from mcpearl.types.base import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    PROGRESS_TOKEN_KEY,
+    PROTOCOL_VERSION_KEY,
+    RequestParams,
+    Result,
+    decode,
+    encode,
+    to_builtins,
+)
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.input_required import InputRequiredResult
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
+from mcpearl.types.logging import LoggingMessageNotificationParams
+from mcpearl.types.progress import ProgressNotificationParams
+from mcpearl.types.tasks import TASKS_EXTENSION
+
+if TYPE_CHECKING:
+    from mcpearl.gateway.upstream import Upstream
+
+logger = logging.getLogger("mcpearl.gateway")
+_PRESENTED = frozenset(
+    {
+        PROTOCOL_VERSION_KEY,
+        CLIENT_INFO_KEY,
+        CLIENT_CAPABILITIES_KEY,
+        LOG_LEVEL_KEY,
+        PROGRESS_TOKEN_KEY,
+    }
+)
+_LEGACY_NOT_FOUND = -32002
+_KNOWN_CALLERS = 512  # whose presentations are kept
+
+
+class _State(Struct, array_like=True):
+    """What a gateway seals into `requestState`."""
+
+    upstream: str | None = None
+    """The state of a modern upstream."""
+    parked: str | None = None
+    """The id of a parked call."""
+    home: str | None = None
+    """The process that has the parked call."""
+
+
+class Forwarding:
+    """Forwards the calls of all clients to one upstream.
+
+    Args:
+        upstream: The upstream.
+    """
+
+    def __init__(self, upstream: "Upstream") -> None:
+        self._upstream = upstream
+        self._presentations: dict[int, tuple[Caller, str | None, Presentation]] = {}
+        self._logged: dict[Context, Hashable] = {}  # calls whose clients want log messages
+
+    async def forward(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
+        """Answer a call with what the upstream answers."""
+        upstream = self._upstream
+        modern = upstream.is_modern
+        if modern is None:
+            modern = await upstream.until_known()
+        try:
+            if modern:
+                return await self._to_modern(call, ctx, core)
+            return await self._to_legacy(call, ctx, core)
+        except LimitReached as error:
+            raise McpError(INTERNAL_ERROR, str(error)) from None
+        except BreakerOpen as error:
+            raise McpError(
+                INTERNAL_ERROR, str(error), {"retryAfter": round(error.retry_after, 3)}
+            ) from None
+
+    # Sending
+
+    async def send(
+        self, relay: Relay, call: Call, params: Any, ctx: Context | None, on_progress: Any = None
+    ) -> Raw:
+        """Send a request, and count how it went."""
+        breaker = self._upstream.breaker
+        breaker.enter()
+        modern = bool(self._upstream.is_modern)
+        if on_progress is None and ctx is not None and call_of(ctx).progress_token is not None:
+            on_progress = _reporter(ctx)
+        try:
+            raw = await relay.request(
+                call.method,
+                params,
+                encode(narrow(replace(params, meta=None), self._upstream.version)),
+                on_progress=on_progress,
+                presentation=self._presentation(call.caller) if modern else None,
+                meta=_further(params.meta),
+            )
+        except McpError as error:
+            breaker.worked()
+            if error.code == _LEGACY_NOT_FOUND and call.method == "resources/read":
+                raise ResourceNotFound(params.uri) from None
+            raise
+        except (ConnectionLost, RequestTimeout) as error:
+            breaker.failed(error)
+            raise self._failed(error) from None
+        except McpearlError as error:
+            breaker.worked()
+            raise self._failed(error) from None
+        except BaseException:
+            breaker.undecided()
+            raise
+        breaker.worked()
+        return raw
+
+    def _failed(self, error: McpearlError) -> McpError:
+        name = self._upstream.name
+        data: dict[str, Any] = {"server": name}
+        if isinstance(error, ConnectionLost):
+            data["mayHaveRun"] = error.maybe_executed
+            text = "; the call may have run" if error.maybe_executed else ""
+            return McpError(INTERNAL_ERROR, f"`{name}`: {error.reason}{text}", data)
+        return McpError(INTERNAL_ERROR, f"`{name}`: {error}", data)
+
+    def _presentation(self, caller: Caller) -> Presentation:
+        """Return how a caller is presented to a modern upstream."""
+        known, level = self._presentations.get(id(caller)), _level(caller)
+        if known is not None and known[0] is caller and known[1] == level:
+            return known[2]
+        info = caller.client or self._upstream.info
+        made = Presentation(NEWEST, info, declared(caller), level)
+        while len(self._presentations) >= _KNOWN_CALLERS:
+            self._presentations.pop(next(iter(self._presentations)))
+        self._presentations[id(caller)] = caller, level, made
+        return made
+
+    def _answer(self, raw: Raw, call: Call, core: ServerCore) -> Encoded:
+        modern = bool(self._upstream.is_modern)
+        return relayed(self._upstream.name, raw, call, core.offer.info, modern=modern)
+
+    # To a modern upstream
+
+    async def _to_modern(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
+        relay = await self._upstream.relay_for(call.caller)
+        params = call.params
+        if call.method not in ROUND_METHODS:
+            return self._answer(await self._logging(relay, call, params, ctx), call, core)
+        rounds = 0
+        bound: Binding | None = None
+        if call.caller.version.modern and params.request_state is not None:
+            bound = _binding(call)
+            state = self._opened(params.request_state, bound, core)
+            params = replace(params, request_state=state.upstream)
+        while True:
+            raw = await self._logging(relay, call, params, ctx)
+            asked = asked_of(raw)
+            if asked is None:
+                return self._answer(raw, call, core)
+            if call.caller.version.modern and ctx.task is None:
+                return self._sealed(asked, bound or _binding(call), core)
+            if rounds == self._upstream.settings.max_rounds:
+                raise McpError(
+                    INTERNAL_ERROR, f"`{self._upstream.name}` asked {rounds + 1} times in one call"
+                )
+            answers = await self._answers(asked, ctx)
+            if not asked.input_requests:
+                await asyncio.sleep(min(0.05 * 2**rounds, 5.0))
+            rounds += 1
+            params = replace(params, input_responses=answers, request_state=asked.request_state)
+
+    async def _logging(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
+        """Send a request whose client may get log messages of it."""
+        if _level(call.caller) is None:
+            return await self.send(relay, call, params, ctx)
+        self._logged[ctx] = _owner(call, ctx)
+        try:
+            return await self.send(relay, call, params, ctx)
+        finally:
+            del self._logged[ctx]
+
+    def log(self, params: LoggingMessageNotificationParams) -> None:
+        """Pass on a log message of a connection that clients share.
+
+        It does not say which call it belongs to. So it is passed on only while a single client has
+        calls there: another one must not see it.
+        """
+        owners = set(self._logged.values())
+        if len(owners) == 1:
+            say(next(reversed(self._logged)), params)
+
+    async def _answers(
+        self, asked: InputRequiredResult, ctx: Context
+    ) -> dict[str, dict[str, Any]] | None:
+        """Ask a client of the legacy era, or that of a task, what a modern upstream wants to know."""
+        if asked.input_requests is None:
+            return None
+        work = {}
+        for key, request in asked.input_requests.items():
+            method = str(request.__struct_config__.tag)
+            put = ctx.put(method, request.params or RequestParams(), ANSWERS[method])
+            work[key] = asyncio.ensure_future(put)
+        try:
+            await asyncio.gather(*work.values())
+        finally:
+            for task in work.values():
+                task.cancel()
+        return {key: to_builtins(task.result()) for key, task in work.items()}
+
+    def _sealed(
+        self, asked: InputRequiredResult, bound: Binding, core: ServerCore
+    ) -> InputRequiredResult:
+        """Return an upstream's questions with its state bound to the caller."""
+        if asked.request_state is None:
+            return asked
+        payload = encode(_State(upstream=asked.request_state))
+        return replace(asked, request_state=core.sealer().seal(payload, bound, clock.now()))
+
+    def _opened(self, state: str, bound: Binding, core: ServerCore) -> _State:
+        return decode(_State, core.sealer().open(state, bound, clock.now()))
+
+    # To an upstream of the legacy era
+
+    async def _to_legacy(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
+        caller, upstream = call.caller, self._upstream
+        session = caller.session
+        if not caller.version.modern and session is not None and not session.closed:
+            leg = await upstream.leg_of(session, declared(caller))
+            return await self._on_leg(leg, call, ctx, core)
+        capabilities = declared(caller)
+        if not caller.version.modern or not _can_be_asked(capabilities):
+            relay = await upstream.relay_for(caller)
+            return self._answer(await self._logging(relay, call, call.params, ctx), call, core)
+        if call.method not in ROUND_METHODS or ctx.task is not None:
+            key = encode(capabilities)
+            leg = await upstream.lend(caller, capabilities, key)
+            try:
+                return await self._on_leg(leg, call, ctx, core)
+            finally:
+                upstream.give_back(leg, caller, key)
+        return await self._parking(call, ctx, core, capabilities)
+
+    async def _on_leg(
+        self, leg: Leg, call: Call, ctx: Context, core: ServerCore
+    ) -> Result | Encoded:
+        leg.calls[ctx] = None
+        try:
+            raw = await self.send(leg.client.relay, call, call.params, ctx)
+        finally:
+            leg.calls.pop(ctx, None)
+        return self._answer(raw, call, core)
+
+    async def _parking(
+        self, call: Call, ctx: Context, core: ServerCore, capabilities: ClientCapabilities
+    ) -> Result | Encoded:
+        """Forward a call that is parked when the upstream asks something."""
+        parked_calls, bound = self._upstream.parked, _binding(call)
+        if call.params.request_state is None:
+            parked = await self._begin(call, ctx, capabilities)
+        else:
+            state = self._opened(call.params.request_state, bound, core)
+            found = None if state.parked is None else parked_calls.find(state.parked)
+            if found is None:
+                return await self._elsewhere(state, call, ctx, core, bound)
+            parked = found
+            if parked.attended:
+                raise McpError(
+                    INVALID_PARAMS, "another request brings answers to this call already"
+                )
+            parked.take(call.params.input_responses)
+        outcome = await parked.outcome(ctx)
+        return self.concluded(parked, outcome, call, core, bound)
+
+    def concluded(
+        self, parked: ParkedCall, outcome: Any, call: Call, core: ServerCore, bound: Binding
+    ) -> Result | Encoded:
+        """Return the result of a parked call, or what the client has to answer first."""
+        if isinstance(outcome, Raw):
+            return self._answer(outcome, call, core)
+        sealer = core.sealer()
+        parked.expire_in(sealer.ttl)
+        payload = encode(_State(parked=parked.id, home=self._upstream.home))
+        return required(outcome, sealer.seal(payload, bound, clock.now()))
+
+    async def _elsewhere(
+        self, state: _State, call: Call, ctx: Context, core: ServerCore, bound: Binding
+    ) -> Result | Encoded:
+        """Have another process go on with a call that is parked there."""
+        away = self._upstream.away
+        if away is None or state.parked is None or state.home in (None, self._upstream.home):
+            raise McpError(
+                INVALID_PARAMS,
+                f"the call at `{self._upstream.name}` that this state belongs to is over, or was "
+                "given up; start it again",
+            )
+        outcome = await away.go_on(state.parked, state.home, call.params.input_responses or {})
+        if isinstance(outcome, Raw):
+            return self._answer(outcome, call, core)
+        payload = encode(state)
+        return required(outcome, core.sealer().seal(payload, bound, clock.now()))
+
+    async def _begin(
+        self, call: Call, ctx: Context, capabilities: ClientCapabilities
+    ) -> ParkedCall:
+        upstream, caller = self._upstream, call.caller
+        upstream.parked.reserve()
+        key = encode(capabilities)
+        leg = await upstream.lend(caller, capabilities, key)
+
+        def ended(leg: Leg, by_itself: bool) -> None:
+            upstream.parked.remove(parked)
+            if by_itself:
+                upstream.give_back(leg, caller, key)
+            else:
+                upstream.drop(leg)
+
+        parked = ParkedCall(leg, ended)
+        upstream.parked.add(parked)
+        wanted = call.progress_token is not None
+        reporter = _reporter_of(parked) if wanted else None
+        parked.start(self.send(leg.client.relay, call, call.params, None, reporter))
+        return parked
+
+
+def _reporter(ctx: Context) -> Any:
+    async def report(params: ProgressNotificationParams) -> None:
+        await ctx.progress(params.progress, params.total, params.message)
+
+    return report
+
+
+def _reporter_of(parked: ParkedCall) -> Any:
+    async def report(params: ProgressNotificationParams) -> None:
+        if parked.ctx is not None:
+            await parked.ctx.progress(params.progress, params.total, params.message)
+
+    return report
+
+
+def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what a caller says in `_meta` beside who it is: trace context, and what else there is."""
+    if not meta or meta.keys() <= _PRESENTED:
+        return None
+    return {key: value for key, value in meta.items() if key not in _PRESENTED}
+
+
+def _level(caller: Caller) -> str | None:
+    """Return the level of log messages a caller wants; None for none."""
+    if caller.version.modern:
+        return caller.log_level
+    return caller.log_level or "debug"
+
+
+def declared(caller: Caller) -> ClientCapabilities:
+    """Return what a caller can do, as far as a gateway passes it on: tasks are the gateway's."""
+    capabilities = caller.capabilities
+    extensions = capabilities.extensions
+    if capabilities.tasks is None and (not extensions or TASKS_EXTENSION not in extensions):
+        return capabilities
+    kept = {key: value for key, value in (extensions or {}).items() if key != TASKS_EXTENSION}
+    return replace(capabilities, tasks=None, extensions=kept or None)
+
+
+def _can_be_asked(capabilities: ClientCapabilities) -> bool:
+    return any((capabilities.sampling, capabilities.elicitation, capabilities.roots))
+
+
+def _owner(call: Call, ctx: Context) -> Hashable:
+    """Return what tells the client of a call from others."""
+    caller = call.caller
+    if caller.session is not None:
+        return id(caller.session)
+    peer = peer_of(ctx)
+    if peer.share is not None or caller.principal is None:
+        return id(peer)  # one connection, one client
+    principal = ctx.principal
+    return id(ctx) if principal is None else principal.identity
+
+
+def _binding(call: Call) -> Binding:
+    params = call.params
+    name = str(getattr(params, "name", None) or getattr(params, "uri", ""))
+    arguments = getattr(params, "arguments", None)
+    raw: Any = None
+    if arguments is not None and arguments is not UNSET:
+        raw = arguments if isinstance(arguments, Raw) else encode(arguments)
+    principal = call.caller.principal
+    identity = None if principal is None else principal.identity
+    return binding(identity, call.method, name, raw)

@@ -1,0 +1,231 @@
+"""Sessions with an upstream that belong to single clients, where the upstream keeps state.
+
+A legacy client has one for as long as its own session lasts. A client without sessions is lent one for
+the time of a call in which the upstream may ask something; then it is kept a while for the same caller.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any
+
+from msgspec.structs import replace
+
+from mcpearl.gateway.logs import say
+from mcpearl.gateway.settings import UpstreamSettings
+from mcpearl.gateway.upstream_client import UpstreamClient
+from mcpearl.protocol.errors import ConnectionLost, LimitReached
+from mcpearl.protocol.events import Notice
+from mcpearl.server.context import Context, call_of
+from mcpearl.server.peer import send_notification
+from mcpearl.server.session import Session
+from mcpearl.server.subscriptions import RESOURCE_UPDATED
+from mcpearl.types.base import Result
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.logging import LoggingMessageNotificationParams
+
+logger = logging.getLogger("mcpearl.gateway")
+
+
+class Leg:
+    """One session with an upstream, and the client it belongs to at the moment."""
+
+    def __init__(self, session: Session | None) -> None:
+        self.client: UpstreamClient
+        self.session = session
+        self.calls: dict[Context, None] = {}  # in flight, in the order they began
+        self.followed: dict[str, str] = {}  # resources, each with the URI as the client spells it
+        self.questioner: Callable[[str, Any, type[Result]], Awaitable[Result]] | None = None
+        """Takes the questions of a call whose client has no session."""
+        self.listener: Callable[[], Context | None] | None = None
+        """Returns the context of such a call, while its client waits for it."""
+
+    async def ask(self, method: str, params: Any, kind: type[Result]) -> Result:
+        """Put a question of the upstream to the client."""
+        if self.questioner is not None:
+            return await self.questioner(method, params, kind)
+        ctx = self._speaker()
+        if ctx is None:
+            raise ConnectionLost(f"`{method}` cannot be asked: no client is there")
+        answer: Result = await ctx.put(method, params, kind)
+        return answer
+
+    def log(self, params: LoggingMessageNotificationParams) -> None:
+        """Pass a log message on, if the client wants messages of its level."""
+        ctx = self._speaker()
+        if ctx is not None:
+            say(ctx, params)
+
+    def noticed(self, notice: Notice) -> None:
+        """Pass on that a resource changed which the client follows in this session."""
+        if notice.method != RESOURCE_UPDATED or self.session is None or self.session.closed:
+            return
+        spelled = self.followed.get(notice.params.uri)
+        if spelled is not None:
+            call = call_of(self.session.context())
+            send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
+
+    def _speaker(self) -> Context | None:
+        """Return the context to speak to the client with: that of its latest call, or its session's."""
+        if self.listener is not None:
+            return self.listener()
+        if self.calls:
+            return next(reversed(self.calls))
+        if self.session is not None and not self.session.closed:
+            return self.session.context()
+        return None
+
+
+MakeClient = Callable[[Leg, ClientCapabilities, Hashable], Awaitable[UpstreamClient]]
+
+
+class Legs:
+    """All of these sessions with one upstream.
+
+    Args:
+        name: The upstream, for error messages.
+        settings: How the gateway treats it.
+        make: Makes the client of a leg, for capabilities and a caller; it is not connected yet.
+    """
+
+    def __init__(self, name: str, settings: UpstreamSettings, make: MakeClient) -> None:
+        self._name = name
+        self._settings = settings
+        self._make = make
+        self._sessions: dict[Session, asyncio.Task[Leg]] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+        self._idle: dict[Hashable, list[tuple[Leg, asyncio.TimerHandle]]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    # Of clients with a session
+
+    async def of_session(self, session: Session, capabilities: ClientCapabilities) -> Leg:
+        """Return the leg of a client's session, opened with its first call."""
+        opening = self._sessions.get(session)
+        if opening is None:
+            self._reserve()
+            loop = asyncio.get_running_loop()
+            opening = loop.create_task(self._open(Leg(session), capabilities, session))
+            self._sessions[session] = opening
+            watch = loop.create_task(self._watch(session))
+            self._watches.add(watch)
+            watch.add_done_callback(self._watches.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            if self._sessions.get(session) is opening:
+                del self._sessions[session]
+            raise
+
+    def known(self, session: Session | None) -> Leg | None:
+        """Return the leg of a session, if it is open."""
+        opening = None if session is None else self._sessions.get(session)
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception():
+            return None
+        return opening.result()
+
+    async def _watch(self, session: Session) -> None:
+        """Close the leg of a client that has left."""
+        try:
+            await session.wait_closed()
+        finally:
+            opening = self._sessions.pop(session, None)
+            if opening is not None:
+                opening.cancel()
+                await asyncio.wait((opening,))
+                if not opening.cancelled() and opening.exception() is None:
+                    await self._close(opening.result())
+
+    # Of clients without
+
+    async def lend(self, caller: Hashable, capabilities: ClientCapabilities, key: bytes) -> Leg:
+        """Return a leg for one call; `give_back` it."""
+        free = self._idle.get((caller, key))
+        while free:
+            leg, timer = free.pop()
+            timer.cancel()
+            if not leg.client.is_over:
+                return leg
+            await self._close(leg)
+        self._reserve()
+        return await self._open(Leg(None), capabilities, caller)
+
+    def give_back(self, leg: Leg, caller: Hashable, key: bytes) -> None:
+        """Keep a leg for the caller's next call, for a while."""
+        leg.questioner = leg.listener = None
+        leg.calls.clear()
+        loop = asyncio.get_running_loop()
+        free = self._idle.setdefault((caller, key), [])
+        timer = loop.call_later(self._settings.idle, self._expire, leg, (caller, key))
+        free.append((leg, timer))
+
+    def drop(self, leg: Leg) -> None:
+        """Close a leg whose state is not known, such as that of a call that was cancelled."""
+        task = asyncio.get_running_loop().create_task(self._close(leg))
+        self._watches.add(task)
+        task.add_done_callback(self._watches.discard)
+
+    def _expire(self, leg: Leg, key: Hashable) -> None:
+        if leg.client.busy:  # the calls of one caller share it
+            loop = asyncio.get_running_loop()
+            again = loop.call_later(self._settings.idle, self._expire, leg, key)
+            self._idle[key] = [
+                (each, again if each is leg else timer) for each, timer in self._idle.get(key, ())
+            ]
+            return
+        kept = [pair for pair in self._idle.get(key, ()) if pair[0] is not leg]
+        if kept:
+            self._idle[key] = kept
+        else:
+            self._idle.pop(key, None)
+        self.drop(leg)
+
+    # Both
+
+    def _reserve(self) -> None:
+        limit = self._settings.max_sessions
+        if self._count >= limit:
+            raise LimitReached(
+                f"`{self._name}` has {limit} sessions of single clients already, which is the limit "
+                "(`max_sessions`); try again later"
+            )
+        self._count += 1
+
+    async def _open(self, leg: Leg, capabilities: ClientCapabilities, caller: Hashable) -> Leg:
+        try:
+            leg.client = await self._make(leg, capabilities, caller)
+            await leg.client.connect()
+        except BaseException:
+            self._count -= 1
+            raise
+        return leg
+
+    async def _close(self, leg: Leg) -> None:
+        self._count -= 1
+        try:
+            await leg.client.close()
+        except Exception as error:
+            logger.warning("a session with `%s` did not end as it should: %s", self._name, error)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for watch in list(self._watches):
+            watch.cancel()
+        if self._watches:
+            await asyncio.wait(list(self._watches))
+        openings, self._sessions = list(self._sessions.values()), {}
+        idle, self._idle = [pair for each in self._idle.values() for pair in each], {}
+        for opening in openings:
+            opening.cancel()
+        if openings:
+            await asyncio.wait(openings)
+        legs = [o.result() for o in openings if not o.cancelled() and o.exception() is None]
+        for leg, timer in idle:
+            timer.cancel()
+            legs.append(leg)
+        await asyncio.gather(*(self._close(leg) for leg in legs))

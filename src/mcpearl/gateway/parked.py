@@ -1,0 +1,188 @@
+"""Calls of clients without sessions at upstreams with sessions, while the upstream waits for an answer.
+
+An upstream of the legacy era asks in the middle of a call. The client gets `input_required`, and the
+call is parked: it goes on at the upstream, and the client's retry finds it by what its sealed state says.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from mcpearl.gateway.legs import Leg
+from mcpearl.gateway.upstream_client import ANSWERS
+from mcpearl.protocol.errors import LimitReached, McpError
+from mcpearl.protocol.modern import INPUT_REQUIRED
+from mcpearl.runtime import clock
+from mcpearl.server.context import Context
+from mcpearl.types.base import Result, convert
+from mcpearl.types.elicitation import ElicitRequest
+from mcpearl.types.input_required import InputRequest, InputRequiredResult
+from mcpearl.types.jsonrpc import INVALID_PARAMS
+from mcpearl.types.roots import ListRootsRequest
+from mcpearl.types.sampling import CreateMessageRequest
+
+
+class Question(Struct, eq=False):
+    """A question of the upstream that has not been answered."""
+
+    request: InputRequest
+    kind: type[Result]
+    answer: Any
+    """The future that the upstream's session waits for."""
+
+
+class ParkedCall:
+    """One call at an upstream, over all rounds of its client.
+
+    Args:
+        leg: The session it runs in, which is lent to it.
+        ended: Called with the leg when the call is over; told whether it ended by itself.
+    """
+
+    def __init__(self, leg: Leg, ended: Callable[[Leg, bool], None]) -> None:
+        self.id = clock.token(18)
+        self.ctx: Context | None = None  # of the round that waits for it at the moment
+        self._leg = leg
+        self._ended = ended
+        self._work: asyncio.Task[Raw]
+        self._questions: dict[str, Question] = {}
+        self._counts: dict[str, int] = {}
+        self._news = asyncio.Event()
+        self._expiry: asyncio.TimerHandle | None = None
+        leg.questioner = self._ask
+        leg.listener = lambda: self.ctx
+
+    def start(self, request: Awaitable[Raw]) -> None:
+        """Send the request."""
+        self._work = asyncio.ensure_future(request)
+        self._work.add_done_callback(self._done)
+
+    def _done(self, work: "asyncio.Task[Raw]") -> None:
+        self._news.set()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for question in self._questions.values():
+            question.answer.cancel()
+        self._ended(self._leg, not work.cancelled())
+        if not work.cancelled():
+            work.exception()  # the round that waits for it gets it
+
+    async def _ask(self, method: str, params: Any, kind: type[Result]) -> Result:
+        """Keep a question until a round of the client brings its answer."""
+        word = method.partition("/")[0]
+        self._counts[word] = count = self._counts.get(word, 0) + 1
+        key = f"{word}-{count}"
+        answer = asyncio.get_running_loop().create_future()
+        self._questions[key] = Question(_request(method, params), kind, answer)
+        self._news.set()
+        try:
+            found: Result = await answer
+            return found
+        finally:
+            self._questions.pop(key, None)
+
+    def take(self, responses: dict[str, dict[str, Any]] | None) -> None:
+        """Hand the client's answers to the upstream's session; raises `McpError` for a wrong one."""
+        for key, response in (responses or {}).items():
+            question = self._questions.get(key)
+            if question is None or question.answer.done():
+                continue
+            try:
+                question.answer.set_result(convert(question.kind, response))
+            except msgspec.ValidationError as error:
+                raise McpError(
+                    INVALID_PARAMS, f"The answer to `{key}` in `inputResponses`: {error}"
+                ) from None
+
+    async def outcome(self, ctx: Context | None) -> Raw | dict[str, InputRequest]:
+        """Wait for the result, or for questions; the call ends with a client that gives up."""
+        self.ctx = ctx
+        if self._expiry is not None:
+            self._expiry.cancel()
+        try:
+            while not self._work.done():
+                await asyncio.sleep(0)  # what is asked at the same time is asked together
+                waiting = {k: q.request for k, q in self._questions.items() if not q.answer.done()}
+                if waiting:
+                    return waiting
+                self._news.clear()
+                await self._news.wait()
+        except asyncio.CancelledError:
+            self._work.cancel()
+            raise
+        finally:
+            self.ctx = None
+        return self._work.result()
+
+    def expire_in(self, seconds: float) -> None:
+        """Give the call up unless its client comes back in time."""
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._work.cancel)
+
+    @property
+    def attended(self) -> bool:
+        """Whether a round of its client waits for it now."""
+        return self.ctx is not None
+
+    async def close(self) -> None:
+        """Give the call up."""
+        self._work.cancel()
+        await asyncio.wait((self._work,))
+
+
+def _request(method: str, params: Any) -> InputRequest:
+    assert method in ANSWERS
+    if method == "elicitation/create":
+        return ElicitRequest(params=params)
+    if method == "sampling/createMessage":
+        return CreateMessageRequest(params=params)
+    return ListRootsRequest()
+
+
+class ParkedCalls:
+    """The parked calls of one upstream in this process.
+
+    Args:
+        limit: How many there may be.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._calls: dict[str, ParkedCall] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def reserve(self) -> None:
+        """Refuse one more than the limit."""
+        if len(self._calls) >= self._limit:
+            raise LimitReached(
+                f"{self._limit} calls wait for answers of their clients, which is the limit "
+                "(`max_parked`); try again later"
+            )
+
+    def add(self, call: ParkedCall) -> None:
+        """Keep a call that has begun."""
+        self._calls[call.id] = call
+
+    def find(self, id: str) -> ParkedCall | None:
+        """Return a call that is here."""
+        return self._calls.get(id)
+
+    def remove(self, call: ParkedCall) -> None:
+        """Forget a call that is over."""
+        self._calls.pop(call.id, None)
+
+    async def close(self) -> None:
+        """Give all calls up."""
+        calls, self._calls = list(self._calls.values()), {}
+        await asyncio.gather(*(call.close() for call in calls))
+
+
+def required(questions: dict[str, InputRequest], state: str) -> InputRequiredResult:
+    """Return the result that asks a client."""
+    return InputRequiredResult(
+        result_type=INPUT_REQUIRED, input_requests=questions, request_state=state
+    )

@@ -1,0 +1,399 @@
+"""One upstream of a gateway: its lists, the connection all clients share, sessions of single clients.
+
+The shared connection lists, follows changes and subscribes. It carries the calls to a modern upstream,
+and to one of the legacy era those of clients that cannot be asked anything.
+"""
+
+import asyncio
+import inspect
+import logging
+import os
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from mcpearl._version import __version__
+from mcpearl.client.entries import ServerEntry
+from mcpearl.client.relay import Relay
+from mcpearl.gateway.dispatcher import UpstreamDispatcher
+from mcpearl.gateway.forwarding import Forwarding
+from mcpearl.gateway.legs import Leg, Legs
+from mcpearl.gateway.parked import ParkedCalls
+from mcpearl.gateway.settings import Access, UpstreamSettings
+from mcpearl.gateway.trust import guard_of
+from mcpearl.gateway.upstream_client import UpstreamClient
+from mcpearl.host.kept_list import KeptList
+from mcpearl.host.member import Member
+from mcpearl.host.records import HostChange, Kind, ServerStatus
+from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
+from mcpearl.protocol.events import Caller, Notice
+from mcpearl.protocol.versions import NEWEST
+from mcpearl.runtime import clock
+from mcpearl.runtime.breaker import Breaker
+from mcpearl.server.composition.part import Enclosing
+from mcpearl.server.core import ServerCore
+from mcpearl.server.dispatch import Dispatch
+from mcpearl.server.session import Session
+from mcpearl.types.base import Implementation
+from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+from mcpearl.types.prompts import Prompt
+from mcpearl.types.resources import Resource, ResourceTemplate
+from mcpearl.types.tools import Tool
+
+logger = logging.getLogger("mcpearl.gateway")
+LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
+_BETWEEN_READINGS = 0.25  # seconds, of an upstream whose lists never stop changing
+_UPDATED = "notifications/resources/updated"
+
+
+class Upstream:
+    """A server that a gateway offers as a part of itself.
+
+    Args:
+        entry: How it is reached.
+        settings: How it is treated.
+        access: How it is got into.
+        trusted: Whether it may be a program, or at a private address.
+    """
+
+    reads_raw = False
+    tasked = False
+
+    def __init__(
+        self,
+        entry: ServerEntry,
+        settings: UpstreamSettings,
+        access: Access | None = None,
+        *,
+        trusted: bool = True,
+    ) -> None:
+        self.name = entry.name
+        self.entry = entry
+        self.settings = settings
+        self.info = Implementation(name="mcpearl-gateway", version=__version__)
+        self.home = ""
+        """Names this process, for calls that are parked in it."""
+        self.breaker = self._make_breaker()
+        self.parked = ParkedCalls(settings.max_parked)
+        self.away: Any = None
+        """The way to calls that are parked in other processes; None where there are none."""
+        self.forwarding = Forwarding(self)
+        self.dispatcher = UpstreamDispatcher(self)
+        self.dispatch: Dispatch = self.dispatcher.dispatch
+        self.catalog = self
+        self.is_modern: bool | None = None
+        """Whether the upstream is of the modern era; None until it was connected to."""
+        self.version = NEWEST.name
+        self.capabilities: ServerCapabilities | None = None
+        """What it can do; None until it was connected to."""
+        self._access = access or Access()
+        self._guard = None if trusted else guard_of(entry)
+        self._legs = Legs(entry.name, settings, self._leg_client)
+        self._member: Member | None = None
+        self._outer: list[Enclosing] = []
+        self._known: dict[Kind, list[Any]] = {}  # as read last
+        self._stale: set[Kind] = set()
+        self._news = asyncio.Event()
+        self._listed = asyncio.Event()  # set once the first lists were read, or could not be
+
+    def _make_breaker(self) -> Breaker:
+        return Breaker(
+            f"`{self.name}`",
+            self.settings.failures,
+            counts=(ConnectionLost, RequestTimeout),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Upstream {self.name!r}, {self.status.state}>"
+
+    @property
+    def status(self) -> ServerStatus:
+        """How the shared connection stands."""
+        if self._member is None:
+            return ServerStatus(name=self.name, state="idle")
+        return self._member.status()
+
+    # Its life
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the upstream connected, or tried again, inside the block."""
+        loop = asyncio.get_running_loop()
+        self.home = f"{os.getpid()}-{clock.token(6)}"
+        self._listed, self._news = asyncio.Event(), asyncio.Event()
+        self.breaker = self._make_breaker()
+        lists = {kind: KeptList(kind, self.settings.max_offers, _as_it_is) for kind in LISTED}
+        member = self._member = Member(
+            self.entry, self._shared_client, lists, self.settings.reconnect, self._told, lazy=False
+        )
+        work = [loop.create_task(member.run()), loop.create_task(self._renew(member))]
+        try:
+            yield
+        finally:
+            for each in work:
+                each.cancel()
+            await self.parked.close()
+            await self._legs.close()
+            await asyncio.wait(work)
+            self._member = None
+
+    def _shared_client(self, member: Member) -> UpstreamClient:
+        return self._client(
+            on_notification=self._noticed,
+            heard=self.forwarding.log,
+            on_state=member.entered,
+        )
+
+    def _client(self, headers: Any = None, **options: Any) -> UpstreamClient:
+        wanted: Any = self.settings.reconnect
+        if self.entry.target is not None and hasattr(self.entry.target, "open"):
+            wanted = False  # a transport is opened once
+        return UpstreamClient(
+            self.entry,
+            self.settings,
+            reconnect=wanted,
+            auth=self._access.auth,
+            headers=headers,
+            guard=self._guard,
+            **options,
+        )
+
+    def _told(self, change: HostChange) -> None:
+        """Take what changed: the connection, or a list."""
+        if change.what == "state":
+            client = None if self._member is None else self._member.client
+            if change.status.state == "ready" and client is not None:
+                self.is_modern = client.era == "modern"
+                self.version = client.protocol_version
+                self.capabilities = client.server_capabilities
+                self._stale.update(LISTED)
+            elif change.status.state == "down":
+                self._listed.set()
+                self._announce("tools", "prompts", "resources")
+        else:
+            self._stale.update(_kinds_of(change.what))
+        self._news.set()
+
+    def _noticed(self, notice: Notice) -> None:
+        if notice.method == _UPDATED:
+            for outer in self._outer:
+                outer.resource_updated(notice.params.uri)
+            self.dispatcher.updated(notice.params.uri)
+        elif self._member is not None:
+            self._member.noticed(notice)
+
+    # Lists
+
+    async def _renew(self, member: Member) -> None:
+        """Read lists when they changed, one after the other, and announce what is new."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            stale, self._stale = [kind for kind in LISTED if kind in self._stale], set()
+            if member.status().state != "ready" or not stale:
+                continue
+            changed = await asyncio.gather(*(self._read(member, kind) for kind in stale))
+            self._listed.set()
+            self._announce(*dict.fromkeys(kind for kind in changed if kind is not None))
+            await asyncio.sleep(_BETWEEN_READINGS)
+
+    async def _read(self, member: Member, kind: Kind) -> str | None:
+        """Read a list; return what it is announced as if it changed."""
+        try:
+            found = await member.listed(kind)
+        except Exception as error:
+            logger.warning("`%s` does not list its %s: %s", self.name, kind, error)
+            if not isinstance(error, McpearlError):
+                logger.debug("the reason", exc_info=error)
+            found = [] if isinstance(error, McpError) else self._known.get(kind, [])
+        if self._known.get(kind) == found:
+            return None
+        self._known[kind] = found
+        return "resources" if kind == "resource_templates" else kind
+
+    def _announce(self, *kinds: str) -> None:
+        for kind in kinds:
+            for outer in self._outer:
+                outer.list_changed(kind)
+
+    async def listed(self, kind: Kind) -> list[Any]:
+        """Return a list as it was read last; raises why there is none."""
+        if not self._listed.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.patience):
+                    await self._listed.wait()
+        state = self.status
+        if state.state != "ready" or kind not in self._known:
+            raise ConnectionLost(state.reason or "it has not listed anything yet")
+        return self._known[kind]
+
+    def tools(self) -> Sequence[Tool] | None:
+        """Return the tools as read last; None before that."""
+        return self._known.get("tools")
+
+    def prompts(self) -> Sequence[Prompt] | None:
+        """Return the prompts as read last; None before that."""
+        return self._known.get("prompts")
+
+    def resources(self) -> Sequence[Resource] | None:
+        """Return the resources as read last; None before that."""
+        return self._known.get("resources")
+
+    def templates(self) -> Sequence[ResourceTemplate] | None:
+        """Return the resource templates as read last; None before that."""
+        return self._known.get("resource_templates")
+
+    # As a part
+
+    def core(self, outer: ServerCore) -> ServerCore:
+        """Return the gateway's core: an upstream has none here."""
+        return outer
+
+    def join(self, outer: Enclosing) -> None:
+        """Report changes to a server from now on."""
+        self._outer.append(outer)
+
+    def leave(self, outer: Enclosing) -> None:
+        """Report no more changes."""
+        self._outer.remove(outer)
+
+    def is_followed(self, uri: str) -> bool:
+        """Whether a client of the gateway is subscribed to a resource."""
+        return any(outer.is_followed(uri) for outer in self._outer)
+
+    def tasks_of(self, name: str) -> None:
+        """Return None: calls of an upstream run as calls."""
+
+    # Connections for calls
+
+    async def until_known(self) -> bool:
+        """Wait for the first connection; return whether the upstream is modern."""
+        await self._shared()
+        assert self.is_modern is not None
+        return self.is_modern
+
+    async def _shared(self) -> UpstreamClient:
+        if self._member is None:
+            raise self._not_there("the gateway is not running")
+        try:
+            client = await self._member.connected(self.settings.patience)
+        except ConnectionLost as error:
+            raise self._not_there(error.reason) from None
+        assert isinstance(client, UpstreamClient)
+        return client
+
+    def _not_there(self, reason: str) -> McpError:
+        data = {"server": self.name, "mayHaveRun": False}
+        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {reason}", data)
+
+    async def shared(self) -> UpstreamClient:
+        """Return the client of the shared connection."""
+        return await self._shared()
+
+    async def relay_for(self, caller: Caller) -> Relay:
+        """Return the way for a call that needs no session of its own."""
+        if self._access.identity is None:
+            member = self._member
+            client = None if member is None else member.client
+            if client is None:
+                client = await self._shared()
+            return client.relay  # type: ignore[attr-defined,no-any-return]
+        leg = await self.lend(caller, ClientCapabilities(), b"identity")
+        self.give_back(leg, caller, b"identity")
+        return leg.client.relay
+
+    async def leg_of(self, session: Session, capabilities: ClientCapabilities) -> Leg:
+        """Return the session of a legacy client with this upstream."""
+        try:
+            return await self._legs.of_session(session, capabilities)
+        except ConnectionLost as error:
+            self.breaker.failed(error)
+            raise self._not_there(error.reason) from None
+
+    def known_leg(self, session: Session | None) -> Leg | None:
+        """Return the session of a legacy client with this upstream, if there is one."""
+        return self._legs.known(session)
+
+    async def lend(self, caller: Caller, capabilities: ClientCapabilities, key: bytes) -> Leg:
+        """Lend a session for a call of a client that has none."""
+        try:
+            return await self._legs.lend(_identity(caller), capabilities, key)
+        except ConnectionLost as error:
+            self.breaker.failed(error)
+            raise self._not_there(error.reason) from None
+
+    def give_back(self, leg: Leg, caller: Caller, key: bytes) -> None:
+        """Take back a session that was lent."""
+        self._legs.give_back(leg, _identity(caller), key)
+
+    def drop(self, leg: Leg) -> None:
+        """Close a session that was lent."""
+        self._legs.drop(leg)
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions with it belong to single clients."""
+        return len(self._legs)
+
+    async def _leg_client(
+        self, leg: Leg, capabilities: ClientCapabilities, caller: Hashable
+    ) -> UpstreamClient:
+        headers = await self._headers_for(caller)
+        return self._client(
+            headers,
+            capabilities=capabilities,
+            ask=leg.ask,
+            heard=leg.log,
+            on_notification=leg.noticed,
+        )
+
+    async def _headers_for(self, caller: Hashable) -> Any:
+        """Return headers that say who the caller is, where that is configured."""
+        identity = self._access.identity
+        if identity is None:
+            return None
+        principal: Any = caller.principal if isinstance(caller, Session | _Anyone) else None
+        if principal is None:
+            raise McpError(
+                INTERNAL_ERROR,
+                f"`{self.name}` is called on behalf of its callers, and this one is not known",
+            )
+        found = identity(principal)
+        return await found if inspect.isawaitable(found) else found
+
+
+class _Anyone:
+    """A caller without a session, told apart by its principal."""
+
+    __slots__ = ("identity", "principal")
+
+    def __init__(self, principal: Any) -> None:
+        known = principal is not None and principal.subject
+        self.principal = principal if known else None
+        self.identity = principal.identity if known else None
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Anyone) and other.identity == self.identity
+
+
+def _identity(caller: Caller) -> _Anyone:
+    return _Anyone(caller.principal)
+
+
+def _as_it_is(items: list[Any]) -> list[Any]:
+    return items
+
+
+def _kinds_of(what: str) -> tuple[Kind, ...]:
+    match what:
+        case "tools":
+            return ("tools",)
+        case "prompts":
+            return ("prompts",)
+        case "resources":
+            return ("resources", "resource_templates")
+    return ()

@@ -1,0 +1,109 @@
+"""The client of an upstream: its questions are put to the client that the gateway works for."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from mcpearl.client.callbacks import Callbacks
+from mcpearl.client.client import Client
+from mcpearl.client.connection import ClientConnection, Told
+from mcpearl.client.relay import Relay
+from mcpearl.gateway.settings import UpstreamSettings
+from mcpearl.protocol.errors import ConnectionLost, McpError
+from mcpearl.protocol.events import Notice
+from mcpearl.transports.http_client.transport import HttpTransport
+from mcpearl.transports.transport import Transport
+from mcpearl.types.base import Result
+from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.elicitation import ElicitResult
+from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+from mcpearl.types.logging import LoggingMessageNotificationParams
+from mcpearl.types.roots import ListRootsResult
+from mcpearl.types.sampling import CreateMessageResult
+
+ANSWERS: dict[str, type[Result]] = {
+    "elicitation/create": ElicitResult,
+    "sampling/createMessage": CreateMessageResult,
+    "roots/list": ListRootsResult,
+}
+Ask = Callable[[str, Any, type[Result]], Awaitable[Result]]
+"""Puts a question to a client: method, params, and the type of the answer."""
+NOTHING = ClientCapabilities()
+
+
+class RelayedQuestions(Callbacks):
+    """Answers an upstream's questions with what another client answers."""
+
+    def __init__(self, capabilities: ClientCapabilities, ask: Ask | None, timeout: float) -> None:
+        super().__init__(None, None, None, timeout)
+        self._declared = capabilities
+        self._ask = ask
+
+    def capabilities(self, extensions: dict[str, dict[str, Any]]) -> ClientCapabilities:
+        """Return what the other client can do: an upstream must not ask for more."""
+        return self._declared
+
+    async def _answer(self, method: str, params: Any) -> Result:
+        kind = ANSWERS.get(method)
+        if kind is None or self._ask is None:
+            raise McpError(METHOD_NOT_FOUND, f"this client does not answer `{method}`")
+        return await self._ask(method, params, kind)
+
+
+class UpstreamClient(Client):
+    """A client that works for another one.
+
+    Args:
+        target: The upstream, as for `Client`.
+        settings: How the gateway treats it.
+        capabilities: What the other client can do.
+        ask: Puts questions to it.
+        heard: Called with each log message as it arrives.
+        guard: Returns the addresses that may be connected to, for one that is not trusted.
+        **options: Options of `Client`.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        settings: UpstreamSettings,
+        capabilities: ClientCapabilities = NOTHING,
+        ask: Ask | None = None,
+        heard: Callable[[LoggingMessageNotificationParams], None] | None = None,
+        guard: Callable[[], Awaitable[list[str]]] | None = None,
+        **options: Any,
+    ) -> None:
+        self._heard = heard
+        self._guard = guard
+        self._questions = RelayedQuestions(capabilities, ask, settings.ask_timeout)
+        super().__init__(
+            target,
+            timeout=settings.timeout,
+            max_timeout=settings.max_timeout,
+            connect_timeout=settings.connect_timeout,
+            validate_output=False,
+            **options,
+        )
+        self.relay = Relay(self._link, settings.timeout, settings.max_timeout, settings.patience)
+        """The way for requests of the other client."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits for its answer."""
+        connection = self._link.connection
+        return connection is not None and bool(connection.end.pending)
+
+    def _noticed(self, notice: Notice) -> Told | None:
+        if notice.method == "notifications/message" and self._heard is not None:
+            self._heard(notice.params)
+            return None
+        return super()._noticed(notice)
+
+    def _begin(self, transport: Transport) -> ClientConnection:
+        if self._guard is not None:
+            if not isinstance(transport, HttpTransport):
+                raise ConnectionLost("only servers at https addresses are used here")
+            transport.guard = self._guard
+        return super()._begin(transport)
+
+    def _answering(self, callbacks: Callbacks) -> Callbacks:
+        return self._questions

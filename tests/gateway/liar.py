@@ -1,0 +1,84 @@
+"""A server that does one thing wrong, by name; it speaks raw messages on stdio."""
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+HOW = sys.argv[1]
+LOCK = threading.Lock()
+
+
+def send(message: Any) -> None:
+    text = message if isinstance(message, str) else json.dumps(message)
+    with LOCK:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+
+def result(id: Any, value: Any) -> None:
+    send({"jsonrpc": "2.0", "id": id, "result": value})
+
+
+def tools() -> list[dict[str, Any]]:
+    count = 10_000 if HOW == "many" else 1
+    names = ["x", *(f"t{n}" for n in range(1, count))]
+    return [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+
+
+def change() -> None:
+    while True:
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        time.sleep(0.01)
+
+
+def call(id: Any) -> None:
+    match HOW:
+        case "wrong_id":
+            result(id + 1000, {"content": []})
+        case "garbage":
+            send("{this is not JSON")
+        case "not_an_object":
+            result(id, "text")
+        case "asks":
+            for number in range(100):
+                params = {
+                    "message": f"{number}?",
+                    "requestedSchema": {"type": "object", "properties": {}},
+                }
+                send(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": f"q{number}",
+                        "method": "elicitation/create",
+                        "params": params,
+                    }
+                )
+        case _:
+            result(id, {"content": [{"type": "text", "text": "x"}]})
+
+
+for line in sys.stdin:
+    if HOW == "silent":
+        continue
+    message = json.loads(line)
+    method, id = message.get("method"), message.get("id")
+    if id is None or method is None:
+        continue
+    if method == "initialize":
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+        if HOW == "lies":
+            capabilities = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}}
+        info = {"name": "liar", "version": "1"}
+        version = "2025-06-18"
+        result(id, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+        if HOW == "changes":
+            threading.Thread(target=change, daemon=True).start()
+    elif method == "tools/list":
+        result(id, {"tools": tools()})
+    elif method == "tools/call":
+        call(id)
+    else:
+        error = {"code": -32601, "message": "Method not found"}
+        send({"jsonrpc": "2.0", "id": id, "error": error})

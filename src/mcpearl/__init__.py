@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from mcpearl.sync.client import SyncClient
     from mcpearl.sync.host import SyncHost
     from mcpearl.sync.task import SyncClientTask
+    from mcpearl.telemetry.options import Telemetry
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
@@ -137,6 +138,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Telemetry": "telemetry.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "SyncClient": "sync.client",
@@ -219,6 +221,7 @@ __all__ = [
     "TaskTimeout",
     "Tasks",
     "Tcp",
+    "Telemetry",
     "Tls",
     "ToolError",
     "ToolResult",

@@ -54,22 +54,23 @@ _KEPT = 60.0  # seconds for which measurements are kept
 
 
 class LoopLag:
-    """Measures how late a loop comes round to its timers, between `start` and `stop`.
+    """Measures how late a loop comes round to its timers, between `start` and `stop`, if it is wanted."""
 
-    Args:
-        also: Called with each measurement, four times a second.
-    """
+    __slots__ = ("_late", "_loop", "_timer", "also", "wanted")
 
-    __slots__ = ("_also", "_late", "_loop", "_timer")
-
-    def __init__(self, also: Callable[[], None] | None = None) -> None:
-        self._also = also
+    def __init__(self) -> None:
+        self.wanted = False
+        """Whether anything looks at it; otherwise no timer runs."""
+        self.also: Callable[[], None] | None = None
+        """Called with each measurement, four times a second."""
         self._late: deque[tuple[float, float]] = deque(maxlen=int(_KEPT / _INTERVAL))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to measure the running loop."""
+        if not self.wanted:
+            return
         self._loop = loop = asyncio.get_running_loop()
         self._late.clear()
         self._wait(loop)
@@ -82,8 +83,8 @@ class LoopLag:
         now = loop.time()
         self._late.append((now, max(0.0, now - due)))
         self._wait(loop)
-        if self._also is not None:
-            self._also()
+        if self.also is not None:
+            self.also()
 
     def stop(self) -> None:
         """Measure no more."""

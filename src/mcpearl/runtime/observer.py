@@ -20,8 +20,8 @@ _EACH_SECOND = 10  # failures of an observer that are logged
 class Observer:
     """Subclass it and override what you want to be told; every method does nothing by default.
 
-    All methods run on the event loop and must not block; `Behind` tells one that does in a thread. One
-    that raises is logged, and the call goes on.
+    All methods run on the event loop and must not block; `mcpearl.telemetry.behind.Behind` tells one that
+    does in a thread. One that raises is logged, and the call goes on.
 
     >>> class Slow(Observer):
     ...     def call_ended(self, began, call, outcome, size, answer):

@@ -147,7 +147,7 @@ class ServerCore:
             self.dispatch = limited
             return
 
-        def entered(call: Call, ctx: Context) -> Answering:
+        def entered(call: "Call", ctx: "Context") -> Answering:
             observer.call_entered(call.noted)
             return limited(call, ctx)
 
@@ -169,6 +169,11 @@ class ServerCore:
     @state_store.setter
     def state_store(self, store: StateStore) -> None:
         self._state_store = store
+
+    @property
+    def given_state_store(self) -> StateStore | None:
+        """The store that was set, if one was."""
+        return self._state_store
 
     def sealer(self) -> "Sealer":
         """Return the sealer of `requestState`, made when first needed."""

@@ -134,7 +134,7 @@ class Metrics(FastObserver):
         self._tools: dict[str, Adders] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
-        self._counters: dict[str, dict[str, float]] = {"bounds": {}, "blocked": {}}
+        self._counters: dict[str, dict[str, float]] = {}
         self._connections: dict[str, float] = {}
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
@@ -222,15 +222,22 @@ class Metrics(FastObserver):
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Count it, by the name of the bound, which is one of ours."""
-        self._count("bounds", bound)
+        self.count("bounds", bound)
 
     def loop_blocked(self, what: str, seconds: float) -> None:
         """Count it, and for how long."""
-        self._count("blocked", "times")
-        self._count("blocked", "seconds", seconds)
+        self.count("blocked", "times")
+        self.count("blocked", "seconds", seconds)
 
-    def _count(self, metric: str, label: str, number: float = 1) -> None:
-        counts = self._counters[metric]
+    def count(self, metric: str, label: str = "", number: float = 1) -> None:
+        """Add to a counter that only grows.
+
+        Args:
+            metric: Which, as `prometheus.METRICS` has it.
+            label: The value of its label.
+            number: How much.
+        """
+        counts = self._counters.setdefault(metric, {})
         counts[label] = counts.get(label, 0) + number
 
     # Showing

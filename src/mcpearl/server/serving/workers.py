@@ -71,6 +71,11 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         http = replace(http, auth=for_workers(auth))
     tls = server_context(http.certificate, http.key, http.client_ca)  # raises for unusable files
     count, http = http.workers, replace(http, workers=1)
+    shared = None
+    if http.metrics is not None:
+        from mcpearl.telemetry.shared import SharedSnapshots
+
+        shared = SharedSnapshots(count)
     with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
@@ -78,6 +83,8 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
             siblings = Siblings(number, paths)
+            if shared is not None:
+                server.measure().share(shared, number)
             server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))

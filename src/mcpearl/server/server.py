@@ -278,9 +278,9 @@ class Server(Registering, Composing):
         """Export what is left, in a thread that is not waited for long."""
         from mcpearl.telemetry.sdk import flush
 
-        with suppress(TimeoutError):
+        with suppress(Exception):
             async with asyncio.timeout(_FLUSHING):
-                await self._pool.run(flush)
+                await ThreadPool(1, name="mcpearl-export").run(flush)
 
     def _make_throttle(
         self, rate: RateLimit | None, shedding: "Shedding | None"

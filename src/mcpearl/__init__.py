@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.receipts.receipts import Receipts
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from mcpearl.server.server import Server
-    from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.serving.wires import ConsoleOptions, Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
@@ -94,6 +95,7 @@ _HOMES = {
     "ClientExtension": "client.extensions",
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
+    "ConsoleOptions": "server.serving.wires",
     "Context": "server.context",
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
@@ -127,6 +129,7 @@ _HOMES = {
     "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
+    "Receipts": "receipts.receipts",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
@@ -170,6 +173,7 @@ __all__ = [
     "ClientExtension",
     "ClientTask",
     "ConnectionLost",
+    "ConsoleOptions",
     "Context",
     "Depends",
     "Elicited",
@@ -203,6 +207,7 @@ __all__ = [
     "Pool",
     "RateLimit",
     "RateLimited",
+    "Receipts",
     "Receiver",
     "Reconnect",
     "RequestTimeout",

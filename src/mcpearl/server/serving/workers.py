@@ -46,7 +46,8 @@ _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
 _OF_PARENT = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # workers do not speak to systemd
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+_PASSED_ON = signal.SIGUSR2  # each worker writes what it is doing to the log
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, _PASSED_ON}
 
 
 def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
@@ -266,7 +267,9 @@ class Crew:
                 systemd.notify("WATCHDOG=1")
                 wait = min(wait, beat)
             got = signal.sigtimedwait(_SIGNALS, wait)
-            if got is not None and got.si_signo != signal.SIGCHLD:
+            if got is not None and got.si_signo == _PASSED_ON:
+                self._signal(_PASSED_ON)
+            elif got is not None and got.si_signo != signal.SIGCHLD:
                 return
             for worker in self._workers:
                 self._look_after(worker)
@@ -312,7 +315,7 @@ class Crew:
                     worker.pid = 0
             left = until - clock.monotonic()
             got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left, 0.1)))
-            if left <= 0 or (got is not None and got.si_signo != signal.SIGCHLD):
+            if left <= 0 or (got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT)):
                 self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

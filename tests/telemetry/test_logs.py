@@ -1,9 +1,11 @@
 """Logs: as JSON with the ids of calls, and what a signal has a server write."""
 
+import asyncio
 import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,14 @@ async def stuck(secret: str) -> None:
 
 app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[3]))
 """
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_record_is_one_line_of_json() -> None:
@@ -106,11 +116,8 @@ async def test_a_signal_has_a_server_write_what_it_does(
             [sys.executable, str(script), str(port), form, str(workers)], stderr=stderr
         )
     try:
-        await eventually(lambda: "serves at" in log.read_text())
-        client = Client(f"http://127.0.0.1:{port}/mcp", telemetry=False)
-        async with client:
-            import asyncio
-
+        await eventually(lambda: is_open(port))
+        async with Client(f"http://127.0.0.1:{port}/mcp", telemetry=False) as client:
             call = asyncio.ensure_future(client.call_tool("stuck", {"secret": "s3cret"}))
 
             def written() -> bool:
@@ -118,7 +125,7 @@ async def test_a_signal_has_a_server_write_what_it_does(
                 return "1 calls in flight" in log.read_text()
 
             await eventually(written)
-            await eventually(lambda: "Event().wait()" in log.read_text())
+            await eventually(lambda: "asyncio.Event().wait()" in log.read_text())
             call.cancel()
     finally:
         process.terminate()

@@ -1,12 +1,13 @@
 """What a server is doing, written to the log on SIGUSR2: its parts, calls, and tasks with stacks."""
 
 import asyncio
-import io
 import logging
 import signal
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
@@ -19,6 +20,7 @@ logger = logging.getLogger("mcpearl.server")
 
 _MOST = 200  # calls and tasks that are written out
 _FRAMES = 8  # of each stack, the innermost ones
+_DEEPEST = 1000  # frames that are followed
 
 
 def dump(server: "Server") -> None:
@@ -43,9 +45,16 @@ def _line(call: Call) -> str:
 
 
 def _stack(task: "asyncio.Task[object]") -> str:
-    written = io.StringIO()
-    task.print_stack(limit=_FRAMES, file=written)
-    return f"\n  {task.get_name()}\n    " + written.getvalue().rstrip().replace("\n", "\n    ")
+    """Return the name of a task and where it waits, through everything it awaits."""
+    frames: list[tuple[FrameType, int]] = []
+    waits: Any = task.get_coro()
+    while waits is not None and len(frames) < _DEEPEST:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
+    lines = traceback.StackSummary.extract(iter(frames[-_FRAMES:])).format()
+    return f"\n  {task.get_name()}\n" + "".join(lines).rstrip()
 
 
 def _more(count: int) -> str:
@@ -58,7 +67,7 @@ def dumping(server: "Server") -> Iterator[None]:
     number = getattr(signal, "SIGUSR2", None)
     loop = asyncio.get_running_loop()
     try:
-        if number is None or signal.getsignal(number) not in (signal.SIG_DFL, None):
+        if number is None or signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
             raise ValueError("the application has a use for it")
         before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(dump, server))
     except ValueError:  # not the main thread, or taken

@@ -246,6 +246,7 @@ class Crew:
         try:
             os.close(self._lifeline[1])
             os.setpgid(0, 0)  # signals from a terminal go to the parent, which passes them on
+            signal.signal(_PASSED_ON, signal.SIG_IGN)  # until the worker can answer it
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0

@@ -9,7 +9,6 @@ that settings the system does not have are an error there.
 import asyncio
 import logging
 import signal
-from collections import OrderedDict
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
@@ -17,12 +16,14 @@ from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.isolation.nursery import Nursery, ZygoteEnded
 from mcpearl.runtime.isolation.process import Job, Process, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate
+from mcpearl.runtime.isolation.turns import Turns
 from mcpearl.runtime.tree import Node, State
 
 logger = logging.getLogger("mcpearl.isolation")
 
 _READY = 60.0  # seconds a process has to take its first call, its lifespan included
-_DEPTH = 16  # calls of a process: one in hand, the others in its inbox
+_DEEPEST = 16  # calls that a process may have, in hand and in its inbox
+_QUICK = 0.01  # seconds of work that may be in an inbox
 _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
@@ -53,7 +54,9 @@ class Pool:
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
         self._idle: list[Process] = []
-        self._waiting: OrderedDict[Job, None] = OrderedDict()
+        self._waiting = Turns()
+        self._average = _QUICK  # seconds of a call, the latest ones counting most
+        self._depth = 1  # calls of a process: one in hand, the others in its inbox
         self._most = self._size + profile.queue
         self._calls = 0  # that wait or run
         self._drained: asyncio.Future[None] | None = None
@@ -84,7 +87,7 @@ class Pool:
         if self._idle and not self._waiting:
             self._idle.pop().begin(job)  # which has room for any call
         else:
-            self._waiting[job] = None
+            self._waiting.add(job)
             self._feed()
 
     def finished(self) -> None:
@@ -109,7 +112,7 @@ class Pool:
             self.take_again(process.take_back())  # unless it was begun meanwhile
             process = job.process
         if process is None:
-            self._waiting.pop(job, None)
+            self._waiting.remove(job)
             self._feed()
         elif job in process.jobs.values():
             if job.talk is not None and job.talk.suspended:
@@ -126,22 +129,14 @@ class Pool:
         """Have calls that no process has begun wait in front of the others."""
         for job in reversed(jobs):
             if not job.answer.done():
-                self._put_first(job)
-
-    def _put_first(self, job: Job) -> None:
-        self._waiting[job] = None
-        self._waiting.move_to_end(job, last=False)
-
-    def _next(self) -> Job | None:
-        """Take the call that has waited longest."""
-        return self._waiting.popitem(last=False)[0] if self._waiting else None
+                self._waiting.put_first(job)
 
     def _feed(self) -> None:
         """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
-        while (job := self._next()) is not None:
+        while (job := self._waiting.take()) is not None:
             process = self._idle.pop() if self._idle else self._least_busy()
             if process is None or not process.begin(job):
-                self._put_first(job)
+                self._waiting.put_first(job)
                 break
         if self._count() < self._size:
             self._want_more()
@@ -154,7 +149,7 @@ class Pool:
         return (
             process.ready
             and not process.retiring
-            and len(process.jobs) < _DEPTH
+            and len(process.jobs) < self._depth
             and (reuse is None or process.served + len(process.jobs) < reuse)
         )
 
@@ -177,6 +172,7 @@ class Pool:
     def is_free(self, process: Process) -> None:
         """Have a process take its next call, or end when it has served enough."""
         reuse = self.profile.reuse
+        self._note_time(process)
         if process.jobs:
             if self._waiting:
                 self._feed()
@@ -185,6 +181,13 @@ class Pool:
             self._feed()
         else:
             self._employ(process)
+
+    def _note_time(self, process: Process) -> None:
+        """Send calls ahead as far as those that are quick: nothing waits long behind another peer's."""
+        now = clock.monotonic()
+        self._average += (now - process.since - self._average) / 8
+        process.since = now
+        self._depth = max(1, min(_DEEPEST, int(_QUICK / self._average)))
 
     def _employ(self, process: Process) -> None:
         """Give a process without a call the one that has waited longest."""
@@ -224,7 +227,7 @@ class Pool:
         if not self._up:
             return
         logger.error("%s: a new process %s\n%s", self.name, error, error.said)
-        job = self._next()
+        job = self._waiting.take()
         if job is not None:
             job.fail(error)
         if self._timer is None:

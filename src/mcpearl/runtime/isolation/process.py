@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Protocol
 
@@ -40,6 +41,8 @@ class Job(Struct, eq=False):
     payload: bytes
     answer: "asyncio.Future[tuple[int, bytes]]"
     talk: Talk | None = None
+    share: Hashable = None
+    """The peer it is for; None when peers cannot be told apart."""
     process: "Process | None" = None
     """The process that has it in hand or in its inbox."""
 
@@ -106,6 +109,7 @@ class Process:
         self.pid = 0
         self.jobs: dict[int, Job] = {}  # the call in hand, and those in the inbox
         self.served = 0
+        self.since = 0.0  # when the call in hand began
         self.ready = False
         self.retiring = False  # it gets no more calls
         self.began = clock.monotonic()
@@ -156,6 +160,7 @@ class Process:
             self._send(frame(self._mark, Kind.CALL, job.payload))
         if not self.jobs:
             self._output.forget()
+            self.since = clock.monotonic()
         self.jobs[number] = job
         job.process = self
         return True

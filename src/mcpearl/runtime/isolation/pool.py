@@ -53,6 +53,7 @@ class Pool:
         self._size = profile.size
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
+        self._able = 0  # of them not on their way out
         self._idle: list[Process] = []
         self._waiting = Turns()
         self._average = _QUICK  # seconds of a call, the latest ones counting most
@@ -84,11 +85,17 @@ class Pool:
                 "waiting already"
             )
         self._calls += 1
-        if self._idle and not self._waiting:
-            self._idle.pop().begin(job)  # which has room for any call
-        else:
+        if self._waiting:  # so no process has room
             self._waiting.add(job)
-            self._feed()
+        elif self._idle:
+            self._idle.pop().begin(job)  # which has room for any call
+            return
+        else:
+            process = self._least_busy()
+            if process is None or not process.begin(job):
+                self._waiting.add(job)
+        if self._able < self._size:
+            self._want_more()
 
     def finished(self) -> None:
         """Take note that a call has been answered."""
@@ -133,13 +140,21 @@ class Pool:
 
     def _feed(self) -> None:
         """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
-        while (job := self._waiting.take()) is not None:
+        while self._waiting:
             process = self._idle.pop() if self._idle else self._least_busy()
-            if process is None or not process.begin(job):
-                self._waiting.put_first(job)
+            if process is None or not self._fill(process):
                 break
-        if self._count() < self._size:
+        if self._able < self._size:
             self._want_more()
+
+    def _fill(self, process: Process) -> bool:
+        """Hand a process the next call; False when it does not fit."""
+        job = self._waiting.take()
+        assert job is not None
+        if process.begin(job):
+            return True
+        self._waiting.put_first(job)
+        return False
 
     def _least_busy(self) -> Process | None:
         return min(filter(self._has_room, self._processes), key=_load, default=None)
@@ -174,8 +189,8 @@ class Pool:
         reuse = self.profile.reuse
         self._note_time(process)
         if process.jobs:
-            if self._waiting:
-                self._feed()
+            while self._waiting and self._has_room(process) and self._fill(process):
+                pass
         elif process.retiring or not self._up or (reuse is not None and process.served >= reuse):
             process.retire()
             self._feed()
@@ -203,12 +218,19 @@ class Pool:
         if len(busiest.jobs) > 1:
             self.take_again(busiest.take_back(1))
 
+    def is_leaving(self, process: Process) -> None:
+        """Give no more calls to a process."""
+        self._able -= 1
+        if process in self._idle:
+            self._idle.remove(process)
+
     def has_ended(self, process: Process, error: ProcessEnded) -> None:
         """Replace a process that has ended."""
         self._processes.discard(process)
         if process in self._idle:
             self._idle.remove(process)
         if not process.retiring:
+            self._able -= 1
             self._ended += 1
             self._last_error = str(error)
         if not process.ready:
@@ -244,7 +266,7 @@ class Pool:
             self._up
             and self._timer is None
             and self.waiting > self._starting
-            and self._count() < self._size
+            and self._able < self._size
         ):
             try:
                 self._start_one()
@@ -254,15 +276,12 @@ class Pool:
                 delay = self._retries.next_delay() or 0.1
                 self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
 
-    def _count(self) -> int:
-        """Count the processes that take calls, or will: those on their way out do not."""
-        return sum(not process.retiring for process in self._processes)
-
     def _start_one(self) -> None:
         process = Process(self, self._nursery, self._number, self._longest)
         process.expect_ready(_READY)
         self._processes.add(process)
         self._starting += 1
+        self._able += 1
 
     # Service
 
@@ -275,7 +294,6 @@ class Pool:
         self._up = True
         self._first = asyncio.get_running_loop().create_future()
         self._all_gone = None
-        self._starting = 0
         try:
             self._start_one()
             await self._first

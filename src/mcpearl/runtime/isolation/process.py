@@ -87,6 +87,10 @@ class Owner(Protocol):
         """Take calls back that a process has not begun."""
         ...
 
+    def is_leaving(self, process: "Process") -> None:
+        """Take note that it gets no more calls."""
+        ...
+
     def has_ended(self, process: "Process", error: ProcessEnded) -> None:
         """Take note that it is gone."""
         ...
@@ -274,7 +278,7 @@ class Process:
             self._output.forget()
         self.served += 1
         if kind == Kind.LAST:
-            self.retiring = True
+            self._leave()
         if job.talk is None:
             job.end(kind, payload)
         else:
@@ -288,15 +292,20 @@ class Process:
         """Kill it if it does not take calls within this time."""
         self._at_most(seconds, f"was not ready within {seconds:g} s")
 
+    def _leave(self) -> None:
+        if not self.retiring:
+            self.retiring = True
+            self._owner.is_leaving(self)
+
     def retire(self) -> None:
         """Have it end by itself; kill it if it does not."""
-        self.retiring = True
+        self._leave()
         self._inbox.close_for_more()
         self._at_most(_LEAVING)
 
     def kill(self, reason: str) -> None:
         """End it at once, with everything that it has started. What it has not begun goes elsewhere."""
-        self.retiring = True
+        self._leave()
         self._owner.take_again(self.take_back())
         if self._fault is None:
             self._fault = reason

@@ -13,12 +13,14 @@ from bench import (
     isolation,
     limits,
     memory,
+    receipts,
     report,
     sessions,
     soak,
     sockets,
     stdio,
     tasks,
+    telemetry,
 )
 from bench.environments import ROOT
 from bench.results import Results
@@ -33,6 +35,8 @@ PARTS = {
     "tasks": tasks.run,
     "isolation": isolation.run,
     "limits": limits.run,
+    "telemetry": telemetry.run,
+    "receipts": receipts.run,
     "auth": auth.run,
     "components": components.run,
     "import": imports.run,

@@ -35,6 +35,8 @@ GROUPS = {
     "tasks": "Tasks",
     "isolation": "Isolated tools",
     "limits": "Limits",
+    "telemetry": "Telemetry, of everything off",
+    "receipts": "Receipts",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

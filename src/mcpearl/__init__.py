@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.receipts.receipts import Receipts
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from mcpearl.sync.client import SyncClient
     from mcpearl.sync.host import SyncHost
     from mcpearl.sync.task import SyncClientTask
+    from mcpearl.telemetry.options import Telemetry
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
@@ -127,6 +129,7 @@ _HOMES = {
     "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
+    "Receipts": "receipts.receipts",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
@@ -138,6 +141,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Telemetry": "telemetry.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "SyncClient": "sync.client",
@@ -203,6 +207,7 @@ __all__ = [
     "Pool",
     "RateLimit",
     "RateLimited",
+    "Receipts",
     "Receiver",
     "Reconnect",
     "RequestTimeout",
@@ -221,6 +226,7 @@ __all__ = [
     "TaskTimeout",
     "Tasks",
     "Tcp",
+    "Telemetry",
     "Tls",
     "ToolError",
     "ToolResult",

@@ -32,11 +32,13 @@ from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
+    from mcpearl.stores.shared import SharedStore
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -46,7 +48,8 @@ _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
 _OF_PARENT = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # workers do not speak to systemd
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+_PASSED_ON = signal.SIGUSR2  # each worker writes what it is doing to the log
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, _PASSED_ON}
 
 
 def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
@@ -61,6 +64,8 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
     if http.server != "mcpearl":
         raise ValueError("`workers` do not share a port with granian; leave out one of the two")
+    if server.shared is not None and server.core.state_keys is None:
+        server.core.state_keys = asyncio.run(_agreed(server.shared))
     server.core.sealer()  # now, so that every worker can open what another has sealed
     server.core.budget.divide(http.workers)
     server.share_limits()
@@ -71,6 +76,11 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         http = replace(http, auth=for_workers(auth))
     tls = server_context(http.certificate, http.key, http.client_ca)  # raises for unusable files
     count, http = http.workers, replace(http, workers=1)
+    shared = None
+    if http.metrics is not None:
+        from mcpearl.telemetry.shared import SharedSnapshots
+
+        shared = SharedSnapshots(count)
     with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
@@ -78,13 +88,24 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
             siblings = Siblings(number, paths)
-            server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
+            if shared is not None:
+                server.measure().share(shared, number)
+            if server.shared is None:
+                server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
         port = TcpPort(http.host, listening.getsockname()[1], tls)
         patience = server.core.grace + _MARGIN + http.drain_delay
         Crew(count, work, patience, _greeting(server, http, port, count)).run()
+
+
+async def _agreed(store: "SharedStore") -> list[bytes]:
+    """Return the keys of a deployment, so that a worker that starts later needs none of the store."""
+    try:
+        return await store.agree()
+    except StoreUnavailable as error:
+        raise Unusable(f"the keys of the deployment could not be had: {error}") from None
 
 
 def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
@@ -238,6 +259,7 @@ class Crew:
         try:
             os.close(self._lifeline[1])
             os.setpgid(0, 0)  # signals from a terminal go to the parent, which passes them on
+            signal.signal(_PASSED_ON, signal.SIG_IGN)  # until the worker can answer it
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0
@@ -259,7 +281,9 @@ class Crew:
                 systemd.notify("WATCHDOG=1")
                 wait = min(wait, beat)
             got = signal.sigtimedwait(_SIGNALS, wait)
-            if got is not None and got.si_signo != signal.SIGCHLD:
+            if got is not None and got.si_signo == _PASSED_ON:
+                self._signal(_PASSED_ON)
+            elif got is not None and got.si_signo != signal.SIGCHLD:
                 return
             for worker in self._workers:
                 self._look_after(worker)
@@ -305,7 +329,7 @@ class Crew:
                     worker.pid = 0
             left = until - clock.monotonic()
             got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left, 0.1)))
-            if left <= 0 or (got is not None and got.si_signo != signal.SIGCHLD):
+            if left <= 0 or (got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT)):
                 self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

@@ -325,7 +325,7 @@ class Forwarding:
     ) -> Result | Encoded:
         """Have another process go on with a call that is parked there."""
         away = self._upstream.away
-        if away is None or state.parked is None or state.home in (None, self._upstream.home):
+        if away is None or not state.parked or not state.home or state.home == self._upstream.home:
             raise McpError(
                 INVALID_PARAMS,
                 f"the call at `{self._upstream.name}` that this state belongs to is over, or was "

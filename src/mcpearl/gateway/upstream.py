@@ -15,6 +15,7 @@ from typing import Any
 from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.relay import Relay
+from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
 from mcpearl.gateway.forwarding import Forwarding
 from mcpearl.gateway.legs import Leg, Legs
@@ -76,8 +77,10 @@ class Upstream:
         """Names this process, for calls that are parked in it."""
         self.breaker = self._make_breaker()
         self.parked = ParkedCalls(settings.max_parked)
-        self.away: Any = None
-        """The way to calls that are parked in other processes; None where there are none."""
+        self.away: Away | None = None
+        """The way to calls that are parked in other processes, while this one runs."""
+        self.state_ttl = 600.0
+        """Seconds a parked call waits for its client."""
         self.forwarding = Forwarding(self)
         self.dispatcher = UpstreamDispatcher(self)
         self.dispatch: Dispatch = self.dispatcher.dispatch
@@ -128,11 +131,17 @@ class Upstream:
             self.entry, self._shared_client, lists, self.settings.reconnect, self._told, lazy=False
         )
         work = [loop.create_task(member.run()), loop.create_task(self._renew(member))]
+        if self._outer:
+            self.away = Away(self, self._outer[0].bus)
+            self.state_ttl = self._outer[0].core.state_ttl
         try:
             yield
         finally:
             for each in work:
                 each.cancel()
+            if self.away is not None:
+                await self.away.close()
+                self.away = None
             await self.parked.close()
             await self._legs.close()
             await asyncio.wait(work)

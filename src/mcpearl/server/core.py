@@ -97,7 +97,7 @@ class ServerCore:
         )
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
-        self._state_ttl = state_ttl
+        self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
@@ -148,7 +148,7 @@ class ServerCore:
 
             self._sealer = Sealer(
                 self.state_keys,
-                ttl=self._state_ttl,
+                ttl=self.state_ttl,
                 max_size=self.limits.max_request_state,
                 random_bytes=clock.random_bytes,
             )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.registry import Registry
+from mcpearl.stores.bus import Bus
 from mcpearl.types.prompts import Prompt
 from mcpearl.types.resources import Resource, ResourceTemplate
 from mcpearl.types.tasks import TASKS_EXTENSION
@@ -36,6 +37,16 @@ class Enclosing(Protocol):
 
     def is_followed(self, uri: str) -> bool:
         """Whether a client is subscribed to a resource."""
+        ...
+
+    @property
+    def bus(self) -> Bus:
+        """What connects the processes of the server."""
+        ...
+
+    @property
+    def core(self) -> "ServerCore":
+        """What the server's connections share."""
         ...
 
 

@@ -18,6 +18,7 @@ PAGES = [
     for name in (
         "server.md",
         "composition.md",
+        "gateway.md",
         "client.md",
         "hosts.md",
         "schema.md",

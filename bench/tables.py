@@ -22,6 +22,8 @@ COLUMNS = {
     "msgspec": "msgspec alone",
     "stdio": "mcpearl on stdio",
     "open": "mcpearl without auth",
+    "executor": "ProcessPoolExecutor",
+    "threads": "threads",
 }
 GROUPS = {
     "stdio": "stdio",
@@ -31,6 +33,7 @@ GROUPS = {
     "sockets": "TCP and WebSocket",
     "auth": "Authorization",
     "tasks": "Tasks",
+    "isolation": "Isolated tools",
     "limits": "Limits",
     "components": "Components",
     "import": "Import",

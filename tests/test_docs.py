@@ -28,7 +28,9 @@ PAGES = [
         "operations.md",
         "deployment.md",
         "supervision.md",
+        "isolation.md",
         "tasks.md",
+        "console.md",
     )
 ]
 

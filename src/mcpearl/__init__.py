@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         UserMessage,
     )
     from mcpearl.server.server import Server
-    from mcpearl.server.serving.wires import Http, Stdio, Tcp, Unix, WebSocket
+    from mcpearl.server.serving.wires import ConsoleOptions, Http, Stdio, Tcp, Unix, WebSocket
     from mcpearl.server.session import Session
     from mcpearl.server.tasks.options import Tasks
     from mcpearl.server.throttle import Shedding
@@ -97,6 +97,7 @@ _HOMES = {
     "ClientExtension": "client.extensions",
     "ClientTask": "client.tasks.handle",
     "ConnectionLost": "protocol.errors",
+    "ConsoleOptions": "server.serving.wires",
     "Context": "server.context",
     "Depends": "server.registry.dependencies",
     "Elicited": "server.registry.forms",
@@ -176,6 +177,7 @@ __all__ = [
     "ClientExtension",
     "ClientTask",
     "ConnectionLost",
+    "ConsoleOptions",
     "Context",
     "Depends",
     "Elicited",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, Server
+from mcpearl import Client, ConnectionLost, Server
 from mcpearl.client.entries import ConfigError, ServerEntry, Surroundings, read_entry
 
 FOLDER = Path("/projects/weather")
@@ -106,6 +106,19 @@ def test_secrets_are_not_shown() -> None:
         with pytest.raises(ConfigError) as caught:
             read({"command": "x", **wrong} if "headers" not in wrong else {"url": "a://", **wrong})
         assert "s3cret" not in str(caught.value)
+
+
+async def test_what_variables_stand_for_is_hidden_in_messages() -> None:
+    entry = read({"url": "gopher://${HOST}/${KEY}"})
+    with pytest.raises(ValueError, match="cannot connect to 'gopher://…/…'"):
+        Client(entry)
+    command = read({"command": "${KEY}", "args": ["${KEY}"]})
+    client = Client(command)
+    assert "s3cret" not in repr(client)
+    absent = read({"url": "http://127.0.0.1:1/${KEY}?key=${KEY}"})
+    with pytest.raises(ConnectionLost) as caught:
+        await Client(absent).connect()
+    assert "s3cret" not in str(caught.value)
 
 
 def test_the_type_decides_between_a_command_and_an_address() -> None:

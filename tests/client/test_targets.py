@@ -135,6 +135,7 @@ def test_a_client_in_a_plain_with_is_told_what_to_use() -> None:
         (["a\0b"], TypeError, "text"),
         ("", ValueError, r"\.py"),
         ("server", ValueError, r"\.py"),
+        ("mcp.json", ValueError, r"use `Host\('mcp.json'\)`"),
         ("uvx some-server", ValueError, "command as a list"),
         ("/nowhere/server.py", FileNotFoundError, "no such file"),
         ("python server.py", ValueError, r"command as a list: \['python', 'server.py'\]"),

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, ConnectionLost, Context, Host, LimitReached, McpError, Reconnect, Server
+from mcpearl.auth import Principal, StaticTokens
 from mcpearl.client.entries import ConfigError
 from mcpearl.host.config import read_config
 from mcpearl.host.records import HostChange
 from mcpearl.types.roots import Root
+from tests.client.hostile import Channel, Hostile, Message, serve
 from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -421,6 +423,43 @@ async def test_a_configuration_that_was_read_before() -> None:
     config = read_config({"w": weather()})
     async with Host(config) as host:
         assert len(await host.tools()) == 1
+
+
+async def test_logins_are_by_server_and_a_refusal_is_not_repeated(clock: MovableClock) -> None:
+    app = weather("guarded")
+    guard = StaticTokens({"good-token-0123456789": Principal(subject="me")})
+    async with app.serving("http", port=0, auth=guard) as url:
+        source = {"in": url, "out": url}
+        async with Host(source, auth={"in": lambda: "good-token-0123456789"}) as host:
+            assert host.servers["in"].state == "ready"
+            out = host.servers["out"]
+            assert out.state == "down"
+            assert out.reason
+            await clock.advance(120)
+            assert host.servers["out"].tries == 1
+            host.retry("out")
+            await eventually(lambda: host.servers["out"].tries == 2)
+            assert len(await host.tools()) == 1
+
+
+async def test_servers_are_connected_to_at_the_same_time(
+    tmp_path: Path, certificate: Path, clock: MovableClock
+) -> None:
+    async def silence(message: Message, channel: Channel) -> None:
+        pass
+
+    first, second = Hostile(False, server_discover=silence), Hostile(False, server_discover=silence)
+    async with (
+        serve("tcp", first, tmp_path, certificate),
+        serve("tcp", second, tmp_path, certificate),
+    ):
+        host = Host({"first": first.url, "second": second.url})
+        connecting = asyncio.ensure_future(host.connect())
+        await eventually(lambda: first.messages and second.messages)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        assert host.tree().state == "ended"
+        assert not host.servers
 
 
 async def test_a_login_is_not_sent_to_servers_that_take_none() -> None:

@@ -72,7 +72,7 @@ def _story(error: Exception) -> str:
 
 
 def _is_ours(file: str) -> bool:
-    return file == __file__ or file.startswith("<frozen importlib")
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
 
 
 def _taken() -> set[str]:

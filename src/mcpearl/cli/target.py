@@ -3,7 +3,6 @@
 import shlex
 import shutil
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mcpearl.cli.exits import Exit, Failure, as_failure
+from mcpearl.cli.exits import Exit, Failure
 from mcpearl.cli.output import Output
 from mcpearl.runtime.arguments import did_you_mean
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from mcpearl.host.locations import Location
 else:
     Location = ServerEntry = Any  # they take longer to load than most commands
-
-_LAST_WORDS = 20  # lines of a server's stderr that are shown when it fails
 
 
 class Target(NamedTuple):
@@ -45,21 +42,32 @@ class Target(NamedTuple):
 
 def target_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command TARGET and the options of connecting to it; it gets them as `target`."""
+    return _with_target(function, required=True)
 
+
+def optional_target_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command a TARGET that may be left out; `target` is None then."""
+    return _with_target(function, required=False)
+
+
+def _with_target(function: Callable[..., Any], *, required: bool) -> Callable[..., Any]:
     def call(
         out: Output,
-        target: str,
+        target: str | None,
         env: tuple[str, ...],
         env_file: str | None,
         header: tuple[str, ...],
         **given: Any,
     ) -> Any:
         names = ("cwd", "auth", "protocol", "timeout", "verbose")
+        options = {name: given.pop(name) for name in names}
+        if target is None:
+            return function(out, target=None, **given)
         chosen = Target(
             target,
             {**(read_env_file(env_file) if env_file else {}), **dict(pairs(env, "=", "--env"))},
             headers=dict(pairs(header, ":", "--header")),
-            **{name: given.pop(name) for name in names},
+            **options,
         )
         return function(out, target=chosen, **given)
 
@@ -68,7 +76,7 @@ def target_options(function: Callable[..., Any]) -> Callable[..., Any]:
     call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in reversed(_OPTIONS):
         call = option(call)
-    return click.argument("target", shell_complete=_complete_target)(call)
+    return click.argument("target", required=required, shell_complete=_complete_target)(call)
 
 
 _OPTIONS = (
@@ -223,7 +231,7 @@ def _full_name(found: Found) -> str:
 
 @asynccontextmanager
 async def connected(target: Target, out: Output, **options: Any) -> AsyncIterator["Client"]:
-    """Connect to a target; say why, with what it wrote to stderr, if that is not possible.
+    """Connect to a target; what it writes to stderr is shown if the target asks for it.
 
     Args:
         target: the target.
@@ -233,12 +241,9 @@ async def connected(target: Target, out: Output, **options: Any) -> AsyncIterato
     from mcpearl.client.client import Client
     from mcpearl.types.base import Implementation
 
-    last: deque[str] = deque(maxlen=_LAST_WORDS)
-
     def heard(line: str) -> None:
         if target.verbose:
             out.note(line, dim=True)
-        last.append(line)
 
     reach = target.reach()
     try:
@@ -258,18 +263,8 @@ async def connected(target: Target, out: Output, **options: Any) -> AsyncIterato
         )
     except (ValueError, TypeError, OSError) as error:
         raise Failure(str(error), Exit.USAGE) from None
-    try:
-        await client.connect()
-    except Exception as error:
-        await client.close()
-        if as_failure(error) is not None and last and not target.verbose:
-            for line in last:
-                out.note(f"  {line}", dim=True)
-        raise
-    try:
+    async with client:
         yield client
-    finally:
-        await client.close()
 
 
 def _auth(given: str | None) -> Any:

@@ -6,7 +6,7 @@ Reading whole files is `host/config`; what an entry leads to is `targets`.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,8 @@ _WIRES: dict[str, Wire] = {
 _ADDRESSES = ("url", "serverUrl", "httpUrl")  # of most hosts, Windsurf, Gemini
 _KNOWN = {"type", "transport", "command", "args", "env", "cwd", "headers", "disabled", "enabled"}
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_SECRET = 4  # characters a secret has at least
+_HARMLESS = ("/", "~", "http://", "https://")  # paths and addresses, which errors had better show
 _JSON_NAMES = {
     str: "text",
     bool: "true or false",
@@ -73,11 +75,28 @@ class ServerEntry(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Whether the entry is there but not to be used; only its name is read then."""
     extra: Mapping[str, Any] = {}
     """Members that only some hosts know, as they were written."""
+    hidden: frozenset[str] = frozenset()
+    """Values of environment variables that are used in it, which may be secrets."""
+
+    def hide(self, text: str) -> str:
+        """Return a message without the values of variables.
+
+        Args:
+            text: What may be shown or logged.
+        """
+        return hide(text, self.hidden)
 
     def __repr__(self) -> str:
         # Arguments, environment, headers and addresses may hold secrets.
         kind = "disabled" if self.disabled else "command" if self.command else "address"
         return f"<ServerEntry {self.name!r}, {kind if self.target is None else 'object'}>"
+
+
+def hide(text: str, values: Iterable[str]) -> str:
+    """Return a text with an ellipsis in place of each of the values, the longest first."""
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "…")
+    return text
 
 
 class Surroundings(Struct, frozen=True):
@@ -186,6 +205,7 @@ class _Reader:
         self._name = name
         self._value = value
         self._around = around
+        self._hidden: set[str] = set()
 
     def entry(self) -> ServerEntry:
         value = self._value
@@ -231,6 +251,7 @@ class _Reader:
             cwd=self._cwd(),
             wire="stdio",
             extra=self._extra(),
+            hidden=frozenset(self._hidden),
         )
 
     def _address(self, key: str, wire: Wire | None) -> ServerEntry:
@@ -239,7 +260,12 @@ class _Reader:
             raise self._wrong(f"has an address such as https://example.com/mcp as `{key}`")
         headers = self._texts("headers")
         return ServerEntry(
-            name=self._name, url=url, headers=headers, wire=wire, extra=self._extra()
+            name=self._name,
+            url=url,
+            headers=headers,
+            wire=wire,
+            extra=self._extra(),
+            hidden=frozenset(self._hidden),
         )
 
     def _environment(self) -> dict[str, str]:
@@ -315,6 +341,8 @@ class _Reader:
         if ":" in name or not name:
             raise self._wrong(f"uses {shown}, which is not known; use `${{NAME}}`")
         value = self._around.env.get(name)
+        if value is not None and len(value) >= _SECRET and not value.startswith(_HARMLESS):
+            self._hidden.add(value)
         if has_default:
             return value or default
         if value is None:
@@ -329,7 +357,7 @@ class _Reader:
         return {key: value for key, value in self._value.items() if key not in known}
 
     def _wrong(self, what: str) -> ConfigError:
-        return ConfigError(f"{_called(self._name)} {what}")
+        return ConfigError(hide(f"{_called(self._name)} {what}", self._hidden))
 
 
 def _at_home(path: str) -> str:

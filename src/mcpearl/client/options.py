@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from mcpearl.client.cache import ResponseCache
 from mcpearl.client.callbacks import ElicitationCallback, Roots, SamplingCallback
@@ -17,6 +17,9 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.types.base import Implementation
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
+
+if TYPE_CHECKING:
+    from mcpearl.receipts.receipts import Receipts
 
 
 class SharedOptions(TypedDict, total=False):
@@ -37,6 +40,7 @@ class SharedOptions(TypedDict, total=False):
     tls: Tls | SSLContext | None
     proxy: str | None
     http2: bool | None
+    receipts: "str | Path | Receipts | None"
 
 
 class ClientOptions(SharedOptions, total=False):

@@ -270,6 +270,11 @@ def _named(target: str, options: ReachOptions) -> Target:
     runner = _RUNNERS.get(Path(target).suffix)
     if not _is_file(target) and len(words := _words(target)) > 1:
         raise ValueError(f"cannot connect to {target!r}: pass a command as a list: {words!r}")
+    if Path(target).suffix == ".json":
+        raise ValueError(
+            f"cannot connect to {target!r}: a configuration names any number of servers; "
+            f"use `Host({target!r})`"
+        )
     if runner is None:
         raise ValueError(
             f"cannot connect to {target!r}: a file must end in .py, .js or .mjs; "
@@ -301,14 +306,23 @@ def _configured(entry: ServerEntry, options: ReachOptions) -> Target:
     """Find out how to reach the server of a host's entry; options of the client go first."""
     if entry.disabled:
         raise ConfigError(f"a server's configuration (`{entry.name}`) is disabled in it")
+    try:
+        found = find_target(*_parts(entry, options))
+    except (ValueError, TypeError) as error:
+        if not entry.hidden:
+            raise
+        raise ConfigError(entry.hide(str(error))) from None
+    return found._replace(name=entry.hide(found.name)) if entry.hidden else found
+
+
+def _parts(entry: ServerEntry, options: ReachOptions) -> tuple[Any, ReachOptions]:
+    """Return what an entry leads to, and how."""
     if entry.command is not None:
         env = {**entry.env, **(options.env or {})}
-        options = options._replace(env=env, cwd=options.cwd or entry.cwd)
-        return find_target(entry.command, options)
+        return entry.command, options._replace(env=env, cwd=options.cwd or entry.cwd)
     if entry.url is not None:
-        headers = {**entry.headers, **(options.headers or {})}
-        return find_target(entry.url, options._replace(headers=headers))
-    return find_target(entry.target, options)
+        return entry.url, options._replace(headers={**entry.headers, **(options.headers or {})})
+    return entry.target, options
 
 
 def _command(command: list[str], options: ReachOptions) -> Target:

@@ -254,6 +254,8 @@ class Console:
         page.outbox.put_live("bounds", rows=live.bounds())
         if (tasks := live.tasks()) is not None:
             page.outbox.put_live("tasks", **tasks)
+        if upstreams := live.upstreams():
+            page.outbox.put_live("upstreams", rows=upstreams)
 
     def _changed(self, change: Change) -> None:
         if self._live is not None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from mcpearl.console.watch import Watch, name_of, percentile, session_of, trace_of
+from mcpearl.host.records import ServerStatus
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.server.connection import ServerConnection, SoloConnection
@@ -108,7 +109,9 @@ class Live:
         principal = None if caller is None else caller.principal
         return {
             "number": number,
-            "client": "(not introduced)" if client is None else f"{client.name} {client.version}",
+            "client": "(without a session)"
+            if client is None
+            else f"{client.name} {client.version}",
             "protocol": None if caller is None else caller.version.name,
             "session": id[:10] if isinstance(id, str) else None,
             "wire": getattr(transport, "medium", None),
@@ -175,6 +178,24 @@ class Live:
                     }
                 )
         return {"states": states, "waiting": len(engine.queue), "rows": rows}
+
+    def upstreams(self) -> list[dict[str, Any]]:
+        """Return how the servers stand that this one passes calls on to."""
+        found: dict[str, Any] = dict(getattr(self._server, "servers", ()))
+        for name, mount in self._server.mounts.items():
+            found.setdefault(name, getattr(mount.part, "status", None))
+        return [
+            {
+                "name": name,
+                "state": status.state,
+                "reason": status.reason,
+                "tries": status.tries,
+                "seconds": time.time() - status.since if status.since else None,
+                "protocol": status.protocol_version,
+            }
+            for name, status in islice(found.items(), MAX_ROWS)
+            if isinstance(status, ServerStatus)
+        ]
 
     def bounds(self) -> list[dict[str, Any]]:
         """Return how near each bound is, and how often it was reached."""

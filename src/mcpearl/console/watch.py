@@ -23,7 +23,7 @@ ROOM = 60  # calls noted in one interval, whatever they are
 ROOM_FAILED = 40  # further ones that failed, or that a page follows
 SHOWN = 4096  # bytes of arguments and results that are kept
 _LARGE = 64 * 1024  # bytes of a result that is not shown
-MAX_TIMES = 5_000  # calls of one interval whose time is measured
+MAX_TIMES = 1_000  # calls of one interval whose time is measured
 
 By = Literal["session", "trace", "name"]
 
@@ -33,7 +33,7 @@ class NotedCall(Struct, frozen=True, gc=False):
 
     number: int
     at: float
-    took: float
+    took: float | None
     method: str
     name: str | None
     client: str | None
@@ -66,31 +66,35 @@ class Watch(Observer):
         self._fresh: list[NotedCall] = []  # noted in this interval
         self._room = 0
         self._room_failed = 0
-        self._missed = 0
+        self._unmeasured = 0  # how many calls of this interval are measured yet
+        self._before = 0  # calls that had ended when the interval began
         self._noting = False
 
     # Called by the server
 
     def call_began(self, call: Call) -> float:
-        """Return the time; 0 while no page is open."""
-        return perf_counter() if self._noting else 0.0
+        """Return the time; 0 for a call that is not measured."""
+        return perf_counter() if self._unmeasured else 0.0
 
     def call_ended(
         self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
     ) -> None:
-        """Count a call, and note it while there is room."""
+        """Count a call, and look at it if it was measured, failed, or may be followed."""
         self.outcomes[outcome] += 1
-        if not (began and self._noting):
-            return
-        took = perf_counter() - began
-        if len(self._times) < MAX_TIMES:
+        if began or (self._noting and (outcome != "result" or self.followed)):
+            self._look_at(began, call, outcome, size, answer)
+
+    def _look_at(self, began: float, call: Call, outcome: Outcome, size: int, answer: Any) -> None:
+        """Measure a call, and note it while there is room."""
+        took = perf_counter() - began if began else None
+        if took is not None and self._unmeasured:
+            self._unmeasured -= 1
             self._times.append(took)
         if self._room > 0:
             self._room -= 1
         elif self._room_failed > 0 and (outcome != "result" or self._is_followed(call)):
             self._room_failed -= 1
         else:
-            self._missed += 1
             return
         self._note(call, took, outcome, size, answer)
 
@@ -110,7 +114,9 @@ class Watch(Observer):
             value == _about(call, by) for by, value in tuple(self.followed)
         )
 
-    def _note(self, call: Call, took: float, outcome: Outcome, size: int, answer: Any) -> None:
+    def _note(
+        self, call: Call, took: float | None, outcome: Outcome, size: int, answer: Any
+    ) -> None:
         client, principal = call.caller.client, call.caller.principal
         noted = NotedCall(
             next(self._numbers),
@@ -132,11 +138,16 @@ class Watch(Observer):
     def begin(self) -> None:
         """Note single calls from now on: a page was opened."""
         self._noting = True
+        self._begin_interval()
+
+    def _begin_interval(self) -> None:
         self._room, self._room_failed = ROOM, ROOM_FAILED
+        self._unmeasured, self._before = MAX_TIMES, self.calls
 
     def end(self) -> None:
         """Note no more single calls, and forget those that were: the last page was closed."""
         self._noting = False
+        self._room = self._room_failed = self._unmeasured = 0
         self._fresh.clear()
         self._times.clear()
         self.kept.clear()
@@ -156,8 +167,8 @@ class Watch(Observer):
     def take(self) -> tuple[list[NotedCall], int]:
         """Return the calls of the interval, and how many were not noted; begin the next interval."""
         fresh, self._fresh = self._fresh, []
-        missed, self._missed = self._missed, 0
-        self._room, self._room_failed = ROOM, ROOM_FAILED
+        missed = self.calls - self._before - len(fresh)
+        self._begin_interval()
         self.kept.extend(fresh)
         return fresh, missed
 

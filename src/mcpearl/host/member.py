@@ -144,7 +144,8 @@ class Member:
 
     def _teller(self, kind: Kind) -> Callable[[], None]:
         def tell() -> None:
-            if kind != "resource_templates":  # announced with the resources
+            # Templates are announced with the resources; a timer may outlive the connection.
+            if kind != "resource_templates" and self._state == "ready":
                 self._tell(HostChange(self.name, kind, self.status()))
 
         return tell
@@ -227,6 +228,7 @@ class Member:
                 retries.worked_for(loop.time() - began if not self._tries else 0.0)
                 await self._pause(retries.next_delay())
         finally:
+            self._state = "idle"
             self._settled.set()
 
     async def _connection(self) -> Exception:
@@ -268,7 +270,7 @@ class Member:
     def _down(self, failure: Exception | None) -> None:
         if self._state != "ready":
             self._tries += 1
-        reason = brief(str(failure) or type(failure).__name__, _REASON)
+        reason = brief(self.entry.hide(str(failure) or type(failure).__name__), _REASON)
         if self._state != "down" or reason != self._reason:
             logger.warning("server `%s`: %s", self.name, reason)
         self._enter("down", reason)

@@ -561,9 +561,9 @@ class Server(Registering, Composing):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            stack.push_async_callback(self._stop_isolation)
             if self.isolation is not None:
                 await self.isolation.start()  # before there is a thread
-                stack.push_async_callback(self.isolation.stop)
             if self._blocked_after is not None:
                 from mcpearl.server.blocking import BlockingWatch
 
@@ -590,6 +590,10 @@ class Server(Registering, Composing):
     async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
         assert self._lifespan is not None
         self._entered(await stack.enter_async_context(self._lifespan(self)))
+
+    async def _stop_isolation(self) -> None:
+        if self.isolation is not None:
+            await self.isolation.stop()
 
     async def _close_extensions(self) -> None:
         for extension in reversed(self._extensions):

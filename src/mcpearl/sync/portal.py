@@ -23,6 +23,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._finishing = threading.Lock()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         if threading.current_thread() is self._thread:
@@ -108,20 +109,22 @@ class Portal:
         Args:
             closing: Makes the coroutine that closes what lives on the loop.
         """
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
+        if threading.current_thread() is self._thread:  # the last reference went away here
+            assert self._loop is not None
+            self._loop.create_task(_end(closing, self._loop))
             return
-        if threading.current_thread() is thread:  # the last reference went away here
-            loop.create_task(_end(closing, loop))
-            return
-        try:
-            self.run(closing())
-        finally:
-            self._loop = self._thread = None
-            asyncio.run_coroutine_threadsafe(_end(None, loop), loop)
-            thread.join(_UNWINDING)
-            if not thread.is_alive():
-                loop.close()
+        with self._finishing:
+            loop, thread = self._loop, self._thread
+            if loop is None or thread is None:
+                return
+            try:
+                self.run(closing())
+            finally:
+                self._loop = self._thread = None
+                asyncio.run_coroutine_threadsafe(_end(None, loop), loop)
+                thread.join(_UNWINDING)
+                if not thread.is_alive():
+                    loop.close()
 
 
 async def _next(items: AsyncIterator[T]) -> T:

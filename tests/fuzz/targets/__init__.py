@@ -15,6 +15,7 @@ _PLACES = {
     "challenges": ("challenges", "TARGET"),
     "given-schemas": ("given_schemas", "TARGET"),
     "configurations": ("configurations", "TARGET"),
+    "host-files": ("host_files", "TARGET"),
     "websocket": ("websocket", "TARGET"),
     "http-server": ("http_server", "TARGET"),
     "http1-client": ("http_client", "HTTP1"),

@@ -86,6 +86,7 @@ class Provider:
     """Path of the endpoint below `base_url`."""
     name = ""
     """The provider's name, for messages."""
+    _url = ""
 
     def __init__(
         self,

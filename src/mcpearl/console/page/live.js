@@ -86,7 +86,7 @@ export class LiveView {
 
   showSessions({ rows, all }) {
     fill(this.sessions, rows.length ? h("table", {},
-      head(["Client", "Protocol", "Wire", "Session", "Principal", "!In flight", "!Asked", "!Subscribed", "!Held", "!Silent", ""]),
+      head(["Client", "Protocol", "~Wire", "Session", "~Principal", "!In flight", "~!Asked", "~!Subscribed", "~!Held", "~!Silent", ""]),
       h("tbody", {}, rows.map((each) => h("tr", {},
         h("td", {}, each.client ?? h("i", {}, "clients without a session")),
         h("td", {}, each.protocol ?? ""), h("td", { class: "less" }, each.wire ?? ""),
@@ -99,10 +99,10 @@ export class LiveView {
   }
 
   showRunning({ rows, all }) {
-    fill(this.running, rows.length ? h("table", {}, head(["Call", "Client", "!For", ""]),
+    fill(this.running, rows.length ? h("table", {}, head(["Call", "~Client", "!For", ""]),
       h("tbody", {}, rows.map((each) => h("tr", {},
         h("td", {}, h("span", { class: "soft" }, each.method), " ", h("b", {}, each.name ?? "")),
-        h("td", { class: "less" }, each.client ?? ""), num(seconds(each.seconds)),
+        h("td", { class: "less" }, each.client ?? ""), num(each.seconds < 1 ? "< 1 s" : seconds(each.seconds)),
         h("td", { class: "act" }, this.operable ? h("button", { type: "button", class: "small danger", click: () =>
           act({ do: "stop_call", number: each.number }).catch((error) => toast(error.message)) }, "stop") : "")))))
       : h("p", { class: "empty" }, "No call is in flight."), more(rows, all));
@@ -119,13 +119,13 @@ export class LiveView {
 
   showUpstreams({ rows }) {
     this.upstreamsCard.hidden = false;
-    fill(this.upstreams, h("table", {}, head(["Upstream", "State", "!Calls", "!Failures", "!Time", "Last error"]), h("tbody", {}, rows.map((each) => h("tr", {},
-      h("td", {}, each.name), h("td", {}, h("span", { class: `chip ${each.state === "ready" || each.state === "running" ? "good" : "warn"}` }, each.state)),
-      num(each.calls), num(each.failures), num(seconds(each.took)), h("td", {}, each.error ?? ""))))));
+    fill(this.upstreams, h("table", {}, head(["Upstream", "State", "~Protocol", "~!For", "~!Attempts", "Reason"]), h("tbody", {}, rows.map((each) => h("tr", {},
+      h("td", {}, each.name), h("td", {}, h("span", { class: `chip ${{ ready: "good", down: "bad" }[each.state] ?? "warn"}` }, each.state)),
+      h("td", { class: "less" }, each.protocol ?? ""), num(seconds(each.seconds), "less"), num(each.tries || "", "less"), h("td", {}, each.reason ?? ""))))));
   }
 
   showBounds({ rows }) {
-    fill(this.bounds, h("table", {}, head(["Bound", "!Used", "!Of", "", "!Reached"]), h("tbody", {}, rows.map((each) => {
+    fill(this.bounds, h("table", {}, head(["Bound", "!Used", "!Of", "~", "!Reached"]), h("tbody", {}, rows.map((each) => {
       const share = each.limit ? each.used / each.limit : 0;
       const bar = h("i", {});
       bar.style.width = `${Math.min(share * 100, 100)}%`;
@@ -150,7 +150,7 @@ export class LiveView {
     } }, "Pause");
     this.following = h("span", {});
     return card("Last calls", [this.following, this.missed, this.find, this.only, this.pause],
-      h("div", { class: "scroll" }, h("table", {}, head(["Time", "Call", "Client", "Session", "Trace", "Outcome", "!Took", "!Size"]), this.rows)));
+      h("div", { class: "scroll" }, h("table", {}, head(["~Time", "Call", "~Client", "Session", "~Trace", "Outcome", "!Took", "~!Size"]), this.rows)));
   }
 
   followButton(by, value) {
@@ -195,7 +195,7 @@ export class LiveView {
     };
     const name = [h("span", { class: "soft" }, call.method), " ", h("b", {}, call.name ?? "")];
     return [
-      h("tr", { class: open ? "open" : "" }, h("td", {}, clock(call.at)),
+      h("tr", { class: open ? "open" : "" }, h("td", { class: "less" }, clock(call.at)),
         h("td", {}, details ? h("button", { type: "button", class: "small quiet", "aria-expanded": String(open), click: toggle }, name) : name),
         h("td", { class: "less" }, call.client ?? ""), h("td", {}, call.session ? this.followButton("session", call.session) : ""),
         h("td", { class: "less" }, call.trace ? this.followButton("trace", call.trace) : ""),
@@ -211,9 +211,9 @@ function indented(text) {
 
 const wide = (size, element) => { element.classList.add(size); return element; };
 const num = (value, more = "") => h("td", { class: `num ${more}` }, value === null || value === undefined ? "" : String(value));
-const LESS = new Set(["Wire", "Principal", "!Asked", "!Subscribed", "!Held", "!Silent", "Trace", "!Size"]);
+// Of a heading, `!` marks a column of numbers, `~` one that narrow screens leave out.
 const head = (names) => h("thead", {}, h("tr", {}, names.map((name) =>
-  h("th", { scope: "col", class: `${name.startsWith("!") ? "num" : ""} ${LESS.has(name) ? "less" : ""}` }, name.replace("!", "")))));
+  h("th", { scope: "col", class: `${name.includes("!") ? "num" : ""} ${name.includes("~") ? "less" : ""}` }, name.replace(/[!~]/g, "")))));
 const more = (rows, all) => all > rows.length ? h("p", { class: "soft" }, `${all - rows.length} more are not shown.`) : null;
 
 function sure(question, action) {

@@ -33,9 +33,9 @@ class Kind(IntEnum):
     """Something that is."""
 
 
-_KINDS = frozenset(Kind)
+_KINDS = frozenset(map(int, Kind))
 FROM_PROCESS = _KINDS - {Kind.CALL, Kind.REPLY}
-FINAL = frozenset({Kind.RESULT, Kind.FAILURE, Kind.LAST})
+FINAL = frozenset(map(int, (Kind.RESULT, Kind.FAILURE, Kind.LAST)))
 
 
 class Garbled(Exception):
@@ -58,7 +58,7 @@ class Framer:
 
     __slots__ = ("_buffer", "_kinds", "_longest", "_mark")
 
-    def __init__(self, mark: bytes, longest: int, kinds: frozenset[Kind] = _KINDS) -> None:
+    def __init__(self, mark: bytes, longest: int, kinds: frozenset[int] = _KINDS) -> None:
         self._mark = mark
         self._longest = longest
         self._kinds = kinds

@@ -143,14 +143,13 @@ class Nursery:
 
     # What it is asked for
 
-    def ask(self, process: Forked, pool: int, connection: int, output: int) -> int:
+    def ask(self, process: Forked, pool: int, descriptors: list[int]) -> int:
         """Have a process forked; return the number it is told about by.
 
         Args:
             process: Told when the process has ended.
             pool: The pool that it is for.
-            connection: Its end of its connection to the server.
-            output: What its standard output and error are written to.
+            descriptors: Its connection to the server, its inbox, and what it prints to.
 
         Raises:
             ZygoteEnded: There is no zygote at the moment.
@@ -160,7 +159,7 @@ class Nursery:
         try:
             if self._control is None:
                 raise BrokenPipeError
-            socket.send_fds(self._control, [record], [connection, output])
+            socket.send_fds(self._control, [record], descriptors)
         except OSError as error:
             raise ZygoteEnded(f"there is no zygote to fork from ({error})") from None
         self._processes[number] = process

@@ -1,6 +1,7 @@
 """A pool of isolated processes with the same settings, and the calls that wait for one of them.
 
-A process has one call at a time, so what ends it costs one call. Processes are started as they are
+A process has one call at a time, so what ends it costs one call; further ones may be in its inbox, and
+go to another process when it is stuck or ends. Processes are started as they are
 needed, replaced when they end or have served enough calls, and the first is started with the server, so
 that settings the system does not have are an error there.
 """
@@ -8,8 +9,7 @@ that settings the system does not have are an error there.
 import asyncio
 import logging
 import signal
-from collections import deque
-from typing import Any
+from collections import OrderedDict
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
@@ -22,6 +22,7 @@ from mcpearl.runtime.tree import Node, State
 logger = logging.getLogger("mcpearl.isolation")
 
 _READY = 60.0  # seconds a process has to take its first call, its lifespan included
+_DEPTH = 16  # calls of a process: one in hand, the others in its inbox
 _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
@@ -52,8 +53,8 @@ class Pool:
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
         self._idle: list[Process] = []
-        self._waiting: deque[Job] = deque()
-        self._dropped = 0  # of those that wait, cancelled
+        self._waiting: OrderedDict[Job, None] = OrderedDict()
+        self._most = self._size + profile.queue
         self._calls = 0  # that wait or run
         self._drained: asyncio.Future[None] | None = None
         self._up = False
@@ -66,36 +67,32 @@ class Pool:
 
     # Calls
 
-    async def run(self, job: Job) -> tuple[int, bytes]:
-        """Run one call; return the kind of its last frame, and the payload.
+    def submit(self, job: Job) -> None:
+        """Have a call run by the next process that is free; `job.answer` is how it ended.
 
-        When the caller is cancelled, the process is killed, or the call that waits is forgotten.
+        `finished` has to follow, or `abandon`, which kills the process of a call that has begun.
 
         Raises:
             PoolFull: Too many calls wait already.
-            ProcessEnded: The process ended before it had answered.
         """
-        if self._idle:
-            self._idle.pop().begin(job)
-        elif self.waiting >= self.profile.queue:
+        if self._calls >= self._most:
             raise PoolFull(
                 f"{self.name} has {self._size} processes at work and {self.profile.queue} calls "
                 "waiting already"
             )
-        else:
-            self._waiting.append(job)
-            self._want_more()
         self._calls += 1
-        try:
-            return await job.answer
-        except asyncio.CancelledError:
-            self._abandon(job)
-            raise
-        finally:
-            self._calls -= 1
-            if self._drained is not None and not self._calls:
-                self._drained.set_result(None)
-                self._drained = None
+        if self._idle and not self._waiting:
+            self._idle.pop().begin(job)  # which has room for any call
+        else:
+            self._waiting[job] = None
+            self._feed()
+
+    def finished(self) -> None:
+        """Take note that a call has been answered."""
+        self._calls -= 1
+        if self._drained is not None and not self._calls:
+            self._drained.set_result(None)
+            self._drained = None
 
     async def drained(self) -> None:
         """Wait until no call waits or runs."""
@@ -104,14 +101,17 @@ class Pool:
                 self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    def _abandon(self, job: Job) -> None:
+    def abandon(self, job: Job) -> None:
+        """Forget a call, or end it with its process."""
+        self.finished()
         process = job.process
+        if process is not None and process.job is not job:
+            self.take_again(process.take_back())  # unless it was begun meanwhile
+            process = job.process
         if process is None:
-            self._dropped += 1
-            if self._dropped > 100 and self._dropped > len(self._waiting) // 2:
-                self._waiting = deque(each for each in self._waiting if not each.answer.done())
-                self._dropped = 0
-        elif process.job is job:
+            self._waiting.pop(job, None)
+            self._feed()
+        elif job in process.jobs.values():
             if job.talk is not None and job.talk.suspended:
                 process.unwind()
             else:
@@ -119,17 +119,44 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a process."""
-        return len(self._waiting) - self._dropped
+        """How many calls wait for a process, in an inbox or here."""
+        return len(self._waiting) + sum(max(0, _load(each) - 1) for each in self._processes)
+
+    def take_again(self, jobs: list[Job]) -> None:
+        """Have calls that no process has begun wait in front of the others."""
+        for job in reversed(jobs):
+            if not job.answer.done():
+                self._put_first(job)
+
+    def _put_first(self, job: Job) -> None:
+        self._waiting[job] = None
+        self._waiting.move_to_end(job, last=False)
 
     def _next(self) -> Job | None:
         """Take the call that has waited longest."""
-        while self._waiting:
-            job = self._waiting.popleft()
-            if not job.answer.done():
-                return job
-            self._dropped = max(0, self._dropped - 1)
-        return None
+        return self._waiting.popitem(last=False)[0] if self._waiting else None
+
+    def _feed(self) -> None:
+        """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
+        while (job := self._next()) is not None:
+            process = self._idle.pop() if self._idle else self._least_busy()
+            if process is None or not process.begin(job):
+                self._put_first(job)
+                break
+        if self._count() < self._size:
+            self._want_more()
+
+    def _least_busy(self) -> Process | None:
+        return min(filter(self._has_room, self._processes), key=_load, default=None)
+
+    def _has_room(self, process: Process) -> bool:
+        reuse = self.profile.reuse
+        return (
+            process.ready
+            and not process.retiring
+            and len(process.jobs) < _DEPTH
+            and (reuse is None or process.served + len(process.jobs) < reuse)
+        )
 
     def explain(self, ended: ProcessEnded) -> str:
         """Say how the process of a call ended, and with which limit that has to do."""
@@ -150,18 +177,28 @@ class Pool:
     def is_free(self, process: Process) -> None:
         """Have a process take its next call, or end when it has served enough."""
         reuse = self.profile.reuse
-        if process.retiring or not self._up or (reuse is not None and process.served >= reuse):
+        if process.jobs:
+            if self._waiting:
+                self._feed()
+        elif process.retiring or not self._up or (reuse is not None and process.served >= reuse):
             process.retire()
-            self._want_more()
+            self._feed()
         else:
             self._employ(process)
 
     def _employ(self, process: Process) -> None:
-        job = self._next() if self._waiting else None
-        if job is None:
-            self._idle.append(process)
-        else:
-            process.begin(job)
+        """Give a process without a call the one that has waited longest."""
+        if not self._waiting:
+            self._steal()
+        self._idle.append(process)
+        if self._waiting:
+            self._feed()
+
+    def _steal(self) -> None:
+        """Take a call from the inbox of the process that has most."""
+        busiest = max(self._processes, key=_load)
+        if len(busiest.jobs) > 1:
+            self.take_again(busiest.take_back(1))
 
     def has_ended(self, process: Process, error: ProcessEnded) -> None:
         """Replace a process that has ended."""
@@ -175,7 +212,7 @@ class Pool:
             self._starting -= 1
             self._not_ready(error)
         elif self._up:
-            self._want_more()
+            self._feed()
         if not self._processes and self._all_gone is not None and not self._all_gone.done():
             self._all_gone.set_result(None)
 
@@ -196,7 +233,7 @@ class Pool:
 
     def _try_again(self) -> None:
         self._timer = None
-        self._want_more()
+        self._feed()
 
     def _want_more(self) -> None:
         """Start processes for calls that wait, as many as there may be."""
@@ -246,7 +283,7 @@ class Pool:
         except BaseException:
             await self.stop()
             raise
-        self._want_more()
+        self._feed()
 
     async def ended(self) -> None:
         """Wait: a pool does not end by itself."""
@@ -260,7 +297,7 @@ class Pool:
             self._timer = None
         self._idle.clear()
         for process in tuple(self._processes):
-            if process.job is None and process.ready:
+            if not process.jobs and process.ready:
                 process.retire()
             else:
                 process.kill("the server stopped")
@@ -279,9 +316,13 @@ class Pool:
         )
 
 
+def _load(process: Process) -> int:
+    return len(process.jobs)
+
+
 def _node(process: Process) -> Node:
     state: State = "stopping" if process.retiring else "running" if process.ready else "starting"
-    doing: Any = "" if process.job is None else " (busy)"
+    doing = " (busy)" if process.jobs else ""
     return Node(
         name=f"process {process.pid}{doing}",
         state=state,

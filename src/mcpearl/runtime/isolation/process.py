@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, Framer, Garbled, Kind, frame
+from mcpearl.runtime.isolation.inbox import Inbox, fits
 from mcpearl.runtime.isolation.nursery import Nursery, how
 from mcpearl.runtime.isolation.output import Output
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 _LEAVING = 5.0  # seconds a process has to end by itself once it is not needed
 _CLOSING = 0.1  # seconds between the end of its connection and its own, if it is on its way
 _UNWINDING = 1.0  # seconds a call has to end once it was told that it is over
@@ -40,7 +41,7 @@ class Job(Struct, eq=False):
     answer: "asyncio.Future[tuple[int, bytes]]"
     talk: Talk | None = None
     process: "Process | None" = None
-    """The process that has it in hand."""
+    """The process that has it in hand or in its inbox."""
 
     def end(self, kind: int, payload: bytes) -> None:
         """Hand over how the call ended."""
@@ -79,6 +80,10 @@ class Owner(Protocol):
         """Take note that it has ended a call and could take another."""
         ...
 
+    def take_again(self, jobs: list[Job]) -> None:
+        """Take calls back that a process has not begun."""
+        ...
+
     def has_ended(self, process: "Process", error: ProcessEnded) -> None:
         """Take note that it is gone."""
         ...
@@ -99,10 +104,10 @@ class Process:
         self._nursery = nursery
         self._loop = asyncio.get_running_loop()
         self.pid = 0
-        self.job: Job | None = None
+        self.jobs: dict[int, Job] = {}  # the call in hand, and those in the inbox
         self.served = 0
         self.ready = False
-        self.retiring = False  # it is to end after the call in hand
+        self.retiring = False  # it gets no more calls
         self.began = clock.monotonic()
         self.over = False
         self._fault: str | None = None  # why it was killed
@@ -112,13 +117,17 @@ class Process:
         self._reading = True
         self._mark = clock.random_bytes(4)
         self._framer = Framer(self._mark, longest, FROM_PROCESS)
+        self._last = 0
         self._socket, theirs = socket.socketpair()
+        self._inbox = Inbox()
         self._output = Output(self._loop)
+        descriptors = [theirs.fileno(), self._inbox.reader.fileno(), self._output.writer]
         try:
             self._socket.send(self._mark)
-            self._number = nursery.ask(self, pool, theirs.fileno(), self._output.writer)
+            self._number = nursery.ask(self, pool, descriptors)
         except BaseException:
             self._socket.close()
+            self._inbox.close()
             self._output.close()
             raise
         finally:
@@ -129,12 +138,38 @@ class Process:
 
     # Calls
 
-    def begin(self, job: Job) -> None:
-        """Take a call."""
-        self.job = job
+    @property
+    def job(self) -> Job | None:
+        """The call in hand, as far as the server knows: the first that was not answered."""
+        return next(iter(self.jobs.values()), None)
+
+    def begin(self, job: Job) -> bool:
+        """Take a call, now or after those it has; False when there is no room for it."""
+        number = self._last = (self._last + 1) % 2**32
+        if fits(job.payload):
+            if not self._inbox.put(number, job.payload):
+                return False
+        elif self.jobs:
+            return False  # what is sent over the connection cannot be taken back
+        else:
+            self._inbox.announce(number)
+            self._send(frame(self._mark, Kind.CALL, job.payload))
+        if not self.jobs:
+            self._output.forget()
+        self.jobs[number] = job
         job.process = self
-        self._output.forget()
-        self._send(frame(self._mark, Kind.CALL, job.payload))
+        return True
+
+    def take_back(self, most: int | None = None) -> list[Job]:
+        """Take calls back that were not begun, the first ones first."""
+        found: list[Job] = []
+        while (most is None or len(found) < most) and (
+            number := self._inbox.take_back()
+        ) is not None:
+            job = self.jobs.pop(number)
+            job.process = None
+            found.append(job)
+        return found
 
     def reply(self, payload: bytes) -> None:
         """Answer something that the call asked for."""
@@ -142,9 +177,9 @@ class Process:
 
     def unwind(self) -> None:
         """Let the call in hand end, which was told that it is over; kill it if it does not."""
-        job = self.job
-        if job is not None:
-            self.job = Job(b"", self._loop.create_future())  # nothing waits for its answer
+        if self.jobs:
+            first = next(iter(self.jobs))
+            self.jobs[first] = Job(b"", self._loop.create_future())  # nothing waits for its answer
             self._at_most(_UNWINDING)
 
     def _at_most(self, seconds: float, reason: str = "did not end") -> None:
@@ -213,7 +248,7 @@ class Process:
 
     def _take(self, kind: int, payload: bytes) -> None:
         job = self.job
-        if kind in FINAL and job is not None:
+        if job is not None and kind in FINAL:
             self._finish(job, kind, payload)
         elif job is not None and self.ready:
             if job.talk is not None:
@@ -229,7 +264,9 @@ class Process:
 
     def _finish(self, job: Job, kind: int, payload: bytes) -> None:
         self._stop_timer()
-        self.job = None
+        del self.jobs[next(iter(self.jobs))]
+        if self.jobs:
+            self._output.forget()
         self.served += 1
         if kind == Kind.LAST:
             self.retiring = True
@@ -249,12 +286,13 @@ class Process:
     def retire(self) -> None:
         """Have it end by itself; kill it if it does not."""
         self.retiring = True
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
+        self._inbox.close_for_more()
         self._at_most(_LEAVING)
 
     def kill(self, reason: str) -> None:
-        """End it at once, with everything that it has started."""
+        """End it at once, with everything that it has started. What it has not begun goes elsewhere."""
+        self.retiring = True
+        self._owner.take_again(self.take_back())
         if self._fault is None:
             self._fault = reason
         self._nursery.kill(self._number)
@@ -267,11 +305,14 @@ class Process:
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
+        again = self.take_back()
+        self._inbox.close()
         code = None if status is None else os.waitstatus_to_exitcode(status)
         error = ProcessEnded(self._reason(status), self._output.close(), code)
-        job, self.job = self.job, None
-        if job is not None:
+        jobs, self.jobs = self.jobs, {}
+        for job in jobs.values():
             job.fail(error)
+        self._owner.take_again(again)
         self._owner.has_ended(self, error)
 
     def _take_rest(self) -> None:

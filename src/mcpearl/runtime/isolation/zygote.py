@@ -32,7 +32,7 @@ class Op(IntEnum):
     """What a record on the control socket says. The first two go to the zygote."""
 
     FORK = 1
-    """Start process `number` of pool `value`, with the two descriptors that come along."""
+    """Start process `number` of pool `value`, with the three descriptors that come along."""
     KILL = 2
     """Kill process `number`."""
     FORKED = 3
@@ -43,8 +43,8 @@ class Op(IntEnum):
     """Process `number` has ended with this wait status."""
 
 
-Work = Callable[[int, socket.socket], None]
-"""What a process does: gets the number of its pool, and its connection to the server."""
+Work = Callable[[int, socket.socket, socket.socket], None]
+"""What a process does: gets the number of its pool, its connection to the server, and its inbox."""
 
 
 def fork(work: Work) -> tuple[int, socket.socket]:
@@ -174,7 +174,7 @@ class _Zygote:
     def _take(self) -> bool:
         """Do what the server asks for; False when it is gone."""
         try:
-            record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, 2)
+            record, descriptors, _, _ = socket.recv_fds(self._control, RECORD.size, 3)
         except ConnectionError:
             return False
         if not record:
@@ -202,7 +202,7 @@ class _Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _become(self, pool: int, parent: int, connection: int, output: int) -> NoReturn:
+    def _become(self, pool: int, parent: int, connection: int, inbox: int, output: int) -> NoReturn:
         """Run as an isolated process."""
         code = 1
         try:
@@ -219,7 +219,7 @@ class _Zygote:
             os.close(nowhere)
             _print_to(output)
             gc.enable()
-            self._work(pool, socket.socket(fileno=connection))
+            self._work(pool, socket.socket(fileno=connection), socket.socket(fileno=inbox))
             code = 0
         except BaseException:
             traceback.print_exc()

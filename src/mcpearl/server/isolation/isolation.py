@@ -97,11 +97,12 @@ class Isolation:
             self._nursery.discard()
             self._nursery = None
 
-    def _work(self, pool: int, connection: socket.socket) -> None:
+    def _work(self, pool: int, connection: socket.socket, inbox: socket.socket) -> None:
         """Run as a process of a pool."""
         from mcpearl.server.isolation.work import work
 
-        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, connection)
+        sockets = connection, inbox
+        work(self._core, self._tools[pool], self._profiles[pool], self._lifespan, sockets)
 
     async def start(self) -> None:
         """Start a zygote and the pools, and have calls from now on run there.

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mcpearl.runtime.isolation.frames import Framer, Kind, frame
+from mcpearl.runtime.isolation.inbox import LARGEST, payload_of
 from mcpearl.server.isolation.messages import Ask, decode_reply, exception, pack
 
-_CHUNK = 256 * 1024
+_CHUNK = 64 * 1024
 _LONGEST = 2**32 - 1  # the server decides what it sends
 
 
@@ -17,12 +18,14 @@ class Line:
     """One process's connection to its server, without an event loop: what is asked is waited for.
 
     Args:
-        connection: The socket.
+        connection: Carries frames in both directions.
+        inbox: Has the calls, of which the process takes one when it is free; see `inbox`.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, inbox: socket.socket) -> None:
         connection.setblocking(True)
         self._socket = connection
+        self._inbox = inbox
         self._mark = connection.recv(4, socket.MSG_WAITALL)
         self._framer = Framer(self._mark, _LONGEST)
         self._read: list[tuple[int, bytes]] = []  # in reverse order
@@ -35,8 +38,22 @@ class Line:
     def flush(self) -> None:
         """Write what waits to be written: nothing does."""
 
-    def receive(self) -> tuple[int, bytes] | None:
-        """Wait for the next frame; None when the server needs this process no more."""
+    def next_call(self) -> bytes | None:
+        """Wait for the next call; None when the server needs this process no more."""
+        message = self._inbox.recv(LARGEST)
+        if not message:
+            return None
+        payload = payload_of(message)
+        return self._large() if payload is None else payload
+
+    def _large(self) -> bytes | None:
+        """Read a call that is too large for the inbox."""
+        while (got := self._receive()) is not None:
+            if got[0] == Kind.CALL:  # anything else answers a question of a call that has ended
+                return got[1]
+        return None
+
+    def _receive(self) -> tuple[int, bytes] | None:
         while not self._read:
             data = self._socket.recv(_CHUNK)
             if not data:
@@ -56,7 +73,7 @@ class Line:
         """
         self._last += 1
         self.send(Kind.ASK, pack(Ask(self._last, what, list(arguments))))
-        while (got := self.receive()) is not None:
+        while (got := self._receive()) is not None:
             if decode_reply(got[1]).number == self._last:  # not of a call that has ended
                 return _value(got[1])
         raise SystemExit(0)
@@ -66,23 +83,47 @@ class LoopLine(Line):
     """The same on an event loop, where several things may be asked at once.
 
     Args:
-        connection: The socket.
+        connection: Carries frames in both directions.
+        inbox: Has the calls.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: socket.socket, inbox: socket.socket) -> None:
+        super().__init__(connection, inbox)
         self.over = asyncio.Event()
         """Set when the server needs this process no more."""
         self._take: Callable[[bytes], None] | None = None
+        self._listening = True  # to the inbox
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._outgoing: list[bytes] = []
 
     def listen(self, take: Callable[[bytes], None]) -> None:
-        """Have a function called with the payload of each call."""
+        """Have a function called with the payload of each call; the next one after `is_free`."""
         self._take = take
+        self._inbox.setblocking(False)
         self._loop.add_reader(self._socket, self._readable)
+        self._loop.add_reader(self._inbox, self.is_free)
+
+    def is_free(self) -> None:
+        """Take the next call if there is one, or else when it comes."""
+        assert self._take is not None
+        try:
+            message = self._inbox.recv(LARGEST)
+        except BlockingIOError:
+            if not self._listening:
+                self._listening = True
+                self._loop.add_reader(self._inbox, self.is_free)
+            return
+        if self._listening:
+            self._listening = False
+            self._loop.remove_reader(self._inbox)
+        if not message:
+            self.over.set()
+            return
+        payload = payload_of(message)
+        if payload is not None:
+            self._take(payload)
 
     def send(self, kind: Kind, *parts: bytes) -> None:
         """Write a frame, together with others of the same iteration of the loop."""

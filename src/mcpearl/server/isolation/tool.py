@@ -73,42 +73,41 @@ class IsolatedTool(ToolEntry):
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:  # type: ignore[override]
         """Run the tool in an isolated process."""
-        if self.patience is None:
-            return await self._call(raw, ctx)
-        limit = asyncio.timeout(self.patience)
-        try:
-            async with limit:
-                return await self._call(raw, ctx)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise ToolError(
-                f"Tool `{self.definition.name}` did not finish within {self.patience:g} s"
-            ) from None
-
-    async def _call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         isolation = self._isolation
         if self._serial >= isolation.known:
             await isolation.renew()
-        call = call_of(ctx)
-        version = call.caller.version.index
+        pool = isolation.pools[self._pool_number]
+        loop = asyncio.get_running_loop()
         context = self._context(ctx) if self._wants_context else b""
-        job = Job(
-            pack_call(self._index, version, context, raw),
-            asyncio.get_running_loop().create_future(),
-        )
-        talk = None
+        version = call_of(ctx).caller.version.index
+        job = Job(pack_call(self._index, version, context, raw), loop.create_future())
+        timer, talk = None, None
         if context:
             job.talk = talk = Conversation(ctx, job)
         try:
-            kind, payload = await isolation.pools[self._pool_number].run(job)
+            pool.submit(job)
+            if self.patience is not None:
+                timer = loop.call_later(self.patience, job.fail, _TooLong())
+            kind, payload = await job.answer
         except PoolFull as full:
             raise Overloaded(str(full)) from None
         except ProcessEnded as ended:
+            pool.finished()
             raise ToolError(self._story(ended)) from None
+        except asyncio.CancelledError:
+            pool.abandon(job)
+            raise
+        except _TooLong:
+            pool.abandon(job)
+            raise ToolError(
+                f"Tool `{self.definition.name}` did not finish within {self.patience:g} s"
+            ) from None
         finally:
+            if timer is not None:
+                timer.cancel()
             if talk is not None:
                 talk.close()
+        pool.finished()
         try:
             return self._read(kind, payload, ctx)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -133,7 +132,8 @@ class IsolatedTool(ToolEntry):
         _skip(body)  # what a process sends must not break what a client reads
         if not body.isascii():
             body.decode()
-        if is_error or self._isolation.whole_results:
+        # The middleware of a server that this one is mounted in may look at results, too.
+        if is_error or self._isolation.whole_results or type(ctx) is not Context:
             return decode(CallToolResult, body)
         return Encoded(body, complete)
 
@@ -149,7 +149,7 @@ class IsolatedTool(ToolEntry):
     def _context(self, ctx: Context) -> bytes:
         call = call_of(ctx)
         outlet = call.outlet
-        meta = call.params.meta
+        meta = ctx.params.meta
         encoded = {key: json_or_none(value) for key, value in ctx.state.items()}
         return pack(
             CallContext(
@@ -189,6 +189,10 @@ class IsolatedTool(ToolEntry):
         packed = pack(record)
         self._last = caller, packed
         return packed
+
+
+class _TooLong(Exception):
+    """A call took longer than its tool may."""
 
 
 class LimitedIsolatedTool(LimitedTool, IsolatedTool):

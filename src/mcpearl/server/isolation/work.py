@@ -70,13 +70,13 @@ def work(
     tools: "list[IsolatedTool]",
     profile: Isolate,
     lifespan: EnterLifespan | None,
-    connection: socket.socket,
+    sockets: tuple[socket.socket, socket.socket],
 ) -> None:
     """Take calls until the server needs this process no more."""
     if lifespan is not None or any(tool.needs_loop for tool in tools):
-        asyncio.run(_work_on_loop(core, tools, profile, lifespan, connection))
+        asyncio.run(_work_on_loop(core, tools, profile, lifespan, sockets))
     else:
-        line = Line(connection)
+        line = Line(*sockets)
         peer = ServerPeer(line, None, threading.get_ident())
         _Worker(core, tools, profile, line, peer).run()
 
@@ -86,9 +86,9 @@ async def _work_on_loop(
     tools: "list[IsolatedTool]",
     profile: Isolate,
     lifespan: EnterLifespan | None,
-    connection: socket.socket,
+    sockets: tuple[socket.socket, socket.socket],
 ) -> None:
-    line = LoopLine(connection)
+    line = LoopLine(*sockets)
     peer = ServerPeer(line, asyncio.get_running_loop(), threading.get_ident())
     worker = _LoopWorker(core, tools, profile, line, peer)
     worker.confine()
@@ -145,9 +145,8 @@ class _Worker:
         self.confine()
         line = self._line
         line.send(Kind.READY)
-        while (got := line.receive()) is not None:
-            if got[0] == Kind.CALL:  # anything else answers a question of a call that has ended
-                self._call(got[1])
+        while (payload := line.next_call()) is not None:
+            self._call(payload)
 
     def _call(self, payload: bytes) -> None:
         tool, ctx, arguments = self._prepare(payload)
@@ -190,6 +189,9 @@ class _Worker:
             text = f"Tool `{ctx.params.name}` exceeded its memory of {self._profile.memory_text}"
             self._line.send(Kind.LAST, pack(Failure(text)))
             return
+        if isinstance(error, asyncio.CancelledError):
+            self._line.send(Kind.FAILURE, pack(Failure("The call was cancelled")))
+            return
         answer = ctx.fail(error)
         if isinstance(answer, McpError):
             failure = Failure(None, answer.code, answer.message, json_or_none(answer.data))
@@ -209,8 +211,8 @@ class _LoopWorker(_Worker):
     async def serve(self) -> None:
         """Take calls until there are no more."""
         line = self._line
-        line.listen(self._take)
         line.send(Kind.READY)
+        line.listen(self._take)
         await line.over.wait()
         if self._running is not None:
             self._running.cancel()
@@ -228,6 +230,7 @@ class _LoopWorker(_Worker):
         else:
             self._line.send(Kind.RESULT, *parts)
         self._line.flush()
+        self._line.is_free()
 
 
 def _text(result: CallToolResult) -> str:

@@ -30,7 +30,7 @@ from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
-from mcpearl.transports.http_server.pages import Mount, Pages, Route, make_route
+from mcpearl.transports.http_server.pages import Pages, Route, Site, make_route
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import MESSAGES, STREAM
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -88,7 +88,7 @@ def _settings(http: Http) -> EndpointSettings:
     return EndpointSettings(**{name: given[name] for name in EndpointSettings.__struct_fields__})
 
 
-def make_pages(server: "Server", http: Http, console: Mount | None) -> Pages | None:
+def make_pages(server: "Server", http: Http, console: Site | None) -> Pages | None:
     """Return what an endpoint answers beside MCP; None if that is nothing."""
     if http.health is None and http.metrics is None and console is None and not server.web.routes:
         return None
@@ -104,13 +104,13 @@ def make_pages(server: "Server", http: Http, console: Mount | None) -> Pages | N
     return Pages(routes, server.in_thread, Health(server, http.health).answer, console)
 
 
-def make_console(server: "Server", http: Http) -> Mount | None:
+def make_console(server: "Server", http: Http) -> Site | None:
     """Return the console of a wire; None if it has none."""
     if not http.console:
         return None
     # The console stands above servers, which know it by name only.
     mounting: Any = import_module("mcpearl.console.mounting")
-    site: Mount = mounting.site_of(server, http)
+    site: Site = mounting.site_of(server, http)
     return site
 
 
@@ -261,7 +261,7 @@ class HttpListener:
             await self._up.aclose()
 
 
-def described(http: Http, url: Callable[[str, str], str], console: Mount | None = None) -> str:
+def described(http: Http, url: Callable[[str, str], str], console: Site | None = None) -> str:
     """Return the line that says where an HTTP server is; `url` makes an address of scheme and path."""
     addresses = [url("http", http.path)]
     if http.http_sse:

@@ -316,20 +316,20 @@ class Endpoint:
         """Answer a request for the server's health or a route; return whether it was one."""
         if await pages.show_health(request):
             return True
-        mount = pages.mount_of(request.path)
-        if mount is None and not pages.has(request.path):
+        site = pages.site_at(request.path)
+        if site is None and not pages.has(request.path):
             return False
         self._location.check_host(request.headers)
         if self._admission.open > self._admission.max_requests:
             raise self._admission.too_many()
         outlet = PostOutlet(self._terms, request, self.host.anonymous)
-        if mount is None:
+        if site is None:
             await pages.serve(request, outlet.read_body)
             return True
-        if self.gate is not None and not mount.is_public(request.path):
+        if self.gate is not None and not site.is_public(request.path):
             await self.gate.admit(request)
-        with self._admission.as_stream() if mount.is_stream(request.path) else nullcontext():
-            await mount.serve(request, outlet.read_body)
+        with self._admission.as_stream() if site.is_stream(request.path) else nullcontext():
+            await site.serve(request, outlet.read_body)
         return True
 
     def usage(self) -> dict[str, tuple[int, int]]:
@@ -485,8 +485,8 @@ class Endpoint:
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""
-        if self._pages is not None and self._pages.mount is not None:
-            self._pages.mount.end_streams()
+        if self._pages is not None and self._pages.site is not None:
+            self._pages.site.end_streams()
         if self._solo is not None:
             self._solo.end_listeners()
         for session in self._sessions.all():

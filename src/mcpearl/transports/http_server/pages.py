@@ -82,7 +82,7 @@ def make_route(
     return Route(path, frozenset(method.upper() for method in methods), function, max_body)
 
 
-class Mount(Protocol):
+class Site(Protocol):
     """Answers every path below one: files, requests, streams. The console is one."""
 
     path: str
@@ -121,7 +121,7 @@ class Pages:
         routes: The application's own routes, by path; it may grow while the endpoint serves.
         in_thread: Runs a plain function in a thread.
         health: Answers for the health of the server, under its own path.
-        mount: Answers for all paths below its own.
+        site: Answers for all paths below its own.
     """
 
     def __init__(
@@ -129,19 +129,19 @@ class Pages:
         routes: Mapping[str, Route],
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         health: "Callable[[str], Awaitable[tuple[int, bytes] | None]]",
-        mount: Mount | None = None,
+        site: Site | None = None,
     ) -> None:
-        self.mount = mount
+        self.site = site
         self._routes = routes
         self._in_thread = in_thread
         self._health = health
 
-    def mount_of(self, path: str) -> Mount | None:
+    def site_at(self, path: str) -> Site | None:
         """Return what answers for a path and all below it; None for any other path."""
-        mount = self.mount
-        if mount is None or not path.startswith(mount.path):
+        site = self.site
+        if site is None or not path.startswith(site.path):
             return None
-        return mount if path[len(mount.path) :][:1] in ("", "/") else None
+        return site if path[len(site.path) :][:1] in ("", "/") else None
 
     def has(self, path: str) -> bool:
         """Whether a path is one of the application's own."""

@@ -1,0 +1,1 @@
+"""Load on a server: calls, what is measured of them, and how that is shown."""

@@ -1,0 +1,50 @@
+"""Say what is installed and what is missing, and why a server does not answer."""
+
+import asyncio
+
+import click
+
+from mcpearl.cli.command import make_command
+from mcpearl.cli.diagnosis.installation import examine_installation
+from mcpearl.cli.diagnosis.server import examine_server
+from mcpearl.cli.diagnosis.state import Check
+from mcpearl.cli.exits import Exit
+from mcpearl.cli.output import Output
+from mcpearl.cli.target import Target, optional_target_options
+
+_MARKS = {"ok": ("✓", "green"), "bad": ("✗", "red"), "absent": ("-", None)}
+
+
+@make_command()
+@optional_target_options
+def command(out: Output, target: Target | None) -> int:
+    """Say what is installed and what is missing, and why a server does not answer.
+
+    With TARGET, the way to that server is gone step by step; without, this installation and the files
+    of hosts on this computer are looked at.
+    """
+    checks: list[Check] = []
+    failed = False
+
+    def found(check: Check) -> None:
+        nonlocal failed
+        failed = failed or check.state == "bad"
+        checks.append(check)
+        if not out.as_json:
+            _write(out, check)
+
+    if target is None:
+        examine_installation(found)
+    else:
+        asyncio.run(examine_server(target, found))
+    if out.as_json:
+        out.document({"checks": [check._asdict() for check in checks]})
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _write(out: Output, check: Check) -> None:
+    mark, colour = _MARKS[check.state]
+    click.echo(f"{out.styled(mark, fg=colour)} ", nl=False, color=out.colour)
+    out.line(f"{check.what}: {check.text}" if check.text else check.what)
+    if check.hint:
+        out.line(f"    {check.hint}", dim=True)

@@ -1,0 +1,61 @@
+"""Make a new project: a server, tests, pyproject.toml, README."""
+
+import keyword
+import re
+from pathlib import Path
+
+import click
+
+from mcpearl.cli.command import make_command
+from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.output import Output
+
+
+@make_command()
+@click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", help="The project's name; by default the directory's.")
+def command(out: Output, directory: Path, name: str | None) -> None:
+    """Make a new project: a server, tests, pyproject.toml, README.
+
+    Nothing that exists is overwritten.
+    """
+    from mcpearl.cli.project.files import project_files
+
+    chosen = name or directory.resolve().name
+    package = re.sub(r"\W+", "_", chosen.lower()).strip("_")
+    if not package.isidentifier() or keyword.iskeyword(package) or package in ("mcpearl", "tests"):
+        raise Failure(f"{chosen!r} cannot be the name of a package", Exit.USAGE, "pass --name")
+    files = project_files(package)
+    there = [path for path in files if (directory / path).exists()]
+    if there:
+        raise Failure(
+            f"{directory / there[0]} exists already; nothing was written",
+            Exit.USAGE,
+            "name another directory",
+        )
+    for path, text in files.items():
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    _write(out, directory, package, list(files))
+
+
+def _write(out: Output, directory: Path, package: str, files: list[str]) -> None:
+    server = f"src/{package}/server.py"
+    steps = [
+        *([["cd", str(directory)]] if directory != Path() else []),
+        [f"mcpearl dev {server}", "serve it while you write it"],
+        [f"mcpearl call {server} add a=2 b=3", "call a tool"],
+        ["python -m pytest", "run the tests"],
+        [f"mcpearl install {server}", "put it into the hosts on this computer"],
+    ]
+
+    def text() -> None:
+        out.line(f"{len(files)} files in {directory.resolve()}:")
+        for each in files:
+            out.line(f"  {each}")
+        out.line()
+        out.line("Next:")
+        out.table((), [[step[0], step[1]] for step in steps if step[0] != "cd"], 2)
+
+    out.show({"directory": str(directory.resolve()), "package": package, "files": files}, text)

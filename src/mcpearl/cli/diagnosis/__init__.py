@@ -1,0 +1,1 @@
+"""What `mcpearl doctor` looks at: this installation, or the way to one server."""

@@ -1,0 +1,148 @@
+"""The files of a new project, as text; `NAME` stands for its package."""
+
+from mcpearl._version import __version__
+
+_SERVER = '''"""The server of NAME."""
+
+from typing import Annotated
+
+from mcpearl import Context, Server
+
+app = Server("NAME", version="0.1.0", instructions="Adds numbers, and greets people.")
+
+
+@app.tool
+async def add(
+    a: Annotated[int, "The first number."],
+    b: Annotated[int, "The second number."],
+) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@app.tool
+async def greet(name: Annotated[str, "Who is greeted."], *, ctx: Context) -> str:
+    """Greet somebody."""
+    await ctx.info(f"greeting {name}")
+    return f"Hello {name}!"
+
+
+@app.resource("info://about")
+def about() -> str:
+    """What this server is."""
+    return "A server that adds numbers and greets people."
+
+
+@app.prompt
+def introduce(name: str) -> str:
+    """Have a model introduce somebody."""
+    return f"Introduce {name} in two sentences."
+
+
+def main() -> None:
+    """Serve on stdio, or on what MCPEARL_TRANSPORT names."""
+    app.run()
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+_TEST = '''"""The server of NAME, called as a client would."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from NAME.server import app
+
+from mcpearl import Client
+
+
+def with_client(use: Callable[[Client], Awaitable[Any]]) -> Any:
+    """Run a function with a client that is connected to the server, in memory."""
+
+    async def run() -> Any:
+        async with Client(app) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+def test_add() -> None:
+    result = with_client(lambda client: client.call_tool("add", {"a": 2, "b": 3}))
+    assert result.data == 5
+
+
+def test_what_is_not_a_number_is_refused() -> None:
+    result = with_client(lambda client: client.call_tool("add", {"a": 2, "b": "three"}))
+    assert result.is_error
+
+
+def test_greet() -> None:
+    result = with_client(lambda client: client.call_tool("greet", {"name": "Ada"}))
+    assert result.text == "Hello Ada!"
+
+
+def test_about() -> None:
+    result = with_client(lambda client: client.read_resource("info://about"))
+    assert "adds numbers" in result.contents[0].text
+'''
+
+_PYPROJECT = f"""[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "NAME"
+version = "0.1.0"
+description = "A server of the Model Context Protocol."
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["mcpearl>={__version__}"]
+
+[project.scripts]
+NAME = "NAME.server:main"
+
+[dependency-groups]
+dev = ["pytest>=8"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["src/NAME"]
+
+[tool.pytest.ini_options]
+pythonpath = ["src"]
+testpaths = ["tests"]
+"""
+
+_README = """# NAME
+
+A server of the [Model Context Protocol](https://modelcontextprotocol.io), made with mcpearl.
+
+```
+mcpearl dev src/NAME/server.py               # serve it over HTTP, and reload it when it changes
+mcpearl call src/NAME/server.py add a=2 b=3  # call a tool
+mcpearl inspect src/NAME/server.py           # what it offers, and what hosts would stumble over
+mcpearl install src/NAME/server.py           # put it into the hosts on this computer
+python -m pytest                             # run the tests
+```
+"""
+
+_IGNORED = "__pycache__/\n.venv/\ndist/\n.pytest_cache/\n.env\n"
+
+
+def project_files(name: str) -> dict[str, str]:
+    """Return the files of a new project by their paths.
+
+    Args:
+        name: the name of the project and of its package.
+    """
+    files = {
+        f"src/{name}/__init__.py": '"""NAME."""\n',
+        f"src/{name}/server.py": _SERVER,
+        "tests/test_server.py": _TEST,
+        "pyproject.toml": _PYPROJECT,
+        "README.md": _README,
+        ".gitignore": _IGNORED,
+    }
+    return {path: text.replace("NAME", name) for path, text in files.items()}

@@ -37,6 +37,7 @@ def bridge(target: Any, *, auth: Any = None, upstreams: UpstreamSettings | None 
         config,
         name=_NAME,
         prefix=False,
+        eager=True,
         upstreams=upstreams,
         access={} if auth is None else {entry.name: Access(auth=auth)},
     )

@@ -89,6 +89,11 @@ class Part(Protocol):
         ...
 
     @property
+    def is_open(self) -> bool:
+        """Whether it may have more than its catalog says: names it does not list are passed to it."""
+        ...
+
+    @property
     def reads_raw(self) -> bool:
         """Whether it looks at `Call.raw`, which then has to have its own names too."""
         ...
@@ -161,6 +166,8 @@ class UnknownCatalog:
 class ServerPart:
     """Another server of this process."""
 
+    is_open = False
+
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.reads_raw = not isinstance(server.handler, Handler)
@@ -209,6 +216,7 @@ class ServerPart:
 class HandlerPart:
     """A handler, or a dispatcher, without a server of its own."""
 
+    is_open = True
     catalog: Catalog = UnknownCatalog()
 
     def __init__(self, handler: Handler | Dispatcher) -> None:

@@ -73,6 +73,7 @@ class ServerCore:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
+        self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -120,6 +121,7 @@ class ServerCore:
     def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
         """Have every call from now on answered by this dispatcher, with this middleware around it."""
         self.dispatcher = dispatcher
+        self.mirrored = dispatcher.mirrored
         self.dispatch = self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()

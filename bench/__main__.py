@@ -14,12 +14,14 @@ from bench import (
     isolation,
     limits,
     memory,
+    receipts,
     report,
     sessions,
     soak,
     sockets,
     stdio,
     tasks,
+    telemetry,
 )
 from bench.environments import ROOT
 from bench.results import Results
@@ -35,6 +37,8 @@ PARTS = {
     "gateway": gateway.run,
     "isolation": isolation.run,
     "limits": limits.run,
+    "telemetry": telemetry.run,
+    "receipts": receipts.run,
     "auth": auth.run,
     "components": components.run,
     "import": imports.run,

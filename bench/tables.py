@@ -36,6 +36,8 @@ GROUPS = {
     "gateway": "Gateway",
     "isolation": "Isolated tools",
     "limits": "Limits",
+    "telemetry": "Telemetry, of everything off",
+    "receipts": "Receipts",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

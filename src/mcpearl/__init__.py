@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.receipts.receipts import Receipts
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from mcpearl.sync.client import SyncClient
     from mcpearl.sync.host import SyncHost
     from mcpearl.sync.task import SyncClientTask
+    from mcpearl.telemetry.options import Telemetry
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
@@ -132,6 +134,7 @@ _HOMES = {
     "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
+    "Receipts": "receipts.receipts",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
@@ -143,6 +146,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Telemetry": "telemetry.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "SyncClient": "sync.client",
@@ -212,6 +216,7 @@ __all__ = [
     "Pool",
     "RateLimit",
     "RateLimited",
+    "Receipts",
     "Receiver",
     "Reconnect",
     "RequestTimeout",
@@ -230,6 +235,7 @@ __all__ = [
     "TaskTimeout",
     "Tasks",
     "Tcp",
+    "Telemetry",
     "Tls",
     "ToolError",
     "ToolResult",

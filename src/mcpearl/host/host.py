@@ -190,7 +190,9 @@ class Host:
             roots=roots_of(self._roots, name),
             on_notification=noticed,
             on_state=member.entered,
-            reconnect=self._reconnect,
+            reconnect=self._reconnect
+            if find_target(member.entry, ReachOptions()).reopens
+            else None,
             auth=self._auth_of(member.entry),
             **self._options,
         )
@@ -206,7 +208,8 @@ class Host:
     @property
     def servers(self) -> dict[str, ServerStatus]:
         """How each server stands, by name, with those that cannot be used and why."""
-        up = {name: member.status() for name, member in self._fleet.members.items()}
+        # A copy first: another thread may look while servers come and go.
+        up = {name: member.status() for name, member in list(self._fleet.members.items())}
         return {**up, **self._unused}
 
     def tree(self) -> Node:

@@ -77,6 +77,7 @@ class ServerCore:
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
+        self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -103,7 +104,7 @@ class ServerCore:
         self.state_keys = state_keys
         # Where ids of requests to clients begin whose sessions several processes serve.
         self.first_request = 0
-        self._state_ttl = state_ttl
+        self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
@@ -144,6 +145,7 @@ class ServerCore:
             around: Puts limits around both.
         """
         self.dispatcher = dispatcher
+        self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self._limited = self.redispatch if around is None else around(self.redispatch)
         self._enter()
@@ -192,7 +194,7 @@ class ServerCore:
 
             self._sealer = Sealer(
                 self.state_keys,
-                ttl=self._state_ttl,
+                ttl=self.state_ttl,
                 max_size=self.limits.max_request_state,
                 random_bytes=clock.random_bytes,
             )

@@ -1,5 +1,7 @@
 """`mcpearl run`: finding the server of a file, and serving it on every wire."""
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,19 @@ def test_on_a_terminal_it_says_how_to_connect():
         screen.until("to put it into a host: `mcpearl install")
         screen.type("\x04")
         assert screen.ended() == 0
+
+
+def test_a_server_elsewhere_and_a_configuration_are_passed_on(tmp_path: Path):
+    with Serving("run", WEATHER, "--http", "--port", "0") as far:
+        passed = f"{sys.executable} -m mcpearl run {far.url} --stdio"
+        assert "sun in Oslo" in mcpearl("call", passed, "forecast", "city=Oslo").out
+        config = tmp_path / "mcp.json"
+        servers = {"one": {"url": far.url}, "two": {"url": far.url}}
+        config.write_text(json.dumps({"mcpServers": servers}))
+        with Serving("run", config, "--http", "--port", "0") as all_of_them:
+            names = [
+                each["name"] for each in mcpearl("list", all_of_them.url, "--json").json["tools"]
+            ]
+            assert {"one__forecast", "two__forecast"} <= set(names)
+        with Serving("run", f"{config}:one", "--http", "--port", "0") as one:
+            assert "sun in Oslo" in mcpearl("call", one.url, "forecast", "city=Oslo").out

@@ -28,7 +28,7 @@ def test_list(url: str):
 
 def test_targets(url: str, tmp_path: Path):
     """A file, a file with a name, a URL, a command, a configuration, an entry of it."""
-    command = f"{sys.executable} -m mcpearl run {WEATHER} --stdio"
+    command = f"{sys.executable} -m mcpearl run --stdio {WEATHER}"  # ends as a file does
     config = tmp_path / "mcp.json"
     servers = {"one": {"url": url}, "two": {"command": "no-such-command"}}
     config.write_text(json.dumps({"mcpServers": servers}))

@@ -1,4 +1,4 @@
-"""Serve a file on stdio, HTTP, TCP, a Unix socket or WebSocket."""
+"""Serve a file, a server elsewhere, or all of a configuration, on any wire."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @make_command()
-@click.argument("file", metavar="FILE[:APP]", type=click.Path())
+@click.argument("file", metavar="FILE[:APP]|TARGET", type=click.Path())
 @wire_options
 @click.option("--reload", is_flag=True, help="Load it again when a file changes; clients stay.")
 @click.option("--reload-dir", type=click.Path(exists=True), help="Where to look for changes.")
@@ -37,7 +37,8 @@ def command(
     """Serve a file on stdio, or on other wires.
 
     FILE is a Python file with a mcpearl `Server` in it, which is found by itself; FILE:APP names the
-    server, or a function that makes it. A module (package.module:app) will do as well.
+    server, or a function that makes it. A module (package.module:app) will do as well. Any other TARGET
+    is passed on: a server at a URL, one that a command starts, or all servers of an mcp.json as one.
     """
     if reload:
         reload_and_serve(out, file, chosen, reload_dir, short_logs=short_logs)
@@ -77,7 +78,13 @@ def _prints_aside() -> Iterator[None]:
 
 
 def reload_and_serve(
-    out: Output, file: str, chosen: Chosen, folder: str | None, *, short_logs: bool
+    out: Output,
+    file: str,
+    chosen: Chosen,
+    folder: str | None,
+    *,
+    short_logs: bool,
+    open_console: bool = False,
 ) -> None:
     """Serve a file, and load it again whenever a file changes."""
     from mcpearl.cli.reloading.child import folder_of
@@ -87,12 +94,15 @@ def reload_and_serve(
     files = SourceFiles(Path(folder) if folder else folder_of(file))
     more = ("--short-logs",) if short_logs else ()
     out.note(f"looking for changes in {files.folder}", dim=True)
-    run_reloading(out, Reloaded(file, chosen, files, more))
+    run_reloading(out, Reloaded(file, chosen, files, more, open_console))
 
 
 def _load(file: str, chosen: Chosen) -> "Server":
     from mcpearl.cli.loading import NoServer, load_server
+    from mcpearl.cli.target import passed_on
 
+    if (gateway := passed_on(file)) is not None:
+        return gateway
     try:
         return load_server(file)
     except NoServer as error:

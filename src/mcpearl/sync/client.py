@@ -72,6 +72,11 @@ class SyncClient(Face[Client]):
         """The phase the client is in, such as `ready`, or `failed` while it reconnects."""
         return self._inner.state
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the client is closed, or its connection is lost and will not come back."""
+        return self._inner.is_over
+
     def tree(self) -> Node:
         """Return the connection and what depends on it: states, restarts, the last error, uptime."""
         return self._portal.call(self._inner.tree)

@@ -27,7 +27,7 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos kill-tasks bench sync clean help
+.PHONY: run test test-other check unit unit-without-peers conformance fuzz chaos kill-isolated kill-tasks flip-receipts bench sync clean help
 
 help:
 	@echo "make run    serve the demo server"
@@ -36,7 +36,9 @@ help:
 	@echo "make conformance  run the official conformance suite, server and client"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
+	@echo "make flip-receipts  flip 1,000 bits in the receipts of 100,000 calls, and find each; some minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
+	@echo "make kill-isolated   kill 10,000 processes of isolated tools, and look at what is left"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make sync   write the synchronous faces of the client and the host anew"
 	@echo "make clean  remove everything that was installed or built"
@@ -75,6 +77,11 @@ conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 
 fuzz: $(VENV)/.fuzz
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH) $(TARGETS)
+
+flip-receipts: $(VENV)/.test
+	$(BIN)/python -m tests.receipts.flips --calls 100000 --flips 1000
+kill-isolated: $(VENV)/.test
+	$(BIN)/python -m tests.server.isolation.killing --kills 10000
 
 kill-tasks: $(VENV)/.test
 	$(BIN)/python -m tests.server.tasks.killing --tasks 1000 --seconds 60

@@ -35,6 +35,7 @@ GROUPS = {
     "tasks": "Tasks",
     "isolation": "Isolated tools",
     "limits": "Limits",
+    "receipts": "Receipts",
     "components": "Components",
     "import": "Import",
     "frames": "Python frames of one call",

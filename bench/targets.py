@@ -117,6 +117,10 @@ METRICS = (
     Metric(
         "overload_p99", "their p99, of that at the best", "times", "limits", lower_is_better=True
     ),
+    Metric("receipts_stdio_on", "stdio, pipelined, with receipts, of without", "%", "receipts"),
+    Metric("receipts_stdio_durable", "the same, durable", "%", "receipts"),
+    Metric("receipts_http_on", "HTTP, 2026-07-28, with receipts, of without", "%", "receipts"),
+    Metric("receipts_http_durable", "the same, durable", "%", "receipts"),
     Metric("pending", "pending add and resolve", "requests/s", "components"),
     Metric("encode_result", "tool result encode", "results/s", "components"),
     Metric("registry_read", "resource registry read", "reads/s", "components"),
@@ -177,6 +181,8 @@ TARGETS = (
     Target("isolated_added", limit=120, strict=True),
     Target("isolated_processor", factor=1.8, peers=("threads",)),
     Target("rate_limited", limit=97),
+    Target("receipts_stdio_on", limit=80),
+    Target("receipts_http_on", limit=80),
     Target("overload_goodput", limit=90),
     Target("overload_p99", limit=3, strict=True),
     Target("parse", limit=1_000_000),

@@ -6,9 +6,11 @@ time of several tries, each of which repeats the work often enough to be measure
 """
 
 import json
+import tempfile
 import time
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,9 @@ from mcpearl.protocol.framing import ContentLengthFramer, DetectingFramer, Newli
 from mcpearl.protocol.nesting import is_too_deep
 from mcpearl.protocol.routes import TO_SERVER
 from mcpearl.protocol.seal import Binding, Sealer
+from mcpearl.receipts.keys import SigningKey
+from mcpearl.receipts.log import header_line
+from mcpearl.receipts.verifier import Fault, Head, Key, Log, Proof, leaf_hash
 from mcpearl.schema.errors import SchemaError, SchemaMismatch
 from mcpearl.schema.given import compile_schema
 from mcpearl.server.registry.normal_uri import normal_uri
@@ -43,6 +48,7 @@ REFUSALS = (
     Malformed,
     SchemaError,
     SchemaMismatch,
+    Fault,
     RecursionError,
 )
 
@@ -124,6 +130,37 @@ def properties(size: int) -> dict[str, Any]:
     return {"properties": {f"p{n}": {"type": "string"} for n in range(size)}}
 
 
+def head_of(note: bytes) -> object:
+    return Head.parse(note)
+
+
+def proof_of(data: bytes) -> object:
+    return Proof.parse(data)
+
+
+def verified(data: bytes) -> None:
+    """Verify a folder with one file of receipts and its heads."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "0000000000000000.log").write_bytes(RECEIPTS + data)
+        (folder / "0000000000000000.heads").write_bytes(data if data[:1] == b"a" else b"")
+        Log(folder, [Key(RECEIPTS_KEY.vkey)]).verify()
+
+
+RECEIPTS_KEY = SigningKey("a", bytes(32))
+RECEIPTS = header_line("a", 0, bytes(32), [], RECEIPTS_KEY.vkey)
+
+
+def chained(size: int) -> bytes:
+    """Make records that follow each other."""
+    previous, lines = bytes(32), []
+    for number in range(size // 128):
+        record = b'{"kind":"key%d","padding":"%b"}\n' % (number, b"x" * 32)
+        previous = leaf_hash(previous + record)
+        lines.append(previous.hex().encode() + b" " + record)
+    return b"".join(lines)
+
+
 # name: (how an input of a size is made, what reads it, the longest input its bound lets in)
 PARSERS: dict[str, tuple[Callable[[int], Any], Work, int]] = {
     "challenge: a token": (repeated("a", "Bearer ", "("), challenge, 8 * KIB),
@@ -192,6 +229,14 @@ PARSERS: dict[str, tuple[Callable[[int], Any], Work, int]] = {
     "JOSE: one part": (repeated("A"), jose.read, 16 * KIB),
     "JOSE: many parts": (repeated("."), jose.read, 16 * KIB),
     "JOSE: a header": (repeated("e30", "e30.e30."), jose.read, 16 * KIB),
+    "receipts: head": (raw(b"\n\n\xe2\x80\x94 a QQ=="), head_of, 64 * KIB),
+    "receipts: signatures": (raw(b"\xe2\x80\x94 a QUJDREVG\n", b"a\n1\nAA\n\n"), head_of, 64 * KIB),
+    "receipts: proof": (raw(b"AAAA\n", b"c2sp.org/tlog-proof@v1\nextra QQ==\n"), proof_of, MIB),
+    "receipts: records": (chained, verified, MIB),
+    "receipts: one line": (raw(b"a"), verified, MIB),
+    "receipts: short lines": (raw(b"b\n"), verified, MIB),
+    "receipts: heads": (raw(b"a\n\n"), verified, MIB),
+    "receipts: torn head": (raw(b"a\n"), verified, MIB),
     "WebSocket: inflate": (deflated(0), inflated, MIB),
     "WebSocket: fragments": (deflated(8), inflated, 256 * KIB),
 }

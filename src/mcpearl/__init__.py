@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from mcpearl.protocol.lifecycle import Phase
     from mcpearl.protocol.limits import Limits
+    from mcpearl.receipts.receipts import Receipts
     from mcpearl.runtime.breaker import Breaker
     from mcpearl.runtime.bulkhead import Bulkhead
     from mcpearl.runtime.child import Child
@@ -127,6 +128,7 @@ _HOMES = {
     "Pool": "client.pool",
     "RateLimit": "runtime.rate",
     "RateLimited": "protocol.errors",
+    "Receipts": "receipts.receipts",
     "Receiver": "transports.transport",
     "Reconnect": "client.reconnect",
     "RequestTimeout": "protocol.errors",
@@ -203,6 +205,7 @@ __all__ = [
     "Pool",
     "RateLimit",
     "RateLimited",
+    "Receipts",
     "Receiver",
     "Reconnect",
     "RequestTimeout",

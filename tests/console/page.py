@@ -17,14 +17,15 @@ HEADERS = {"x-console-key": KEY}
 
 
 class Page:
-    def __init__(self, http: httpx2.AsyncClient, base: str) -> None:
+    def __init__(self, http: httpx2.AsyncClient, base: str, key: str) -> None:
         self.http = http
+        self.headers = {"x-console-key": key}
         self.base = base
         self.events: list[dict[str, Any]] = []
         self._ids = iter(range(1, 1000))
 
     async def read(self) -> None:
-        async with self.http.stream("GET", f"{self.base}/events", headers=HEADERS) as response:
+        async with self.http.stream("GET", f"{self.base}/events", headers=self.headers) as response:
             assert response.status_code == 200, await response.aread()
             async for line in response.aiter_lines():
                 if line.startswith("data:"):
@@ -38,7 +39,7 @@ class Page:
         )
 
     async def post(self, **action: Any) -> httpx2.Response:
-        headers = {**HEADERS, "x-console-page": self.events[0]["page"]}
+        headers = {**self.headers, "x-console-page": self.events[0]["page"]}
         return await self.http.post(f"{self.base}/do", json=action, headers=headers)
 
     async def do(self, **action: Any) -> None:
@@ -65,9 +66,9 @@ class Page:
 
 
 @asynccontextmanager
-async def open_page(base: str) -> AsyncIterator[Page]:
+async def open_page(base: str, key: str = KEY) -> AsyncIterator[Page]:
     async with httpx2.AsyncClient(timeout=60) as http:
-        page = Page(http, base)
+        page = Page(http, base, key)
         reading = asyncio.create_task(page.read())
         try:
             await page.event("hello")

@@ -8,6 +8,7 @@ import pytest
 
 from mcpearl import Client, Context, McpError, Server, ToolError
 from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
+from mcpearl.gateway.gateway import Gateway
 from tests.console.page import open_page, served
 from tests.waiting import eventually
 
@@ -184,6 +185,21 @@ async def test_tasks_and_bounds_are_shown():
             "bounds", lambda event: any(row["name"] == "Limits.max_batch" for row in event["rows"])
         )
         assert [row for row in reached["rows"] if row["detail"] == "too many"]
+
+
+async def test_upstreams_of_a_gateway_are_shown_with_their_health():
+    one = make()
+    gateway = Gateway({"good": one, "bad": "http://127.0.0.1:1/mcp"}, name="weather")
+    async with served(gateway) as base, open_page(base) as page:
+
+        def known(event: Any) -> bool:
+            states = {row["name"]: row["state"] for row in event["rows"]}
+            return states == {"good": "ready", "bad": "down"}
+
+        event = await page.event("upstreams", known)
+        rows = {row["name"]: row for row in event["rows"]}
+        assert rows["good"]["protocol"] == "2026-07-28" and rows["good"]["reason"] is None
+        assert rows["bad"]["reason"] and rows["bad"]["tries"] >= 1
 
 
 async def test_logs_reach_the_page_from_any_thread_and_still_reach_others(

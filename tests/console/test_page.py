@@ -14,9 +14,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from mcpearl import Client, Context, Server, ToolError
+from mcpearl import Client, Context, Handler, Server, ToolError
 from mcpearl.console.standalone import serving_console
-from mcpearl.types import ImageContent, TextContent
+from mcpearl.types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ImageContent,
+    ListToolsResult,
+    TextContent,
+    Tool,
+)
 from tests.console.browser import Browser, running_browser
 from tests.console.page import KEY, served
 from tests.waiting import eventually
@@ -84,6 +91,11 @@ def make() -> Server:
         count = await ctx.elicit("How many?", int)
         story = await ctx.sample("Tell a story", max_tokens=10)
         return f"{count.data} {story.content.text}"
+
+    @app.tool
+    async def pay(ctx: Context) -> str:
+        """Send the person to an address."""
+        return str((await ctx.elicit_url("Pay there", "https://pay.example/1")).action)
 
     @app.tool
     async def broken() -> str:
@@ -285,6 +297,11 @@ async def test_all_that_a_server_offers_is_tried(browser: Browser, protocol: str
         await browser.click("#questions >> text=Answer")
         await browser.wait(".result >> text=3 once upon a time")
         assert await browser.evaluate("document.getElementById('questions').hidden") is True
+        await run_tool(browser, "pay")
+        await browser.click("button[type=submit]")
+        await browser.wait("#questions a[rel='noopener noreferrer'] >> text=https://pay.example/1")
+        await browser.click("#questions >> text=I have been there")
+        await browser.wait(".result >> text=accept")
         # Progress and cancellation
         await run_tool(browser, "wait")
         await browser.click("button[type=submit]")
@@ -461,6 +478,44 @@ async def test_nothing_a_server_sends_runs_in_the_page(browser: Browser):
         mistake = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (e) { e.name }"
         assert await browser.evaluate(mistake) == "TypeError"
         await browser.problems()  # the policy reports the mistake above
+
+
+class Monstrous(Handler):
+    """Lists a tool whose schema is made to keep a page busy."""
+
+    async def list_tools(self, cursor: str | None, ctx: Context) -> ListToolsResult:
+        loop = {f"p{number}": {"$ref": "#"} for number in range(50)}
+        schema = {
+            "type": "object",
+            "properties": {
+                **loop,
+                "many": {"enum": [f"value {number}" for number in range(20_000)]},
+                "around": {"$ref": "#/properties/around"},
+                "nowhere": {"$ref": "https://evil.example/schema"},
+                "slow": {"type": "string", "pattern": "^(a+)+$", "default": "a" * 40 + "!"},
+                "__proto__": {"type": "string", "default": "mine"},
+                "odd": {"type": ["string", "null", 7], "enum": 3, "anyOf": "x", "required": "y"},
+                "plain": True,
+                "never": False,
+            },
+        }
+        return ListToolsResult(tools=[Tool(name="monstrous", input_schema=schema)])
+
+    async def call_tool(self, params: CallToolRequestParams, ctx: Context) -> CallToolResult:
+        given = sorted(msgspec.json.decode(params.arguments))
+        return CallToolResult(content=[TextContent(text=f"given {given}")])
+
+
+async def test_a_schema_made_to_keep_the_page_busy_does_not(browser: Browser):
+    async with opened(browser, Server("weather", handler=Monstrous())):
+        await run_tool(browser, "monstrous")
+        await browser.wait("[data-field=plain] >> visible=true")
+        assert await browser.count("[data-field]") < 2000
+        await browser.click("button[type=submit]")
+        await browser.wait(".result >> text=given ['__proto__', 'slow']")
+        assert await browser.evaluate(
+            "({}).mine === undefined && Object.prototype.toString.call({})"
+        )
 
 
 # Whether every control has a name, and texts enough contrast with what is behind them.

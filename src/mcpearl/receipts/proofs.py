@@ -127,7 +127,7 @@ def _text(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def salts_of(key_file: Path, call: str) -> tuple[bytes, bytes]:
+def salts_of(key_file: Path, call: str, folder: Path) -> tuple[bytes, bytes]:
     """Return the salts of the arguments and the result of a call.
 
     Whoever has one of them, and the contents, can compare them with the digest in a record.
@@ -135,9 +135,15 @@ def salts_of(key_file: Path, call: str) -> tuple[bytes, bytes]:
     Args:
         key_file: The private key of the log.
         call: The id of the call.
+        folder: The log, which says with which key the run of the call began.
     """
     run, _, number = call.rpartition("-")
     if not run or not number.isdecimal():
         raise NoSuchRecord(f"{call!r} is not the id of a call")
-    key = parse_keys(key_file.read_text().split(), str(key_file))[0]
-    return Salts(key.salts(), run).of(int(number))
+    began = ("start", run)
+    starts = (each.record for each in records(folder))
+    ids = [each["key"] for each in starts if (each.get("kind"), each.get("run")) == began]
+    for key in parse_keys(key_file.read_text().split(), str(key_file)):
+        if key.id.hex() in ids:
+            return Salts(key.salts(), run).of(int(number))
+    raise NoSuchRecord(f"call {call} was not recorded in {folder} with a key of {key_file}")

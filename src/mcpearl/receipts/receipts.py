@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from mcpearl.receipts.recorder import Recorder
+else:
+    Recorder = Any
 
 OnFull = Literal["refuse", "continue"]
 

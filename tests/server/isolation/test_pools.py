@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from mcpearl import Client, Files, Isolate, McpError, RateLimit, Server
+from mcpearl import Client, Context, Files, Isolate, Limits, McpError, RateLimit, Server
+from mcpearl.types import TextContent
 from tests.server.isolation.apps import children, descriptors, make
 from tests.waiting import eventually
 
@@ -59,6 +62,25 @@ async def test_an_isolated_process_that_ends_is_replaced() -> None:
         os.kill(first, signal.SIGKILL)
         await eventually(lambda: not psutil.pid_exists(first))
         assert (await client.call_tool("pid")).data != first
+
+
+async def test_a_process_that_does_not_come_up_costs_a_call(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    parent = os.getpid()
+
+    @asynccontextmanager
+    async def lifespan(app: Server) -> AsyncIterator[None]:
+        if os.getpid() != parent and broken.exists():
+            raise RuntimeError("the database is gone")
+        yield
+
+    async with Client(make(ONE, lifespan=lifespan)) as client:
+        broken.touch()
+        assert "SIGSEGV" in (await client.call_tool("segfault")).text
+        failed = await client.call_tool("add", {"a": 1, "b": 2})
+        assert "cannot enter the lifespan" in failed.text
+        broken.unlink()
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
 
 
 async def test_a_tool_that_is_added_at_run_time_is_isolated_too() -> None:
@@ -109,6 +131,82 @@ async def test_all_tools_of_a_server() -> None:
     async with Client(app) as client:
         assert (await client.call_tool("there")).data != os.getpid()
         assert (await client.call_tool("here")).data == os.getpid()
+
+
+async def test_a_mounted_server_isolates_its_own_tools() -> None:
+    inner = make(ONE)
+    outer = Server("outer")
+    outer.mount("part", inner)
+    seen: list[Any] = []
+
+    @outer.middleware
+    async def watch(ctx: Context, call_next: Any) -> Any:
+        result = await call_next()
+        seen.append(getattr(result, "content", None))
+        return result
+
+    @inner.tool(isolate=ONE)
+    def told(ctx: Context) -> str:
+        return f"{ctx.params.name} in {os.getpid() != here}"
+
+    here = os.getpid()
+    async with Client(outer) as client:
+        assert (await client.call_tool("part__add", {"a": 1, "b": 2})).data == 3
+        assert (await client.call_tool("part__told")).data == "told in True"
+        assert "SIGSEGV" in (await client.call_tool("part__segfault")).text
+    assert [TextContent(text="told in True")] in seen
+    assert children() == []
+
+
+def test_a_server_without_isolated_tools_loads_nothing_of_it() -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from mcpearl import Client, Server\n"
+        "app = Server('plain')\n"
+        "@app.tool\n"
+        "def add(a: int, b: int) -> int: return a + b\n"
+        "async def main():\n"
+        "    async with Client(app) as client: await client.call_tool('add', {'a': 1, 'b': 2})\n"
+        "asyncio.run(main())\n"
+        "sys.exit(any('isolation' in name for name in sys.modules))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+async def test_a_call_behind_one_that_hangs_goes_to_another_process() -> None:
+    async with Client(make(Isolate(processes=2))) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        calls = [asyncio.ensure_future(client.call_tool("doze", {"seconds": 60}))]
+        quick = [client.call_tool("add", {"a": 1, "b": n}) for n in range(40)]
+        answers = await asyncio.gather(*quick)
+        assert [each.data for each in answers] == list(range(1, 41))
+        calls[0].cancel()
+
+
+async def test_large_arguments_and_results() -> None:
+    app = Server("large")
+
+    @app.tool(isolate=ONE)
+    def double(text: str) -> str:
+        return text * 2
+
+    async with Client(app) as client:
+        texts = ["é" * size for size in (1, 8_000, 20_000, 1_000_000, 3)] * 3
+        answers = await asyncio.gather(*(client.call_tool("double", {"text": t}) for t in texts))
+        assert all(each.data == text * 2 for each, text in zip(answers, texts, strict=True))
+
+
+async def test_a_result_larger_than_may_be_sent_costs_one_call() -> None:
+    app = Server("large", limits=Limits(max_outgoing=100_000))
+
+    @app.tool(isolate=ONE)
+    def long(size: int) -> str:
+        return "x" * size
+
+    async with Client(app) as client:
+        text = (await client.call_tool("long", {"size": 1_000_000})).text
+        assert "wrote a message of" in text
+        assert (await client.call_tool("long", {"size": 3})).data == "xxx"
 
 
 async def test_limits_of_a_tool_come_first() -> None:

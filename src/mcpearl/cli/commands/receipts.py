@@ -112,13 +112,14 @@ def _described(number: int, record: dict[str, Any]) -> str:
 
 @make_command("salt")
 @click.argument("call")
+@click.argument("folder", type=_FOLDER, default="receipts")
 @click.option("--key", "key", type=_FILE, required=True, help="The private key of the log.")
-def salt(out: Output, call: str, key: Path) -> None:
+def salt(out: Output, call: str, folder: Path, key: Path) -> None:
     """Write the salts of a call, with which its contents can be compared with its records."""
     from mcpearl.receipts import keys, proofs
 
     try:
-        arguments, result = proofs.salts_of(key, call)
+        arguments, result = proofs.salts_of(key, call, folder)
     except (proofs.NoSuchRecord, keys.KeyUnusable) as error:
         raise Failure(str(error), Exit.USAGE) from None
     found = {"arguments": arguments.hex(), "result": result.hex()}

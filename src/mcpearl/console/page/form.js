@@ -5,12 +5,14 @@ import { choices, describe, isNull, kind, problem, resolve, variants } from "./s
 
 export const ABSENT = Symbol("absent");
 const DEEPEST = 6;
+const MOST_FIELDS = 400; // of one form; what is beyond is written as JSON
+const MOST_CHOICES = 1000;
 let number = 0;
 
 export class Form {
   constructor(schema) {
     this.root = schema && typeof schema === "object" ? schema : {};
-    this.field = make(this.root, { root: this.root, depth: 0, required: true, name: "" });
+    this.field = make(this.root, { root: this.root, depth: 0, required: true, name: "", left: { fields: MOST_FIELDS } });
     this.raw = h("textarea", { rows: 12, "aria-label": "Arguments as JSON", spellcheck: "false" });
     this.rawError = h("div", { class: "error", role: "alert" });
     this.body = h("div", {}, this.field.element);
@@ -57,10 +59,11 @@ export class Form {
 
 function make(given, place) {
   const schema = resolve(given, place.root);
-  if (place.depth > DEEPEST) return anything(schema, place);
+  place.left.fields -= 1 + Object.keys(schema.properties ?? {}).length;
+  if (place.depth > DEEPEST || (place.depth && place.left.fields < 0)) return anything(schema, place);
   if (Object.hasOwn(schema, "const")) return constant(schema, place);
   const listed = choices(schema, place.root);
-  if (listed) return choice(schema, place, listed);
+  if (listed) return listed.length > MOST_CHOICES ? anything(schema, place) : choice(schema, place, listed);
   const each = variants(schema, place.root);
   if (each) {
     const other = each.filter((one) => !isNull(one));
@@ -210,21 +213,36 @@ function anything(schema, place) {
   }, (value) => JSON.stringify(value, null, 2));
 }
 
-// A group that may be left out has a box to include it.
-function group(schema, place, body, read, set) {
+// A group that may be left out has a box to include it, and is not made before that. `build` returns
+// its body, and how to read and set it.
+function group(schema, place, build) {
   const error = h("div", { class: "error", role: "alert" });
   const top = place.depth === 0;
   const optional = !top && (!place.required || place.nullable);
-  const include = h("input", { type: "checkbox", "aria-label": `Include ${place.name}`, change: () => { body.hidden = !include.checked; } });
-  const element = top ? h("div", {}, body, error) : h("fieldset", { "data-field": place.name },
+  const place_ = h("div", {});
+  let made = null;
+  const parts = () => {
+    if (!made) {
+      made = build();
+      place_.append(made.body);
+    }
+    return made;
+  };
+  const include = h("input", { type: "checkbox", "aria-label": `Include ${place.name}`, change: () => show(include.checked) });
+  const show = (wanted) => {
+    if (wanted) parts();
+    include.checked = wanted;
+    place_.hidden = !wanted;
+  };
+  const element = top ? h("div", {}, place_, error) : h("fieldset", { "data-field": place.name },
     h("legend", {}, optional ? [include, " "] : null, title(schema, place), " ", h("span", { class: "type soft" }, describe(schema, place.root), place.required ? "" : ", optional")),
-    schema.description ? h("div", { class: "hint soft" }, schema.description) : null, body, error);
+    schema.description ? h("div", { class: "hint soft" }, schema.description) : null, place_, error);
   const field = {
     element,
     read(errors) {
       error.textContent = "";
       if (optional && !include.checked) return place.required ? null : ABSENT;
-      const value = read(errors);
+      const value = parts().read(errors);
       const wrong = value === ABSENT ? null : problem(schema, value);
       if (wrong) {
         error.textContent = wrong;
@@ -234,36 +252,38 @@ function group(schema, place, body, read, set) {
     },
     set(value) {
       const there = value !== undefined && value !== null;
-      if (optional) {
-        include.checked = there;
-        body.hidden = !there;
-      }
-      if (there) set(value);
+      if (optional) show(there);
+      if (there) parts().set(value);
     },
   };
-  if (optional) body.hidden = true;
+  show(!optional);
   if (schema.default !== undefined) field.set(schema.default);
   return field;
 }
 
 function object(schema, place) {
-  const required = new Set(schema.required ?? []);
-  const fields = Object.entries(schema.properties ?? {}).map(([name, each]) =>
-    [name, make(each, below(place, { name, required: required.has(name) }))]);
-  const open = schema.additionalProperties && (schema.additionalProperties !== true || !fields.length);
-  const more = open ? map(schema, below(place, { name: fields.length ? "further members" : "members", required: true })) : null;
-  const body = h("div", {}, fields.map(([, field]) => field.element), more?.element,
-    fields.length || more ? null : h("p", { class: "soft" }, "It takes no arguments."));
-  return group(schema, place, body, (errors) => {
-    const found = more ? { ...more.read(errors) } : {};
-    for (const [name, field] of fields) {
-      const value = field.read(errors);
-      if (value !== ABSENT) Object.defineProperty(found, name, { value, enumerable: true, configurable: true, writable: true });
-    }
-    return found;
-  }, (value) => {
-    for (const [name, field] of fields) field.set(Object.hasOwn(value, name) ? value[name] : undefined);
-    more?.set(Object.fromEntries(Object.entries(value).filter(([name]) => !fields.some(([own]) => own === name))));
+  const required = new Set(Array.isArray(schema.required) ? schema.required : []);
+  return group(schema, place, () => {
+    const fields = Object.entries(schema.properties ?? {}).map(([name, each]) =>
+      [name, make(each, below(place, { name, required: required.has(name) }))]);
+    const open = schema.additionalProperties && (schema.additionalProperties !== true || !fields.length);
+    const more = open ? map(schema, below(place, { name: fields.length ? "further members" : "members", required: true })) : null;
+    return {
+      body: h("div", {}, fields.map(([, field]) => field.element), more?.element,
+        fields.length || more ? null : h("p", { class: "soft" }, "It takes no arguments.")),
+      read(errors) {
+        const found = more ? { ...more.read(errors) } : {};
+        for (const [name, field] of fields) {
+          const value = field.read(errors);
+          if (value !== ABSENT) Object.defineProperty(found, name, { value, enumerable: true, configurable: true, writable: true });
+        }
+        return found;
+      },
+      set(value) {
+        for (const [name, field] of fields) field.set(Object.hasOwn(value, name) ? value[name] : undefined);
+        more?.set(Object.fromEntries(Object.entries(value).filter(([name]) => !fields.some(([own]) => own === name))));
+      },
+    };
   });
 }
 
@@ -271,7 +291,7 @@ function map(schema, place) {
   const inner = typeof schema.additionalProperties === "object" ? schema.additionalProperties : {};
   return rows(schema, place, () => {
     const key = h("input", { class: "key", "aria-label": `Name in ${place.name}`, placeholder: "name" });
-    const field = make(inner, below(place, { name: "value", required: true }));
+    const field = make(inner, below(place, { name: "value", required: true, left: { fields: MOST_FIELDS } }));
     return { key, field, element: h("div", { class: "entry" }, key, h("div", { class: "grow" }, field.element)) };
   }, (each, errors) => Object.fromEntries(each.map(({ key, field }) => [key.value, field.read(errors)]).filter(([, value]) => value !== ABSENT)),
   (value) => Object.entries(value), (row, [name, each]) => { row.key.value = name; row.field.set(each); });
@@ -280,7 +300,7 @@ function map(schema, place) {
 function list(schema, place) {
   const items = schema.items ?? {};
   return rows(schema, place, () => {
-    const field = make(items, below(place, { name: `${place.name || "entry"}[]`, required: true }));
+    const field = make(items, below(place, { name: `${place.name || "entry"}[]`, required: true, left: { fields: MOST_FIELDS } }));
     return { field, element: field.element };
   }, (each, errors) => each.map(({ field }) => field.read(errors)).filter((value) => value !== ABSENT),
   (value) => Array.isArray(value) ? value : [], (row, each) => row.field.set(each));
@@ -302,38 +322,51 @@ function rows(schema, place, make, read, parts, set) {
     return row;
   };
   const button = h("button", { type: "button", class: "small", click: () => add().item.querySelector("input, textarea, select")?.focus() }, `Add to ${place.name || "the list"}`);
-  return group(schema, place, h("div", {}, place_, button), (errors) => read(each, errors), (value) => {
-    each = [];
-    place_.replaceChildren();
-    for (const part of parts(value)) set(add(), part);
-  });
+  return group(schema, place, () => ({
+    body: h("div", {}, place_, button),
+    read: (errors) => read(each, errors),
+    set(value) {
+      each = [];
+      place_.replaceChildren();
+      for (const part of parts(value)) set(add(), part);
+    },
+  }));
 }
 
 function tuple(schema, place) {
-  const fields = schema.prefixItems.map((each, at) => make(each, below(place, { name: `${place.name}[${at}]`, required: true })));
-  return group(schema, place, h("div", {}, fields.map((field) => field.element)),
-    (errors) => fields.map((field) => field.read(errors)).map((value) => value === ABSENT ? null : value),
-    (value) => fields.forEach((field, at) => field.set(value[at])));
+  return group(schema, place, () => {
+    const fields = schema.prefixItems.map((each, at) => make(each, below(place, { name: `${place.name}[${at}]`, required: true })));
+    return {
+      body: h("div", {}, fields.map((field) => field.element)),
+      read: (errors) => fields.map((field) => field.read(errors)).map((value) => value === ABSENT ? null : value),
+      set: (value) => fields.forEach((field, at) => field.set(value[at])),
+    };
+  });
 }
 
 function union(schema, place, each) {
-  const body = h("div", {});
-  const made = new Map();
   const names = each.map((one, at) => one.title ?? (isNull(one) ? "null" : tag(one) ?? describe(one, place.root)) ?? `variant ${at + 1}`);
-  const select = h("select", { "aria-label": `Kind of ${place.name || "the value"}`, change: () => show() },
-    names.map((name, at) => h("option", { value: at }, name)));
-  const current = () => {
-    const at = Number(select.value);
-    if (!made.has(at)) made.set(at, make(each[at], below(place, { name: place.name, required: true })));
-    return made.get(at);
-  };
-  const show = () => fill(body, current().element);
-  show();
-  return group(schema, place, h("div", {}, select, body), (errors) => current().read(errors), (value) => {
-    const at = each.findIndex((one) => fits(one, value, place.root));
-    select.value = String(Math.max(at, 0));
-    current().set(value);
+  return group(schema, place, () => {
+    const body = h("div", {});
+    const made = new Map();
+    const select = h("select", { "aria-label": `Kind of ${place.name || "the value"}`, change: () => show() },
+      names.map((name, at) => h("option", { value: at }, name)));
+    const current = () => {
+      const at = Number(select.value);
+      if (!made.has(at)) made.set(at, make(each[at], below(place, { name: place.name, required: true })));
+      return made.get(at);
+    };
+    const show = () => fill(body, current().element);
     show();
+    return {
+      body: h("div", {}, select, body),
+      read: (errors) => current().read(errors),
+      set(value) {
+        select.value = String(Math.max(each.findIndex((one) => fits(one, value, place.root)), 0));
+        current().set(value);
+        show();
+      },
+    };
   });
 }
 

@@ -11,7 +11,7 @@ export function resolve(schema, root) {
     const { allOf, ...beside } = found;
     return allOf.map((each) => resolve(each, root)).concat(beside).reduce(merged, {});
   }
-  if (Array.isArray(found.type)) {
+  if (Array.isArray(found.type) && found.type.length) {
     const { type, ...beside } = found;
     if (type.length === 1) return { ...beside, type: type[0] };
     const { title, description, default: preset, ...each } = beside;

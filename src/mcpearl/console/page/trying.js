@@ -89,7 +89,7 @@ export class TryView {
   tool(tool) {
     const form = new Form(tool.inputSchema);
     const support = tool.execution?.taskSupport;
-    const asTask = h("input", { type: "checkbox", id: "as-task" });
+    const asTask = h("input", { type: "checkbox", id: "as-task", checked: support === "required" });
     const run = new Runner(this.session, () => {
       const { value, errors } = form.read();
       return { errors, method: "tools/call", params: { name: tool.name, arguments: value }, schema: tool.inputSchema, options: { task: asTask.checked } };

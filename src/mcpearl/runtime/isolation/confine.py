@@ -86,4 +86,7 @@ class ProcessorTime:
         limit = ceil(used.ru_utime + used.ru_stime) + self._seconds
         if limit != self._limit:
             self._limit = limit
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+            _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            if hard != resource.RLIM_INFINITY:
+                limit = min(limit, hard)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, hard))

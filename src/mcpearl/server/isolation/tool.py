@@ -132,7 +132,8 @@ class IsolatedTool(ToolEntry):
         _skip(body)  # what a process sends must not break what a client reads
         if not body.isascii():
             body.decode()
-        if is_error or self._isolation.whole_results:
+        # The middleware of a server that this one is mounted in may look at results, too.
+        if is_error or self._isolation.whole_results or type(ctx) is not Context:
             return decode(CallToolResult, body)
         return Encoded(body, complete)
 
@@ -148,7 +149,7 @@ class IsolatedTool(ToolEntry):
     def _context(self, ctx: Context) -> bytes:
         call = call_of(ctx)
         outlet = call.outlet
-        meta = call.params.meta
+        meta = ctx.params.meta
         encoded = {key: json_or_none(value) for key, value in ctx.state.items()}
         return pack(
             CallContext(

@@ -189,6 +189,9 @@ class _Worker:
             text = f"Tool `{ctx.params.name}` exceeded its memory of {self._profile.memory_text}"
             self._line.send(Kind.LAST, pack(Failure(text)))
             return
+        if isinstance(error, asyncio.CancelledError):
+            self._line.send(Kind.FAILURE, pack(Failure("The call was cancelled")))
+            return
         answer = ctx.fail(error)
         if isinstance(answer, McpError):
             failure = Failure(None, answer.code, answer.message, json_or_none(answer.data))

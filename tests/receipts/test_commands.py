@@ -1,0 +1,111 @@
+"""`mcpearl receipts`, as people and scripts use it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from mcpearl import Client, Receipts, Server
+from tests.cli.running import mcpearl
+from tests.receipts.logs import records
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    folder = tmp_path / "receipts"
+
+    async def main() -> None:
+        app = Server("weather", receipts=Receipts(folder, name="example.com/weather"))
+
+        @app.tool
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        async with Client(app) as client:
+            for number in range(3):
+                await client.call_tool("add", {"a": number, "b": 1})
+
+    asyncio.run(main())
+    return folder
+
+
+def test_a_log_is_verified_with_one_line_and_an_exit_code(log: Path) -> None:
+    done = mcpearl("receipts", "verify", log, "--key", log / "key.pub")
+    count = len(records(log))
+    line = f"{count} records of example.com/weather are as they were written\n"
+    assert (done.code, done.out) == (0, line)
+    since = ("--since", log / "checkpoint")
+    assert mcpearl("receipts", "verify", log, "--key", log / "key.pub", *since).code == 0
+    path = log / "0000000000000000.log"
+    path.write_bytes(path.read_bytes().replace(b'"name":"add"', b'"name":"sub"', 1))
+    done = mcpearl("receipts", "verify", log, "--key", log / "key.pub")
+    assert done.code == 1
+    assert done.out.startswith("NOT as written: 0000000000000000.log, line 3: record 1 was changed")
+    assert done.out.count("\n") == 1
+    done = mcpearl("receipts", "verify", log, "--key", log / "key.pub", "--json")
+    assert json.loads(done.out)["genuine"] is False
+    assert mcpearl("receipts", "verify", log, "--key", "nonsense+0+1").code == 2
+
+
+def test_one_record_is_proven_and_verified_without_the_log(log: Path, tmp_path: Path) -> None:
+    call = next(record["call"] for record in records(log) if record.get("name") == "add")
+    done = mcpearl("receipts", "prove", call, log, cwd=tmp_path)
+    assert done.code == 0, done.err
+    files = done.out.split()
+    assert len(files) == 2
+    key = (log / "key.pub").read_text().strip()
+    for name in files:
+        done = mcpearl("receipts", "verify", tmp_path / name, "--key", key)
+        assert done.code == 0
+        assert "is genuine" in done.out
+        assert call in done.out
+    proof = tmp_path / files[0]
+    whole = proof.read_text()
+    for changed in (whole.replace("index 1", "index 2"), whole[:-20], whole.replace("A", "B")):
+        proof.write_text(changed)
+        done = mcpearl("receipts", "verify", proof, "--key", key)
+        assert (done.code, done.out[:14]) == (1, "NOT as written")
+    assert mcpearl("receipts", "prove", "nothing", log).code == 4
+
+
+def test_contents_are_compared_with_a_record(log: Path, tmp_path: Path) -> None:
+    held = records(log)
+    end = next(record for record in held if record["kind"] == "end")
+    mcpearl("receipts", "prove", end["call"], log, "--output", tmp_path)
+    salts = mcpearl(
+        *("receipts", "salt", end["call"], log, "--key", tmp_path / "receipts.key", "--json")
+    ).json
+    assert len(salts["result"]) == 32
+    (tmp_path / "contents").write_bytes(b'{"something":"else"}')
+    proof = tmp_path / f"{held.index(end)}.tlog-proof"
+    done = mcpearl(
+        *("receipts", "verify", proof, "--key", log / "key.pub"),
+        *("--contents", tmp_path / "contents", "--salt", salts["result"]),
+    )
+    assert done.code == 1
+    assert "neither its arguments nor its result" in done.out
+
+
+def test_records_are_shown(log: Path) -> None:
+    done = mcpearl("receipts", "show", log)
+    assert len(done.out.splitlines()) == len(records(log))
+    assert "name=add" in done.out
+    call = next(record["call"] for record in records(log) if record["kind"] == "end")
+    lines = mcpearl("receipts", "show", log, "--call", call, "--json").out.splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["begin", "end"]
+    assert mcpearl("receipts", "show", log, "--unfinished").out == ""
+
+
+def test_a_key_is_replaced(log: Path, tmp_path: Path) -> None:
+    old = (log / "key.pub").read_text().strip()
+    done = mcpearl("receipts", "rotate", tmp_path / "receipts.key")
+    assert done.out.startswith("example.com/weather+")
+
+    async def main() -> None:
+        async with Client(Server("weather", receipts=log)) as client:
+            await client.ping()
+
+    asyncio.run(main())
+    assert (log / "key.pub").read_text() == done.out
+    assert mcpearl("receipts", "verify", log, "--key", old).code == 0

@@ -1,0 +1,503 @@
+"""What servers and clients record, whatever happens to them."""
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, Context, McpError, Observer, Server
+from mcpearl.auth import BearerToken, Principal, StaticTokens
+from mcpearl.receipts.proofs import prove, salts_of, unfinished
+from mcpearl.receipts.receipts import Receipts
+from mcpearl.receipts.verifier import Log, Proof, load_keys
+from mcpearl.runtime.arguments import Unusable
+from tests.clock import MovableClock
+from tests.ports import free_port
+from tests.receipts.logs import records
+from tests.waiting import eventually
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def make_app(receipts: Receipts | Path, **options: Any) -> Server:
+    app = Server("weather", receipts=receipts, **options)
+
+    @app.tool
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @app.tool
+    async def fail() -> str:
+        raise ValueError("no")
+
+    @app.tool
+    async def wait(ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+    @app.tool
+    async def large(text: str) -> str:
+        return text * 2
+
+    @app.tool(task="required")
+    async def report() -> str:
+        return "done"
+
+    @app.resource("note://{name}")
+    async def note(name: str) -> str:
+        return name
+
+    return app
+
+
+def verified(folder: Path) -> list[dict[str, Any]]:
+    """Verify a log, and return its records."""
+    log = Log(folder, load_keys([str(folder / "key.pub")]))
+    log.verify()
+    assert log.signed == log.size
+    assert not log.torn
+    return records(folder)
+
+
+def calls_of(held: list[dict[str, Any]], method: str = "tools/call") -> list[tuple[Any, ...]]:
+    """Return name, outcome and task of the calls of a method, by their two records."""
+    ends = {record["call"]: record for record in held if record["kind"] == "end"}
+    return [
+        (record.get("name"), *(ends.get(record["call"], {}).get(of) for of in ("outcome", "task")))
+        for record in held
+        if record["kind"] == "begin" and record["method"] == method
+    ]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_each_call_is_recorded_before_and_after(
+    tmp_path: Path, durable: bool, version: str
+) -> None:
+    folder = tmp_path / "receipts"
+    app = make_app(Receipts(folder, durable=durable))
+    async with Client(app, protocol=version) as client:
+        await client.call_tool("add", {"a": 1, "b": 2}, meta={"traceparent": TRACE})
+        await client.call_tool("fail")
+        with pytest.raises(McpError):
+            await client.call_tool("nothing")
+        await client.read_resource("note://one")
+        await client.call_tool("large", {"text": "x" * 20_000})
+        task = await client.start_task("report")
+        await task.result()
+    held = verified(folder)
+    assert (held[0]["kind"], held[-1]["kind"]) == ("start", "stop")
+    assert calls_of(held)[:4] == [
+        ("add", "result", None),
+        ("fail", "tool_error", None),
+        ("nothing", "error", None),
+        ("large", "result", None),
+    ]
+    name, outcome, id = calls_of(held)[4]
+    assert (name, outcome, id) == ("report", "result", task.id)
+    assert calls_of(held, "resources/read") == [("note://one", "result", None)]
+    first = next(record for record in held if record.get("name") == "add")
+    assert first["trace"] == "0af7651916cd43dd8448eb211c80319c"
+    assert first["version"] == version
+    about = {r["task"] for r in held if r["kind"] == "begin" and r["method"].startswith("tasks/")}
+    assert about == {task.id}
+    text = b"".join(path.read_bytes() for path in folder.glob("*.log"))
+    assert b"xxx" not in text
+    assert not unfinished(folder)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_the_principal_of_a_call_over_http_is_recorded(tmp_path: Path, durable: bool) -> None:
+    folder = tmp_path / "receipts"
+    who = Principal("alice", client_id="app", issuer="https://issuer.example")
+    tokens = StaticTokens({"a-token-of-alice-00001": who})
+    app = make_app(Receipts(folder, durable=durable), auth=tokens)
+    async with (
+        app.serving("http", port=0) as url,
+        Client(url, auth=BearerToken("a-token-of-alice-00001")) as client,
+    ):
+        await asyncio.gather(*(client.call_tool("add", {"a": n, "b": 2}) for n in range(30)))
+    begun = [record for record in verified(folder) if record.get("name") == "add"]
+    assert len(begun) == 30
+    for record in begun:
+        assert (record["principal"], record["client"]) == ("alice", "app")
+        assert record["issuer"] == "https://issuer.example"
+
+
+async def test_both_sides_record_and_contents_can_be_compared(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    async with Client(make_app(folder), receipts=folder) as client:
+        result = await client.call_tool("add", {"a": 20, "b": 22})
+    held = verified(folder)
+    roles = {record["run"]: record["role"] for record in held if record["kind"] == "start"}
+    assert sorted(roles.values()) == ["client", "server"]
+    begun = {roles[r["call"][:12]]: r for r in held if r.get("name") == "add"}
+    assert sorted(begun) == ["client", "server"]
+    digests = {}
+    for role, record in begun.items():
+        salt, _ = salts_of(tmp_path / "receipts.key", record["call"], folder)
+        digests[role] = (salt, record["arguments"])
+    assert digests["client"][1] != digests["server"][1]  # of the same bytes, with other salts
+    assert result.data == 42
+    for name, text in prove(folder, begun["server"]["call"]).items():
+        proof = Proof.parse(text.encode())
+        proof.verify(load_keys([str(folder / "key.pub")]))
+        assert proof.record["call"] == begun["server"]["call"]
+        assert name == f"{proof.number}.tlog-proof"
+
+
+async def test_a_digest_is_of_the_bytes_on_the_wire(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    program = [sys.executable, "-m", "tests.receipts.kill_server", str(folder)]
+    params = b'{"name": "add",  "arguments":{"b":2,"a":1}}'
+    with started(program) as server:
+        ask(server, b'{"jsonrpc":"2.0","id":"a,b","method":"tools/call","params":%b}' % params)
+        answer = server.stdout.readline()
+    held = await eventually(lambda: stopped(folder))
+    begin, end = (record for record in held if "call" in record)
+    assert begin["request"] == "a,b"
+    arguments, result = salts_of(tmp_path / "receipts.key", begin["call"], folder)
+    assert sha256(arguments + params).hexdigest() == begin["arguments"]
+    body = answer.rstrip().removeprefix(b'{"jsonrpc":"2.0","id":"a,b","result":')[:-1]
+    assert json.loads(body)["structuredContent"] == {"result": 3}
+    assert sha256(result + body).hexdigest() == end["result"]
+
+
+async def test_a_cancelled_call_and_one_without_an_end_show(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    async with Client(make_app(folder), timeout=30) as client:
+        waiting = asyncio.ensure_future(client.call_tool("wait"))
+        await eventually(lambda: any(r.get("name") == "wait" for r in records(folder)))
+        assert [shown.record["name"] for shown in unfinished(folder)] == ["wait"]
+        waiting.cancel()
+        await eventually(lambda: not unfinished(folder))
+    assert ("wait", "cancelled", None) in calls_of(verified(folder))
+
+
+async def test_a_subscription_is_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    for durable in (False, True):
+        app = make_app(Receipts(folder, durable=durable))
+        async with Client(app) as client:
+            await client.subscribe("note://one")
+    listens = calls_of(verified(folder), "subscriptions/listen")
+    assert len(listens) == 2
+    assert {outcome for _, outcome, _ in listens} == {"cancelled"}
+
+
+class Counting(Observer):
+    def __init__(self) -> None:
+        self.began = self.ended = 0
+
+    def call_began(self, call: Any) -> None:
+        self.began += 1
+
+    def call_ended(self, *details: Any) -> None:
+        self.ended += 1
+
+
+async def test_an_observer_and_receipts_go_together(tmp_path: Path) -> None:
+    observer = Counting()
+    async with Client(make_app(tmp_path / "receipts", observer=observer)) as client:
+        for _ in range(5):
+            await client.call_tool("add", {"a": 1, "b": 2})
+    held = verified(tmp_path / "receipts")
+    assert observer.began == observer.ended == sum(record["kind"] == "begin" for record in held)
+
+
+async def test_a_clock_that_goes_back_does_no_harm(tmp_path: Path, clock: MovableClock) -> None:
+    folder = tmp_path / "receipts"
+    async with Client(make_app(folder)) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        ahead, clock._ahead = clock._ahead, clock._ahead - 86_400
+        before = clock.monotonic
+        clock.monotonic = lambda: before() + 86_400  # type: ignore[method-assign]
+        await client.call_tool("add", {"a": 1, "b": 2})
+        assert clock._ahead < ahead
+    held = [record for record in verified(folder) if "call" in record]
+    times = [record["at"] for record in held]
+    assert times != sorted(times)
+    assert all(record["duration"] < 60 for record in held if record["kind"] == "end")
+
+
+# Processes that end
+
+
+def started(program: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+
+def ask(server: "subprocess.Popen[bytes]", *messages: bytes) -> None:
+    assert server.stdin is not None
+    assert server.stdout is not None
+    initialize = (
+        b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+        b'"capabilities":{},"clientInfo":{"name":"test","version":"1"}}}'
+    )
+    server.stdin.write(initialize + b"\n")
+    server.stdout.readline()
+    ready = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+    server.stdin.write(b"".join(message + b"\n" for message in (ready, *messages)))
+
+
+def stopped(folder: Path) -> list[dict[str, Any]] | None:
+    held = records(folder)
+    return held if held and held[-1]["kind"] in ("stop", "gone") else None
+
+
+def added(number: int) -> bytes:
+    return (
+        b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"add","arguments":'
+        b'{"a":%d,"b":1}}}' % (number, number)
+    )
+
+
+@pytest.mark.parametrize("mode", ["durable", "behind"])
+async def test_a_server_that_is_killed_under_load_leaves_a_log_that_verifies(
+    tmp_path: Path, mode: str
+) -> None:
+    folder = tmp_path / "receipts"
+    program = [sys.executable, "-m", "tests.receipts.kill_server", str(folder), mode]
+    wait = b'{"jsonrpc":"2.0","id":"w","method":"tools/call","params":{"name":"wait"}}'
+    answered: set[int] = set()
+    with started(program) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        ask(server, wait, *(added(number) for number in range(1, 3000)))
+        left = b""
+        while len(answered) < 500:
+            left += os.read(server.stdout.fileno(), 1 << 16)
+            *whole, left = left.split(b"\n")
+            answered |= {json.loads(line)["id"] for line in whole}
+        server.kill()
+    held = await eventually(lambda: stopped(folder))
+    assert held[-1]["kind"] == "gone"
+    await eventually(lambda: Log(folder, load_keys([str(folder / "key.pub")])).verify() is None)
+    assert "wait" in {shown.record["name"] for shown in unfinished(folder)}
+    requests = {r["call"]: r["request"] for r in held if r["kind"] == "begin"}
+    ended = {requests[record["call"]] for record in held if record["kind"] == "end"}
+    if mode == "durable":
+        assert answered <= ended
+    async with Client(make_app(folder)) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+    assert len(verified(folder)) >= len(held) + 4
+
+
+async def test_durable_answers_leave_after_their_records(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    async with Client(make_app(Receipts(folder, durable=True))) as client:
+        for count in range(1, 20):
+            await client.call_tool("add", {"a": 1, "b": 2})
+            assert calls_of(records(folder)).count(("add", "result", None)) == count
+
+
+def scribe_of(app: Server) -> int:
+    recorder = app.core.recorder
+    assert recorder is not None
+    assert recorder._scribe is not None
+    return recorder._scribe._process.pid
+
+
+async def test_a_writer_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    app = make_app(Receipts(folder, on_full="continue"))
+    async with Client(app) as client:
+        for _ in range(3):
+            for _ in range(50):
+                await client.call_tool("add", {"a": 1, "b": 2})
+            before = scribe_of(app)
+            os.kill(before, signal.SIGKILL)
+            await eventually(lambda before=before: scribe_of(app) != before)
+            await eventually(lambda: not app.core.recorder._full)
+        await client.call_tool("add", {"a": 1, "b": 2})
+    held = verified(folder)
+    begun = {record["call"] for record in held if record["kind"] == "begin"}
+    ended = {record["call"] for record in held if record["kind"] == "end"}
+    assert begun == ended
+    lost = sum(record["calls"] for record in held if record["kind"] == "gap")
+    assert len(begun) + lost >= 151
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+async def test_workers_write_one_log(tmp_path: Path) -> None:
+    folder, port = tmp_path / "receipts", free_port()
+    program = [sys.executable, "-m", "tests.receipts.kill_server", str(folder)]
+    with started([*program, "workers", str(port)]) as server:
+        try:
+            await eventually(lambda: is_open(port))
+            for _ in range(3):
+                async with Client(f"http://127.0.0.1:{port}/mcp", connect_timeout=30) as client:
+                    await asyncio.gather(
+                        *(client.call_tool("add", {"a": n, "b": 1}) for n in range(60))
+                    )
+        finally:
+            server.terminate()
+    held = verified(folder)
+    assert sum(record["kind"] == "start" for record in held) == 3
+    assert sum(record["kind"] == "stop" for record in held) == 3
+    assert calls_of(held).count(("add", "result", None)) == 180
+
+
+async def test_processes_that_write_together_make_one_chain(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    program = [sys.executable, "-m", "tests.receipts.kill_server", str(folder)]
+    servers = [started(program) for _ in range(3)]
+    for server in servers:
+        ask(server, *(added(number) for number in range(1, 1001)))
+    for server in servers:
+        assert server.stdout is not None
+        for _ in range(1000):
+            server.stdout.readline()
+        server.communicate()
+    held = verified(folder)
+    assert calls_of(held).count(("add", "result", None)) == 3000
+    runs = [record["call"][:12] for record in held if "call" in record]
+    assert len(set(runs)) == 3
+
+
+# When it cannot be written
+
+
+@asynccontextmanager
+async def full_disk(app: Server, folder: Path) -> AsyncIterator[None]:
+    """Let no file of the writer grow, as on a full disk."""
+    pid = scribe_of(app)
+    usual = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    size = max(path.stat().st_size for path in folder.glob("*.log"))
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + 150, usual[1]))  # in the middle of a line
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, usual)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_calls_are_refused_while_the_disk_is_full(tmp_path: Path, durable: bool) -> None:
+    folder = tmp_path / "receipts"
+    app = make_app(Receipts(folder, durable=durable, sign_every=0.1))
+    async with Client(app) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        recorder = app.core.recorder
+        await eventually(lambda: (folder / "checkpoint").exists())
+
+        async def is_refused() -> bool:
+            try:
+                await client.call_tool("add", {"a": 1, "b": 2})
+            except McpError as error:
+                return "The call cannot be recorded" in error.message
+            return False
+
+        async with full_disk(app, folder):
+            await eventually(is_refused)
+            assert "File too large" in recorder._reason
+        await eventually(lambda: not recorder._full)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    assert not unfinished(folder)
+    assert calls_of(verified(folder))[-1] == ("add", "result", None)
+
+
+async def test_calls_go_on_while_the_disk_is_full_and_the_gap_is_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "receipts"
+    app = make_app(Receipts(folder, on_full="continue", durable=True, sign_every=0.1))
+    async with Client(app) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        recorder = app.core.recorder
+        async with full_disk(app, folder):
+            for _ in range(20):
+                assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            assert recorder._full
+        await eventually(lambda: not recorder._full)
+        await client.call_tool("add", {"a": 1, "b": 2})
+    held = verified(folder)
+    (gap,) = [record for record in held if record["kind"] == "gap"]
+    assert gap["calls"] + calls_of(held).count(("add", "result", None)) == 22
+    assert gap["calls"] > 0
+    assert "File too large" in gap["reason"]
+    assert "calls are not recorded" in caplog.text
+
+
+async def test_what_waits_to_be_written_is_bounded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "receipts"
+    app = make_app(Receipts(folder, queue=100_000))
+    async with Client(app) as client:
+        await client.call_tool("add", {"a": 1, "b": 2})
+        pid, recorder = scribe_of(app), app.core.recorder
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(
+                McpError, match=r"more is waiting to be written than `Receipts.queue`"
+            ):
+                for _ in range(5000):
+                    await client.call_tool("add", {"a": 1, "b": 2})
+                    await asyncio.sleep(0)
+            assert 100_000 < recorder._scribe.waiting < 400_000
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        await eventually(lambda: not recorder._full)
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    verified(folder)
+
+
+async def test_a_server_whose_log_cannot_be_opened_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    app = make_app(tmp_path / "file")
+    with pytest.raises(Unusable, match=r"receipts cannot be written: .*file"):
+        async with app.running():
+            pass
+    (tmp_path / "receipts.key").write_text("nonsense")
+    with pytest.raises(Unusable, match="the key of the receipts cannot be used"):
+        async with make_app(tmp_path / "receipts").running():
+            pass
+
+
+def test_settings_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`on_full` is 'wait'"):
+        Receipts(tmp_path, on_full="wait")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must be positive"):
+        Receipts(tmp_path, queue=0)
+
+
+async def test_a_server_without_receipts_loads_nothing_of_them() -> None:
+    program = (
+        "import asyncio, sys\nfrom mcpearl import Client, Server\n"
+        "async def main():\n    async with Client(Server('a')) as client: await client.ping()\n"
+        "asyncio.run(main())\n"
+        "print([name for name in sys.modules if 'receipts' in name or 'recording' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"[]"
+
+
+def test_the_log_is_not_for_other_users(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+
+    async def main() -> None:
+        async with Client(make_app(folder)) as client:
+            await client.ping()
+
+    asyncio.run(main())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "receipts.key").stat().st_mode & 0o777 == 0o600
+    logging.getLogger("mcpearl.receipts").debug("checked")

@@ -49,6 +49,7 @@ def command(
         show_logs()
     wires = choose(chosen)
     on_stdio = any(type(wire).__name__ == "Stdio" for wire in wires)
+    sys.argv = [file]  # what a file reads there is not this command's
     with _prints_aside() if on_stdio else nullcontext():
         server = _load(file, chosen)
     if held_by is not None:

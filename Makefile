@@ -38,6 +38,7 @@ help:
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
 	@echo "make flip-receipts  flip 1,000 bits in the receipts of 100,000 calls, and find each; some minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
+	@echo "make docs   build the documentation as a site"
 	@echo "make kill-isolated   kill 10,000 processes of isolated tools, and look at what is left"
 	@echo "make bench  measure, side by side with the other SDKs"
 	@echo "make sync   write the synchronous faces of the client and the host anew"
@@ -63,10 +64,10 @@ check: $(VENV)/.test
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/check_requirements.py
 
-unit: $(VENV)/.test $(PEERS)/.done
+unit: $(VENV)/.docs $(PEERS)/.done
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal
 
-unit-without-peers: $(VENV)/.test
+unit-without-peers: $(VENV)/.docs
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
 
 chaos: $(VENV)/.test
@@ -89,6 +90,10 @@ kill-tasks: $(VENV)/.test
 sync: $(VENV)/.test
 	$(BIN)/python tools/make_sync.py
 
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "the documentation is at docs/_build/html/index.html"
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench
 
@@ -109,6 +114,10 @@ $(VENV)/.run: requirements/run.txt pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.run
 	$(PINNED) requirements/test.txt || $(FAILED)
+	@touch $@
+
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.test
+	$(PINNED) requirements/docs.txt || $(FAILED)
 	@touch $@
 
 $(VENV)/.fuzz: requirements/fuzz.txt $(VENV)/.test

@@ -1,6 +1,7 @@
 """Every Python snippet of the documentation runs, and the examples do what they say."""
 
 import asyncio
+import os
 import re
 import socket
 import subprocess
@@ -13,26 +14,8 @@ import pytest
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / "docs" / name
-    for name in (
-        "server.md",
-        "composition.md",
-        "client.md",
-        "hosts.md",
-        "schema.md",
-        "transports.md",
-        "auth.md",
-        "auth-client.md",
-        "operations.md",
-        "deployment.md",
-        "supervision.md",
-        "isolation.md",
-        "tasks.md",
-        "receipts.md",
-        "console.md",
-    )
-]
+WALKS = [ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page not in WALKS]
 
 
 def snippets(page: Path) -> list[str]:
@@ -47,12 +30,44 @@ def snippets(page: Path) -> list[str]:
         for n, code in enumerate(snippets(page))
     ],
 )
-def test_snippet(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)  # some write files
+def test_snippet(code: str):
     names = {"__name__": "snippet"}
     exec(compile(code, "snippet", "exec"), names)
     if "main" in names:
         asyncio.run(names["main"]())
+
+
+FILE = re.compile(r"^In `([\w.]+\.py)`:\n\n```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SCREEN = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", WALKS, ids=lambda page: page.stem)
+def test_a_page_can_be_followed_step_by_step(page: Path, tmp_path: Path):
+    """Files are written as the page says, and commands print what it shows; `…` is anything."""
+    text = page.read_text()
+    files = FILE.findall(text)
+    assert [code for _, code in files] == snippets(page)
+    for name, code in files:
+        (tmp_path / name).write_text(code)
+        compile(code, name, "exec")
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for screen in SCREEN.findall(text):
+        for step in re.split(r"^\$ ", screen, flags=re.MULTILINE)[1:]:
+            command, _, shown = step.partition("\n")
+            done = subprocess.run(
+                command,
+                shell=True,
+                cwd=tmp_path,
+                env={**os.environ, "PATH": places, "HOME": str(tmp_path)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            expected = ".*".join(map(re.escape, shown.strip().split("…")))
+            assert re.fullmatch(expected, done.stdout.strip(), re.DOTALL), (command, done.stdout)
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:

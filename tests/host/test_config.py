@@ -1,7 +1,6 @@
 """Configuration files of hosts: every form they come in, and everything that can be wrong."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -179,19 +178,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_config(tmp_path)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_config("a\0b")
+    file = written(tmp_path / "mcp.json", CURSOR)
+    with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
+        read_config(file / "mcp.json")
     wrong: Any = 5
     with pytest.raises(ConfigError, match="not a int"):
         read_config(wrong)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="file modes")
-def test_a_file_without_permission(tmp_path: Path) -> None:
-    file = written(tmp_path / "mcp.json", CURSOR)
-    file.chmod(0)
-    if os.access(file, os.R_OK):
-        pytest.skip("this user may read everything")
-    with pytest.raises(ConfigError, match="Permission denied"):
-        read_config(file)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])

@@ -15,6 +15,7 @@ from mcpearl.auth import Principal, StaticTokens
 from mcpearl.client.entries import ConfigError
 from mcpearl.host.config import read_config
 from mcpearl.host.records import HostChange
+from mcpearl.transports.memory import memory_pair
 from mcpearl.types.roots import Root
 from tests.client.hostile import Channel, Hostile, Message, serve
 from tests.clock import MovableClock
@@ -460,6 +461,43 @@ async def test_servers_are_connected_to_at_the_same_time(
         await asyncio.wait([connecting])
         assert host.tree().state == "ended"
         assert not host.servers
+
+
+async def test_a_transport_can_be_a_server_once() -> None:
+    app = weather()
+    near, far = memory_pair()
+    await app.connect(far)
+    async with Host({"wire": near}, reconnect=SOON) as host:
+        assert host.servers["wire"].state == "ready"
+        assert len(await host.tools()) == 1
+        await far.close()
+        await eventually(lambda: host.servers["wire"].state == "down", within=5)
+
+
+async def test_tools_that_change_all_the_time() -> None:
+    app = weather("busy")
+    changes: list[HostChange] = []
+
+    async def change() -> None:
+        while True:
+            app.tool(lambda: "x", name="flickering")
+            await asyncio.sleep(0.01)
+            app.remove_tool("flickering")
+            await asyncio.sleep(0.01)
+
+    async with Host({"busy": app, "calm": weather()}, on_change=changes.append) as host:
+        flicker = asyncio.ensure_future(change())
+        seen = set()
+        try:
+            while len(seen) < 2:
+                tools = await host.tools()
+                assert not tools.missing
+                seen.add(len(tools))
+                assert (await host.call_tool("calm__forecast", {"city": "x"})).data
+                assert (await host.call_tool("busy__forecast", {"city": "x"})).data
+        finally:
+            flicker.cancel()
+        assert seen == {2, 3}
 
 
 async def test_a_login_is_not_sent_to_servers_that_take_none() -> None:

@@ -48,7 +48,6 @@ def _alive(pid: int) -> bool:
     return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(
     "end",
     [

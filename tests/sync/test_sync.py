@@ -282,7 +282,6 @@ with SyncClient(sys.argv[1]) as client:
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize(
     "end", ["", "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(4)"]
 )

@@ -190,7 +190,9 @@ class Host:
             roots=roots_of(self._roots, name),
             on_notification=noticed,
             on_state=member.entered,
-            reconnect=self._reconnect,
+            reconnect=self._reconnect
+            if find_target(member.entry, ReachOptions()).reopens
+            else None,
             auth=self._auth_of(member.entry),
             **self._options,
         )

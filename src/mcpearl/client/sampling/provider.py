@@ -120,7 +120,6 @@ class Provider:
         self._tls = tls
         self._proxy = proxy
         self._headers = dict(headers or {})
-        self._pool: tuple[asyncio.AbstractEventLoop, ConnectionPool] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {urlsplit(self._url).hostname}>"
@@ -175,10 +174,19 @@ class Provider:
 
     async def _asked(self, body: bytes) -> Json:
         """Send a request until it is answered, or the attempts are used up."""
+        tls = tls_context(self._tls) if self._url.startswith("https:") else None
+        # Models take seconds to answer: a connection for each question leaves nothing to be closed.
+        connections = ConnectionPool(self._url, tls=tls, proxy=self._proxy)
+        try:
+            return await self._answered(connections, body)
+        finally:
+            connections.close()
+
+    async def _answered(self, connections: ConnectionPool, body: bytes) -> Json:
         for attempt in range(self._attempts):
             last = attempt + 1 == self._attempts
             try:
-                status, headers, response = await self._exchange(body)
+                status, headers, response = await self._exchange(connections, body)
             except ExchangeFailed as error:
                 if last or error.sent:  # what was sent may be answered, and billed, already
                     raise self._failed(error.reason) from None
@@ -193,7 +201,9 @@ class Provider:
             await asyncio.sleep(_AGAIN.delay(attempt) if wait is None else wait)
         raise AssertionError("unreachable")
 
-    async def _exchange(self, body: bytes) -> tuple[int, Mapping[str, str], Json]:
+    async def _exchange(
+        self, connections: ConnectionPool, body: bytes
+    ) -> tuple[int, Mapping[str, str], Json]:
         headers: list[Header] = [
             ("Accept", "application/json"),
             ("Content-Type", "application/json"),
@@ -202,7 +212,7 @@ class Provider:
         ]
         if self._key is not None:
             headers += self._authorization(self._key)
-        exchange = await self._connections().acquire()
+        exchange = await connections.acquire()
         try:
             exchange.send("POST", target_of(urlsplit(self._url)), headers, body)
             await exchange.answered()
@@ -222,15 +232,6 @@ class Provider:
             if len(data) > MAX_RESPONSE:
                 raise self._failed(f"the answer has more than {MAX_RESPONSE} bytes")
         return bytes(data)
-
-    def _connections(self) -> ConnectionPool:
-        """Return the connections of the running loop; one object may serve clients of several."""
-        loop = asyncio.get_running_loop()
-        if self._pool is None or self._pool[0] is not loop:
-            secure = self._url.startswith("https:")
-            tls = tls_context(self._tls) if secure else None
-            self._pool = loop, ConnectionPool(self._url, tls=tls, proxy=self._proxy)
-        return self._pool[1]
 
     # Failing
 

@@ -106,7 +106,7 @@ def snake_members() -> dict[str, str]:
     """Return the members of the protocol's types by their names on the wire, as mcpearl has them."""
     import msgspec
 
-    from mcpearl import types
+    import mcpearl.types as types
 
     found: dict[str, str] = {}
     for name in dir(types):
@@ -121,6 +121,6 @@ def snake_members() -> dict[str, str]:
 @cache
 def type_names() -> frozenset[str]:
     """Return the names that `mcpearl.types` has."""
-    from mcpearl import types
+    import mcpearl.types as types
 
     return frozenset(name for name in dir(types) if not name.startswith("_"))

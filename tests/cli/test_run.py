@@ -2,14 +2,27 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mcpearl import Client
+from mcpearl.cli.exits import Failure
+from mcpearl.cli.loading import load_server
 from tests.cli.running import WEATHER, Screen, Serving, mcpearl
 
 ONE = "from mcpearl import Server\n"
+
+
+@pytest.fixture
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of modules that this process forgets."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize(
@@ -25,11 +38,16 @@ ONE = "from mcpearl import Server\n"
         ("same = other = Server('found')", None),
     ],
 )
-def test_the_server_of_a_file_is_found(tmp_path: Path, source: str, name: str | None):
-    file = tmp_path / "json.py"  # named as a module of Python
+def test_the_server_of_a_file_is_found(own_modules: Path, source: str, name: str | None):
+    file = own_modules / "json.py"  # named as a module of Python
     file.write_text(ONE + source)
-    found = mcpearl("ping", f"{file}:{name}" if name else file, "--json").json
-    assert found["server"]["name"] == "found"
+    assert load_server(f"{file}:{name}" if name else str(file)).name == "found"
+
+
+def test_the_server_of_a_file_named_as_a_module_is_served(tmp_path: Path):
+    file = tmp_path / "json.py"
+    file.write_text(ONE + "app = Server('found')")
+    assert mcpearl("ping", file, "--json").json["server"]["name"] == "found"
 
 
 @pytest.mark.parametrize(
@@ -45,12 +63,21 @@ def test_the_server_of_a_file_is_found(tmp_path: Path, source: str, name: str | 
         ("1 / 0", "", "ZeroDivisionError"),
     ],
 )
-def test_why_there_is_no_server(tmp_path: Path, source: str, name: str, says: str):
-    file = tmp_path / "server.py"
+def test_why_there_is_no_server(own_modules: Path, source: str, name: str, says: str):
+    file = own_modules / "server.py"
     file.write_text(ONE + source)
-    done = mcpearl("run", f"{file}{name}")
-    assert done.code in (1, 2)
-    assert says in done.err
+    with pytest.raises(Failure) as failed:
+        load_server(f"{file}{name}")
+    assert says in str(failed.value)
+    assert "mcpearl/cli" not in str(failed.value)
+
+
+def test_a_file_without_a_server_is_not_served(tmp_path: Path):
+    file = tmp_path / "server.py"
+    file.write_text("1 / 0")
+    done = mcpearl("run", file)
+    assert done.code == 1
+    assert "ZeroDivisionError" in done.err
     assert "mcpearl/cli" not in done.err
 
 

@@ -57,7 +57,8 @@ def test_a_file_that_serves_itself_with_another_sdk(tmp_path: Path):
         "def twice(n: int) -> int:\n    return 2 * n\n"
         "if __name__ == '__main__':\n    server.run()\n"
     )
-    assert mcpearl("call", server, "twice", "n=21").out == "42\n"
+    done = mcpearl("call", server, "twice", "n=21")
+    assert done.out == "42\n", done.err
 
 
 def test_arguments_from_stdin_and_nested_ones(url: str):

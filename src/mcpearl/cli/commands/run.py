@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import NoServer
 from mcpearl.cli.output import Output
 from mcpearl.cli.wires import Chosen, choose, wire_options
 
@@ -50,8 +50,13 @@ def command(
     wires = choose(chosen)
     on_stdio = any(type(wire).__name__ == "Stdio" for wire in wires)
     sys.argv = [file]  # what a file reads there is not this command's
-    with _prints_aside() if on_stdio else nullcontext():
-        server = _load(file, chosen)
+    try:
+        server = _load(file, aside=on_stdio)
+    except NoServer:
+        # A file of another SDK is run as Python would, if it serves itself on stdio.
+        if not on_stdio or len(wires) > 1 or held_by is not None or not _serves_itself(file):
+            raise
+        os.execv(sys.executable, [sys.executable, file])
     if held_by is not None:
         from mcpearl.cli.reloading.child import wait_to_serve
 
@@ -98,24 +103,14 @@ def reload_and_serve(
     run_reloading(out, Reloaded(file, chosen, files, more, open_console))
 
 
-def _load(file: str, chosen: Chosen) -> "Server":
-    from mcpearl.cli.loading import NoServer, load_server
+def _load(file: str, *, aside: bool) -> "Server":
+    from mcpearl.cli.loading import load_server
     from mcpearl.cli.target import passed_on
 
     if (gateway := passed_on(file)) is not None:
         return gateway
-    try:
+    with _prints_aside() if aside else nullcontext():
         return load_server(file)
-    except NoServer as error:
-        _run_as_script(file, chosen, error)
-        raise
-
-
-def _run_as_script(file: str, chosen: Chosen, error: Failure) -> None:
-    """Run a file without a server of ours as Python would, if it serves itself on stdio."""
-    if chosen.names not in ((), ("stdio",)) or not _serves_itself(file):
-        return
-    os.execv(sys.executable, [sys.executable, file])
 
 
 def _serves_itself(file: str) -> bool:

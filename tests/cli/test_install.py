@@ -30,7 +30,10 @@ def test_into_every_host_and_out_again(tmp_path: Path):
     for place in PLACES.values():
         file = tmp_path / place
         entry = read_config(file).entries["weather"]  # as hosts would read it
-        assert entry.command == (sys.executable, "-m", "mcpearl", "run", str(WEATHER), "--stdio")
+        assert entry.command == (
+            *(sys.executable, "-P", "-m", "mcpearl", "run"),
+            *(str(WEATHER), "--stdio"),
+        )
         assert entry.env == {"KEY": "a b"}
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert mcpearl("ping", "weather", home=tmp_path).code == 0

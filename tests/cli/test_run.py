@@ -44,10 +44,12 @@ def test_the_server_of_a_file_is_found(own_modules: Path, source: str, name: str
     assert load_server(f"{file}:{name}" if name else str(file)).name == "found"
 
 
-def test_the_server_of_a_file_named_as_a_module_is_served(tmp_path: Path):
-    file = tmp_path / "json.py"
+def test_files_beside_a_server_do_not_stand_in_for_modules(tmp_path: Path):
+    file = tmp_path / "server.py"
     file.write_text(ONE + "app = Server('found')")
-    assert mcpearl("ping", file, "--json").json["server"]["name"] == "found"
+    (tmp_path / "click.py").write_text("raise ImportError('not the one that is meant')")
+    done = mcpearl("ping", "server.py", "--json", cwd=tmp_path, PYTHONSAFEPATH="1")
+    assert done.json["server"]["name"] == "found"
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,11 @@ def _python_file(text: str) -> str | None:
 
 
 def serving_command(target: str) -> list[str]:
-    """Return the command that serves a Python file on stdio."""
-    return [sys.executable, "-m", "mcpearl", "run", target, "--stdio"]
+    """Return the command that serves a Python file on stdio.
+
+    With `-P`, files of the current directory do not stand in for modules that mcpearl imports.
+    """
+    return [sys.executable, "-P", "-m", "mcpearl", "run", target, "--stdio"]
 
 
 def _configured(path: str, name: str | None) -> ServerEntry:

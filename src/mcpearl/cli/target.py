@@ -140,7 +140,8 @@ def resolve(text: str) -> Any:
     place, _, name = text.rpartition(":")
     if text.endswith(".json") or place.endswith(".json"):
         return _configured(*((place, name) if place.endswith(".json") else (text, None)))
-    if (file := _python_file(text)) is not None:
+    file = _python_file(text)
+    if file is not None and (Path(file).is_file() or len(_words(text)) == 1):
         if not Path(file).is_file():
             raise Failure(f"there is no file {file!r} in {Path.cwd()}", Exit.USAGE)
         return serving_command(text)

@@ -20,6 +20,7 @@ from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Middleware,
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
+from mcpearl.stores.shared import REQUEST_BITS
 from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mcpearl.server.composition.part import Enclosing
     from mcpearl.server.context import Context
     from mcpearl.server.tasks.feed import TaskFeed
+    from mcpearl.stores.shared import SharedStore
 
 
 sessions = logging.getLogger("mcpearl.sessions")
@@ -75,6 +77,7 @@ class ServerCore:
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
+        self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -99,10 +102,18 @@ class ServerCore:
         )
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
-        self._state_ttl = state_ttl
+        # Where ids of requests to clients begin whose sessions several processes serve.
+        self.first_request = 0
+        self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
+
+    async def join(self, store: "SharedStore") -> None:
+        """Become a process of a deployment: have its keys, and ids of its own for requests to clients."""
+        self.state_keys = await store.start(self.state_keys)
+        self._sealer = None
+        self.first_request = (store.relay.number << REQUEST_BITS) + 1
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer, of the connections that are made from now on."""
@@ -134,6 +145,7 @@ class ServerCore:
             around: Puts limits around both.
         """
         self.dispatcher = dispatcher
+        self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self._limited = self.redispatch if around is None else around(self.redispatch)
         self._enter()
@@ -182,7 +194,7 @@ class ServerCore:
 
             self._sealer = Sealer(
                 self.state_keys,
-                ttl=self._state_ttl,
+                ttl=self.state_ttl,
                 max_size=self.limits.max_request_state,
                 random_bytes=clock.random_bytes,
             )

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
@@ -34,7 +36,19 @@ if TYPE_CHECKING:
     from mcpearl.stores.shared import SharedStore
 
 
+logger = logging.getLogger("mcpearl.server")
 sessions = logging.getLogger("mcpearl.sessions")
+
+
+class _Reason:
+    """What an encoded error says; it is decoded when it is logged."""
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+
+    def __str__(self) -> str:
+        error = msgspec.json.decode(self._message)["error"]
+        return f"{ascii(error['message'][:512])[1:-1]} [{error['code']}]"
 
 
 class ServerCore:
@@ -100,6 +114,8 @@ class ServerCore:
         self._lives = LimitedLog(
             sessions, logging.INFO, "%d more sessions began or ended within a second"
         )
+        more = "refused %d more requests within a second"
+        self._refusals = LimitedLog(logger, logging.INFO, more)
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
         # Where ids of requests to clients begin whose sessions several processes serve.
@@ -209,6 +225,10 @@ class ServerCore:
     def session_ended(self, session: Session) -> None:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
+
+    def refused(self, message: bytes, medium: str) -> None:
+        """Log that a request was refused before it became a call, with the reason."""
+        self._refusals.note("refused a request over %s: %s", medium, _Reason(message))
 
     def blocked(self, what: str, seconds: float) -> None:
         """Tell the observer, if there is one, that something held up the event loop."""

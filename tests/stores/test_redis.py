@@ -246,10 +246,12 @@ async def test_a_member_that_was_away_for_too_long_is_told_so() -> None:
         links = [RedisLink(parse(redis.url)) for _ in range(2)]
         first, second = (RedisBus(link, RedisMembers(link)) for link in links)
         missed: list[str] = []
-        second.subscribe("topic", lambda _: None, lambda: missed.append("missed"))
+        heard: list[bytes] = []
+        second.subscribe("topic", heard.append, lambda: missed.append("missed"))
         for bus in (first, second):
             await bus.start()
         await first.spread("topic", b"a")
+        await eventually(lambda: heard == [b"a"])
         await links[0].send("XTRIM", links[0].key("bus"), "MAXLEN", 0)
         redis.stop()
         redis.start()

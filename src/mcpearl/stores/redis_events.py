@@ -39,7 +39,9 @@ MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
 MAX_SKIPPED = 10_000  # announcements left to readers that may be dead
 _READ_DELAY = 0.2  # seconds in which what was read is noted
 _TRUST = 30.0  # seconds after which a process that announces something has surely done so
+_RECENT = 5.0  # seconds in which an announcement that was made is not made again for others
 _TOPIC = "events"
+_ANNOUNCE = "announce"
 
 _Notice = tuple[str, str, int]
 
@@ -60,6 +62,7 @@ class _Stream:
         "producer",
         "read",
         "reads",
+        "recent",
         "sequence",
         "session",
         "unwritten",
@@ -84,6 +87,7 @@ class _Stream:
         self.begun = False  # the last words are stored
         self.producer = 0  # another process that produces it
         self.read = 0
+        self.recent: dict[bytes, None] = {}  # appended here just now
         self.reads = False  # other processes tell this one when they append
 
 
@@ -113,7 +117,13 @@ class RedisEventStore:
 
     def start(self) -> None:
         """Begin to hear of streams that others append to."""
-        self._stop = self._bus.receive(_TOPIC, self._grown)
+        ends = (self._bus.receive(_TOPIC, self._grown), self._bus.receive(_ANNOUNCE, self._asked))
+
+        def stop() -> None:
+            for end in ends:
+                end()
+
+        self._stop = stop
 
     def _stream(self, session: str, name: str) -> _Stream:
         found = self._streams.get((session, name))
@@ -151,6 +161,9 @@ class RedisEventStore:
             self._end_here(found)
             return
         found.unwritten.append(message)
+        if found.reads:
+            found.recent[message] = None
+            asyncio.get_running_loop().call_later(_RECENT, found.recent.pop, message, None)
         self._write_soon(found)
 
     def end(self, session: str, stream: str) -> None:
@@ -261,8 +274,8 @@ class RedisEventStore:
             stream = self._streams.get((session, name))
             if stream is not None and stream.followers:
                 self._look_soon(stream)
-        elif living:
-            self._leave_to(living[0], session, name, message)
+        for reader in living:
+            self._leave_to(reader, session, name, message)
 
     def _leave_to(self, reader: int, session: str, name: str, message: bytes) -> None:
         """Note that another process announces something, for as long as it may turn out to be dead."""
@@ -271,6 +284,16 @@ class RedisEventStore:
         if len(skipped) > MAX_SKIPPED:
             del skipped[next(iter(skipped))]
         asyncio.get_running_loop().call_later(_TRUST, self._trust, reader, session, name, message)
+        # It may have begun to read after it heard of the change.
+        asked = msgspec.msgpack.encode((session, name, message))
+        self._run_beside(self._tell_surely(reader, asked, _ANNOUNCE))
+
+    def _asked(self, asked: bytes) -> None:
+        """Announce what another process heard of, unless that was done here already."""
+        session, name, message = msgspec.msgpack.decode(asked, type=tuple[str, str, bytes])
+        stream = self._streams.get((session, name))
+        if stream is not None and stream.followers and message not in stream.recent:
+            self.append(session, name, message)
 
     def _trust(self, reader: int, session: str, name: str, message: bytes) -> None:
         """Forget an announcement that was left to a process which lived long after."""
@@ -380,10 +403,10 @@ class RedisEventStore:
         notice = msgspec.json.encode((stream.session, stream.name, last))
         self._run_beside(self._tell_surely(reader, notice))
 
-    async def _tell_surely(self, reader: int, notice: bytes) -> None:
+    async def _tell_surely(self, reader: int, notice: bytes, topic: str = _TOPIC) -> None:
         while True:
             try:
-                await self._bus.pass_to(reader, _TOPIC, notice)
+                await self._bus.pass_to(reader, topic, notice)
                 return
             except StoreUnavailable:
                 await self._link.until_up()

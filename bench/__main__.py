@@ -20,6 +20,7 @@ from bench import (
     sockets,
     stdio,
     tasks,
+    telemetry,
 )
 from bench.environments import ROOT
 from bench.results import Results
@@ -34,6 +35,7 @@ PARTS = {
     "tasks": tasks.run,
     "isolation": isolation.run,
     "limits": limits.run,
+    "telemetry": telemetry.run,
     "receipts": receipts.run,
     "auth": auth.run,
     "components": components.run,

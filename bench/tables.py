@@ -35,6 +35,7 @@ GROUPS = {
     "tasks": "Tasks",
     "isolation": "Isolated tools",
     "limits": "Limits",
+    "telemetry": "Telemetry, of everything off",
     "receipts": "Receipts",
     "components": "Components",
     "import": "Import",

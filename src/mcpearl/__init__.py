@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from mcpearl.sync.client import SyncClient
     from mcpearl.sync.host import SyncHost
     from mcpearl.sync.task import SyncClientTask
+    from mcpearl.telemetry.options import Telemetry
     from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
     from mcpearl.transports.transport import Receiver, Transport
     from mcpearl.types.base import Icon
@@ -140,6 +141,7 @@ _HOMES = {
     "Shedding": "server.throttle",
     "Stdio": "server.serving.wires",
     "Supervisor": "runtime.supervisor",
+    "Telemetry": "telemetry.options",
     "TaskCancelled": "protocol.errors",
     "TaskTimeout": "protocol.errors",
     "SyncClient": "sync.client",
@@ -224,6 +226,7 @@ __all__ = [
     "TaskTimeout",
     "Tasks",
     "Tcp",
+    "Telemetry",
     "Tls",
     "ToolError",
     "ToolResult",

@@ -463,6 +463,19 @@ async def test_servers_are_connected_to_at_the_same_time(
         assert not host.servers
 
 
+async def test_a_server_of_the_older_wire(tmp_path: Path, certificate: Path) -> None:
+    async def listed(message: Message, channel: Channel) -> None:
+        tools = [{"name": "old", "inputSchema": {"type": "object"}}]
+        channel.send(id=message["id"], result={"tools": tools})
+
+    server = Hostile(False)
+    server.tricks["tools/list"] = listed
+    async with serve("http+sse", server, tmp_path, certificate):
+        async with Host({"servers": {"s": {"type": "sse", "url": server.url}}}) as host:
+            assert [tool.name for tool in await host.tools()] == ["s__old"]
+        server.stop()
+
+
 async def test_a_transport_can_be_a_server_once() -> None:
     app = weather()
     near, far = memory_pair()

@@ -225,6 +225,15 @@ def test_connecting_fails_as_it_does_with_a_loop() -> None:
         assert client.call_tool("add", {"a": 1, "b": 1}).data == 2
 
 
+def test_an_iterator_that_outlives_its_client() -> None:
+    with SyncClient(everything()) as client:
+        tools = client.tools()
+        assert next(tools).name == "add"
+    del tools
+    gc.collect()
+    assert not threads()
+
+
 def test_what_is_not_closed_ends_with_its_object(script: str) -> None:
     client = SyncClient(script)
     client.connect()

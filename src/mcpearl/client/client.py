@@ -49,7 +49,9 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.observer import Guarded, Observer, both, guarded
 from mcpearl.runtime.tree import Changes, Node
+from mcpearl.telemetry.options import Telemetry, chosen, is_in_environment
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import (
     Implementation,
@@ -129,6 +131,9 @@ class Client(Reading):
         auth: how to get into a server at a URL: `"oauth"` to log in with the browser, one of the
             ways in `mcpearl.auth`, or a function that returns a token.
         extensions: extensions of the protocol that the client supports, beside tasks.
+        observer: told of calls and connections; one `Observer`, or several.
+        telemetry: what is exported with OpenTelemetry; False for nothing. By default everything but
+            contents, if its SDK is loaded or environment variables say where to export to.
         receipts: where every request is recorded, so that later changes show: a folder, or `Receipts`.
     """
 
@@ -168,11 +173,14 @@ class Client(Reading):
         auth: Any = None,
         extensions: Iterable[ClientExtension] = (),
         receipts: "str | Path | Receipts | None" = None,
+        observer: Observer | Iterable[Observer] | None = None,
+        telemetry: Telemetry | bool | None = None,
     ) -> None:
         options = ReachOptions(
             env, inherit_env, cwd, on_stderr, headers, tls, framing, proxy, http2, keepalive, auth
         )
         self._target = found = find_target(target, options)
+        self._observer = self._watching(guarded(observer), telemetry)
         self._recorder = None if receipts is None else _recorder(receipts, found.name)
         self._callbacks = self._answering(Callbacks(sampling, elicitation, roots, callback_timeout))
         self._on_log = on_log
@@ -189,13 +197,14 @@ class Client(Reading):
             self._limits,
             policy_for(found, reconnect),
             keepalive,
-            begin=self._begin,
+            begin=self._begin if self._observer is None else self._observed,
             restore=self._restore,
             given_up=lambda lost: self._subscriptions.end(lost),
             on_state=on_state,
         )
         self._subscriptions = ClientSubscriptions(self._link, timeout)
-        self._requests = Requests(
+        make_requests = self._kind_of_requests()
+        self._requests = make_requests(
             self._link,
             self._callbacks,
             self._known_tools,
@@ -217,7 +226,7 @@ class Client(Reading):
         self._extensions = ClientExtensions([self._tasks, *extensions])
         self._handlers = Handlers(self._extensions.routes)
         self._callbacks.handlers = self._handlers
-        self._tool_calls = ToolCalls(
+        self._tool_calls: ToolCalls = ToolCalls(
             self._link,
             self._requests,
             self._known_tools,
@@ -229,11 +238,34 @@ class Client(Reading):
         parts = self._link, self._requests, self._subscriptions
         self._eras: dict[str, EraRules] = {"legacy": LegacyEra(*parts), "modern": ModernEra(*parts)}
 
+    def _watching(
+        self, observer: Guarded | None, telemetry: Telemetry | bool | None
+    ) -> Guarded | None:
+        """Return what is told of calls: the application's observers, and OpenTelemetry if it is used."""
+        exported = chosen(telemetry)
+        if exported is None:
+            return observer
+        from mcpearl.telemetry.otel import OpenTelemetry, server_attributes
+
+        server = server_attributes(self._target.identity)
+        return both(observer, Guarded(OpenTelemetry("client", exported, server=server)))
+
+    def _kind_of_requests(self) -> Callable[..., Requests]:
+        if self._observer is None:
+            return Requests
+        from mcpearl.client.observing import ObservedRequests
+
+        return partial(ObservedRequests, self._observer)
+
     # Connecting
 
     async def connect(self) -> None:
         """Connect to the server and agree on a version. `async with` does this, and `close`."""
         self._tool_calls.begin()
+        if is_in_environment() and self._observer is not None:
+            from mcpearl.telemetry.sdk import set_up
+
+            set_up(self._info.name)
         if self._recorder is not None:
             await self._recorder.start()
         try:
@@ -262,12 +294,26 @@ class Client(Reading):
             added.claims,
             handlers.requests,
         )
-        parts = transport, end, self._callbacks, self._noticed, self._link.lost
+        parts = transport, end, self._callbacks, self._noticed, self._lost
         if self._recorder is not None:
             from mcpearl.client.recording import RecordedConnection
 
             return RecordedConnection(self._recorder, *parts)
         return ClientConnection(*parts)
+
+    def _observed(self, transport: Transport) -> ClientConnection:
+        """Begin a connection, and tell the observer."""
+        assert self._observer is not None
+        connection = self._begin(transport)
+        self._observer.connection_began(connection)
+        return connection
+
+    def _lost(self, connection: ClientConnection) -> None:
+        """Tell the observer that a connection has ended."""
+        if self._observer is not None:
+            was_up = connection is self._link.connection
+            self._observer.connection_ended(connection, connection.lost_reason if was_up else None)
+        self._link.lost(connection)
 
     async def _restore(self, connection: ClientConnection) -> None:
         """Make a new connection what the last one was, and drop what may have changed since."""

@@ -208,7 +208,8 @@ class Host:
     @property
     def servers(self) -> dict[str, ServerStatus]:
         """How each server stands, by name, with those that cannot be used and why."""
-        up = {name: member.status() for name, member in self._fleet.members.items()}
+        # A copy first: another thread may look while servers come and go.
+        up = {name: member.status() for name, member in list(self._fleet.members.items())}
         return {**up, **self._unused}
 
     def tree(self) -> Node:

@@ -165,7 +165,7 @@ class Call(Struct, eq=False):
     recorded: Any = None
     """Number and begin of a call that has a record, until it has the one of its end."""
     noted: Any = None
-    """What the observer returned for it, in a tuple, until the observer is told of its end."""
+    """What its observer noted when it began, where there is one: by default the monotonic time."""
 
 
 class Notice(Struct, gc=False):

@@ -54,17 +54,23 @@ _KEPT = 60.0  # seconds for which measurements are kept
 
 
 class LoopLag:
-    """Measures how late a loop comes round to its timers, between `start` and `stop`."""
+    """Measures how late a loop comes round to its timers, between `start` and `stop`, if it is wanted."""
 
-    __slots__ = ("_late", "_loop", "_timer")
+    __slots__ = ("_late", "_loop", "_timer", "also", "wanted")
 
     def __init__(self) -> None:
+        self.wanted = False
+        """Whether anything looks at it; otherwise no timer runs."""
+        self.also: Callable[[], None] | None = None
+        """Called with each measurement, four times a second."""
         self._late: deque[tuple[float, float]] = deque(maxlen=int(_KEPT / _INTERVAL))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to measure the running loop."""
+        if not self.wanted:
+            return
         self._loop = loop = asyncio.get_running_loop()
         self._late.clear()
         self._wait(loop)
@@ -77,6 +83,8 @@ class LoopLag:
         now = loop.time()
         self._late.append((now, max(0.0, now - due)))
         self._wait(loop)
+        if self.also is not None:
+            self.also()
 
     def stop(self) -> None:
         """Measure no more."""

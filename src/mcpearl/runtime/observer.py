@@ -20,13 +20,10 @@ _EACH_SECOND = 10  # failures of an observer that are logged
 class Observer:
     """Subclass it and override what you want to be told; every method does nothing by default.
 
-    All methods run on the event loop and must not block; `Behind` tells one that does in a thread. One
-    that raises is logged, and the call goes on.
+    All methods run on the event loop and must not block; `mcpearl.telemetry.behind.Behind` tells one that
+    does in a thread. One that raises is logged, and the call goes on.
 
     >>> class Slow(Observer):
-    ...     def call_began(self, call):
-    ...         return time.monotonic()
-    ...
     ...     def call_ended(self, began, call, outcome, size, answer):
     ...         if time.monotonic() - began > 1:
     ...             print(call.method, outcome, size)
@@ -48,24 +45,17 @@ class Observer:
                 `ClientCall`.
 
         Returns:
-            Anything; the methods below are given it.
+            Anything; the methods below are given it. By default it is the monotonic time.
         """
+        return clock.monotonic()
 
-    def call_entered(self, began: Any) -> Any:
+    def call_entered(self, began: Any) -> None:
         """Prepare the task that runs the handler of a call, on a server: set context variables.
+
+        They last as long as the task.
 
         Args:
             began: What `call_began` returned.
-
-        Returns:
-            Anything; `call_left` is given it, in the same task.
-        """
-
-    def call_left(self, entered: Any) -> None:
-        """Undo what `call_entered` did.
-
-        Args:
-            entered: What `call_entered` returned.
         """
 
     def call_meta(self, began: Any) -> Mapping[str, Any] | None:
@@ -119,6 +109,27 @@ class Observer:
         """
 
 
+class FastObserver(Observer):
+    """One of ours that is told of answers directly, because every call passes through it."""
+
+    def answered(self, call: Any, answer: Any, size: int) -> None:
+        """Note that a call was answered. It must not raise.
+
+        Args:
+            call: The call; `noted` is None if it did not run.
+            answer: The result or error.
+            size: Bytes of the answer; 0 if nothing was sent, or not yet in a batch.
+        """
+        raise NotImplementedError
+
+
+def outcome_of(answer: Any) -> Outcome:
+    """Return how a call ended that was answered."""
+    if isinstance(answer, Exception):
+        return "error"
+    return "tool_error" if getattr(answer, "is_error", False) else "result"
+
+
 class Guarded:
     """An observer whose failures are logged, ten a second at most, and go no further."""
 
@@ -136,37 +147,30 @@ class Guarded:
         try:
             self._observer.started(counters)
         except Exception:
-            self._failed("started")
+            self.failed("started")
 
     def call_began(self, call: Any) -> Any:
         """Pass on that a call begins, and return what the observer returned."""
         try:
-            return self._observer.call_began(call)
+            noted = self._observer.call_began(call)
         except Exception:
-            self._failed("call_began")
-            return None
+            self.failed("call_began")
+            noted = None
+        return clock.monotonic() if noted is None else noted
 
-    def call_entered(self, began: Any) -> Any:
-        """Let the observer prepare the task of a handler, and return what it returned."""
+    def call_entered(self, began: Any) -> None:
+        """Let the observer prepare the task of a handler."""
         try:
-            return self._observer.call_entered(began)
+            self._observer.call_entered(began)
         except Exception:
-            self._failed("call_entered")
-            return None
-
-    def call_left(self, entered: Any) -> None:
-        """Let the observer undo that."""
-        try:
-            self._observer.call_left(entered)
-        except Exception:
-            self._failed("call_left")
+            self.failed("call_entered")
 
     def call_meta(self, began: Any) -> Mapping[str, Any] | None:
         """Return what the observer adds to the `_meta` of a call."""
         try:
             return self._observer.call_meta(began)
         except Exception:
-            self._failed("call_meta")
+            self.failed("call_meta")
             return None
 
     def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
@@ -174,37 +178,58 @@ class Guarded:
         try:
             self._observer.call_ended(began, call, outcome, size, answer)
         except Exception:
-            self._failed("call_ended")
+            self.failed("call_ended")
 
     def connection_began(self, connection: object) -> None:
         """Pass on that a client connected."""
         try:
             self._observer.connection_began(connection)
         except Exception:
-            self._failed("connection_began")
+            self.failed("connection_began")
 
     def connection_ended(self, connection: object, reason: Exception | None) -> None:
         """Pass on that a client is gone."""
         try:
             self._observer.connection_ended(connection, reason)
         except Exception:
-            self._failed("connection_ended")
+            self.failed("connection_ended")
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Pass on that a limit was reached."""
         try:
             self._observer.bound_reached(bound, detail)
         except Exception:
-            self._failed("bound_reached")
+            self.failed("bound_reached")
 
     def loop_blocked(self, what: str, seconds: float) -> None:
         """Pass on that the loop was held up."""
         try:
             self._observer.loop_blocked(what, seconds)
         except Exception:
-            self._failed("loop_blocked")
+            self.failed("loop_blocked")
 
-    def _failed(self, event: str) -> None:
+    @property
+    def note(self) -> Callable[[Any], Any] | None:
+        """What is called when a call begins; None if the observer needs no more than the time."""
+        return self.call_began if _overrides(self._observer, "call_began") else None
+
+    @property
+    def answered(self) -> Callable[[Any, Any, int], None]:
+        """What is called with a call, its answer and the size of that, when a call was answered."""
+        own = self._observer
+        return own.answered if isinstance(own, FastObserver) else self._tell_answer
+
+    def _tell_answer(self, call: Any, answer: Any, size: int) -> None:
+        """Tell that a call was answered, if it ran and this is the first answer."""
+        noted = call.noted
+        if noted is None or not (size or call.batch is not None):
+            return
+        if not size:
+            call.noted = None  # the batch is not complete; the call may be answered a second time
+        self.call_ended(noted, call, outcome_of(answer), size, answer)
+
+    def failed(self, event: str) -> None:
+        """Log the exception that is handled: the observer raised it on an event."""
         now = clock.monotonic()
         if now - self._since >= 1:
             self._since, self._failures = now, 0
@@ -223,6 +248,16 @@ class Several(Guarded):
         self.enters = any(one.enters for one in self._each)
         self.has_meta = any(one.has_meta for one in self._each)
 
+    @property
+    def note(self) -> Callable[[Any], Any]:
+        """What tells each that a call begins."""
+        return self.call_began
+
+    @property
+    def answered(self) -> Callable[[Any, Any, int], None]:
+        """What tells each that a call was answered."""
+        return self._tell_answer
+
     def started(self, counters: Counters) -> None:
         """Tell each that a server was made."""
         for one in self._each:
@@ -232,18 +267,11 @@ class Several(Guarded):
         """Tell each that a call begins, and return what each returned."""
         return [one.call_began(call) for one in self._each]
 
-    def call_entered(self, began: list[Any]) -> list[Any]:
+    def call_entered(self, began: list[Any]) -> None:
         """Let each prepare the task of a handler."""
-        return [
-            one.call_entered(each) if one.enters else None
-            for one, each in zip(self._each, began, strict=True)
-        ]
-
-    def call_left(self, entered: list[Any]) -> None:
-        """Let each undo that, the last one first."""
-        for one, each in zip(reversed(self._each), reversed(entered), strict=True):
+        for one, each in zip(self._each, began, strict=True):
             if one.enters:
-                one.call_left(each)
+                one.call_entered(each)
 
     def call_meta(self, began: list[Any]) -> Mapping[str, Any] | None:
         """Return what all of them add to the `_meta` of a call."""

@@ -15,7 +15,6 @@ from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, 
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, spawn
-from mcpearl.runtime.observer import Guarded, Outcome
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
@@ -43,6 +42,7 @@ class Calls:
     """
 
     __slots__ = (
+        "_answered",
         "_closing",
         "_core",
         "_end",
@@ -50,6 +50,9 @@ class Calls:
         "_flush",
         "_largest",
         "_loop",
+        "_minded",
+        "_note",
+        "_observer",
         "_peer",
         "corked",
         "watched",
@@ -60,8 +63,8 @@ class Calls:
         core: ServerCore,
         end: ServerEnd,
         peer: Peer,
-        ended: Callable[[], None] | None,
-        flush: Callable[[], None] | None,
+        ended: Callable[[], None] | None = None,
+        flush: Callable[[], None] | None = None,
     ) -> None:
         self.watched = False  # whether the connection waits for calls to end
         self.corked = flush is None  # whether answers wait for a flush that comes anyway
@@ -73,6 +76,10 @@ class Calls:
         self._loop = peer.loop
         self._largest = core.limits.max_outgoing
         self._closing = False  # calls that arrive now are refused
+        self._observer = observer = core.observer
+        self._minded = observer is not None  # there is something to do before a call starts
+        self._note = None if observer is None else observer.note
+        self._answered = None if observer is None else observer.answered
 
     # Starting
 
@@ -81,15 +88,19 @@ class Calls:
 
         `run` is what the connection does with a call instead of having it dispatched.
         """
-        if self._closing:
-            self.answer(call, _shutting_down())
-        else:
-            call.work = spawn(self._loop, (run or self.run)(call))
+        if self._minded:
+            if self._closing:
+                self.answer(call, _shutting_down())
+                return
+            call.noted = self._note(call) if self._note is not None else clock.monotonic()
+        call.work = spawn(self._loop, (run or self.run)(call))
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
-        if self._closing:
-            return self._refuse(call, _shutting_down())
+        if self._minded:
+            if self._closing:
+                return self._refuse(call, _shutting_down())
+            call.noted = self._note(call) if self._note is not None else clock.monotonic()
         call.work = current_task(self._loop)
         return self.run(call)
 
@@ -112,6 +123,7 @@ class Calls:
     def answer_early(self, call: Call, answer: Result) -> None:
         """Answer a call whose handler goes on."""
         self.answer(call, answer)
+        call.noted = None  # for the observer it has ended
         if call.answered is not None and not call.answered.done():
             call.answered.set_result(None)
 
@@ -212,7 +224,10 @@ class Calls:
                 self._flush()
         if self.watched:
             self._ended()
-        return 0 if message is None else len(message)
+        size = 0 if message is None else len(message)
+        if self._answered is not None:
+            self._answered(call, answer, size)
+        return size
 
     def _no_form(self, call: Call, error: Exception) -> bytes | None:
         no_form = OutputError(f"The result has no JSON form: {error}")
@@ -234,10 +249,13 @@ class Calls:
         work, call.work = call.work, None
         if work is not None and not work.done():
             self._core.roster.unwind(work)
+        if self._observer is not None and call.noted is not None:
+            self._observer.call_ended(call.noted, call, "cancelled", 0, None)
 
     def abort(self, call: Call, error: McpError) -> None:
         """Answer a call that is open with an error, and stop its handler."""
         self.answer(call, error)
+        call.noted = None  # the observer knows how it ended
         self.stop(call)
 
     def stop_all(self) -> None:
@@ -256,7 +274,7 @@ class Calls:
 
     def close(self) -> None:
         """Refuse calls from now on."""
-        self._closing = True
+        self._closing = self._minded = True
         self.watched = True
 
     async def cancel_rest(self) -> None:
@@ -268,60 +286,6 @@ class Calls:
             await asyncio.wait(tasks, timeout=UNWINDING)
 
 
-class ObservedCalls(Calls):
-    """Calls that an observer is told about."""
-
-    __slots__ = ("_observer",)
-
-    def __init__(self, observer: Guarded, *rest: Any) -> None:
-        super().__init__(*rest)
-        self._observer = observer
-
-    def begin(self, call: Call) -> bool:
-        """Tell the observer that a call begins."""
-        call.noted = (self._observer.call_began(call),)
-        return True
-
-    def run(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Tell the observer that a call begins, and run it."""
-        call.noted = (self._observer.call_began(call),)
-        return Calls.run(self, call)
-
-    def stop(self, call: Call) -> None:
-        """Stop a handler, and tell the observer that the call is over."""
-        super().stop(call)
-        self._end_of(call, "cancelled", 0, None)
-
-    def answer(self, call: Call, answer: CallAnswer) -> int:
-        """Answer, and tell the observer how."""
-        size = Calls.answer(self, call, answer)
-        self._end_of(call, _outcome(answer), size, answer)
-        return size
-
-    def _end_of(self, call: Call, outcome: Outcome, size: int, answer: Any) -> None:
-        noted = call.noted
-        if noted is not None:
-            call.noted = None
-            self._observer.call_ended(noted[0], call, outcome, size, answer)
-
-
-class EnteredCalls(ObservedCalls):
-    """Calls that an observer is told about, and whose tasks it prepares."""
-
-    __slots__ = ()
-
-    async def run(self, call: Call) -> None:
-        """Run one call in the context that the observer makes for it."""
-        observer = self._observer
-        began = observer.call_began(call)
-        call.noted = (began,)
-        entered = observer.call_entered(began)
-        try:
-            await Calls.run(self, call)
-        finally:
-            observer.call_left(entered)
-
-
 def make_calls(
     core: ServerCore,
     end: ServerEnd,
@@ -329,15 +293,12 @@ def make_calls(
     ended: Callable[[], None] | None = None,
     flush: Callable[[], None] | None = None,
 ) -> Calls:
-    """Make what runs the calls of one end: observed and recorded only where the server is."""
-    if core.recorder is not None:
-        from mcpearl.server.recording import make_recorded_calls
-
-        return make_recorded_calls(core.recorder, core, end, peer, ended, flush)
-    if core.observer is None:
+    """Make what runs the calls of one end: recorded only where the server has receipts."""
+    if core.recorder is None:
         return Calls(core, end, peer, ended, flush)
-    observed = EnteredCalls if core.observer.enters else ObservedCalls
-    return observed(core.observer, core, end, peer, ended, flush)
+    from mcpearl.server.recording import RecordedCalls
+
+    return RecordedCalls(core.recorder, core, end, peer, ended, flush)
 
 
 def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
@@ -383,12 +344,6 @@ def _let_go(call: Call, task: "asyncio.Task[Any]", earlier: int) -> None:
 
 def _nothing() -> None:
     pass
-
-
-def _outcome(answer: CallAnswer) -> Outcome:
-    if isinstance(answer, McpError):
-        return "error"
-    return "tool_error" if getattr(answer, "is_error", False) else "result"
 
 
 def _shutting_down() -> McpError:

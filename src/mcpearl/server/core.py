@@ -16,7 +16,7 @@ from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Counters, Observer, both, guarded
 from mcpearl.server.attendants import Attendants
-from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
+from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcpearl.protocol.seal import Sealer
     from mcpearl.receipts.recorder import Recorder
     from mcpearl.server.composition.part import Enclosing
+    from mcpearl.server.context import Context
     from mcpearl.server.tasks.feed import TaskFeed
 
 
@@ -73,6 +74,7 @@ class ServerCore:
         self.dispatcher = dispatcher
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
+        self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -107,6 +109,7 @@ class ServerCore:
         added = guarded(observer)
         assert added is not None
         self.observer = self.roster.observer = both(self.observer, added)
+        self._enter()
         added.started(self.counters)
 
     def add_counters(self, source: Counters) -> Callable[[], None]:
@@ -117,12 +120,38 @@ class ServerCore:
         self._sources.append(source)
         return lambda: self._sources.remove(source)
 
-    def use(self, dispatcher: Dispatcher, middleware: list[Middleware]) -> None:
-        """Have every call from now on answered by this dispatcher, with this middleware around it."""
+    def use(
+        self,
+        dispatcher: Dispatcher,
+        middleware: list[Middleware],
+        around: Callable[[Dispatch], Dispatch] | None = None,
+    ) -> None:
+        """Have every call from now on answered by this dispatcher.
+
+        Args:
+            dispatcher: Answers the calls.
+            middleware: What is around it.
+            around: Puts limits around both.
+        """
         self.dispatcher = dispatcher
-        self.dispatch = self.redispatch = compile_chain(middleware, dispatcher.dispatch)
+        self.redispatch = compile_chain(middleware, dispatcher.dispatch)
+        self._limited = self.redispatch if around is None else around(self.redispatch)
+        self._enter()
         self.offer.extend(dispatcher.routes(), dispatcher.notices())
         self.renew()
+
+    def _enter(self) -> None:
+        """Let an observer that wants to prepare the tasks of handlers do so."""
+        limited, observer = self._limited, self.observer
+        if observer is None or not observer.enters:
+            self.dispatch = limited
+            return
+
+        def entered(call: "Call", ctx: "Context") -> Answering:
+            observer.call_entered(call.noted)
+            return limited(call, ctx)
+
+        self.dispatch = entered
 
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""
@@ -140,6 +169,11 @@ class ServerCore:
     @state_store.setter
     def state_store(self, store: StateStore) -> None:
         self._state_store = store
+
+    @property
+    def given_state_store(self) -> StateStore | None:
+        """The store that was set, if one was."""
+        return self._state_store
 
     def sealer(self) -> "Sealer":
         """Return the sealer of `requestState`, made when first needed."""

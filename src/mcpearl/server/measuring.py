@@ -4,17 +4,23 @@ It is made when something asks for numbers, as `app.run("http", metrics="/metric
 call does any work for it.
 """
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mcpearl.runtime.lag import LoopLag
 from mcpearl.telemetry.metrics import Metrics, Snapshot
 from mcpearl.telemetry.process import process_gauges
 from mcpearl.telemetry.prometheus import CONTENT_TYPE, render
+from mcpearl.telemetry.shared import SharedSnapshots
 from mcpearl.transports.http_server.pages import HttpRequest, HttpResponse
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
+
+
+logger = logging.getLogger("mcpearl.server")
+
+_EACH = 4  # looks at the counters after which other workers see them
 
 
 class Measuring:
@@ -28,22 +34,50 @@ class Measuring:
     def __init__(self, server: "Server", knows: Callable[[str, str], bool]) -> None:
         self._server = server
         self.metrics = Metrics(knows)
-        self.lag = LoopLag()
+        self.lag = server.lag
+        self.lag.wanted, self.lag.also = True, self._look
+        self._shared: SharedSnapshots | None = None  # with the other workers
+        self._number = 0
+        self._looks = 0
         self.metrics.add_gauges(process_gauges)
         self.metrics.add_gauges(self._gauges)
         server.core.observe(self.metrics)
 
-    def start(self) -> None:
-        """Begin to measure the running loop."""
-        self.lag.start()
+    def share(self, shared: SharedSnapshots, number: int) -> None:
+        """Show the numbers of all workers together, and go on from what the last one here counted.
 
-    def stop(self) -> None:
-        """Measure no more."""
-        self.lag.stop()
+        Args:
+            shared: Where the workers leave their numbers.
+            number: Which of them this process is.
+        """
+        self._shared, self._number = shared, number
+        before = shared.read(number)
+        if before is not None:
+            self.metrics.base = before[0]
+            self.metrics.base.gauges.clear()
+        self.metrics.count("worker_starts")
+        self._leave()
+
+    def _look(self) -> None:
+        """Add up what was counted, four times a second; tell the other workers once."""
+        self.metrics.fold()
+        self._looks += 1
+        if self._looks % _EACH == 0:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._shared is not None and not self._shared.write(
+            self._number, self.metrics.snapshot()
+        ):
+            logger.warning("the metrics of this worker are too many to be shown by the others")
 
     def snapshot(self) -> Snapshot:
-        """Return all numbers as they are now."""
-        return self.metrics.snapshot()
+        """Return the numbers as they are now, with those that the other workers last left."""
+        found = self.metrics.snapshot()
+        if self._shared is not None:
+            for snapshot, is_there in self._shared.others(self._number):
+                found.add(snapshot, gauges=is_there)
+        return found
 
     async def page(self, request: HttpRequest) -> HttpResponse:
         """Answer a scrape."""

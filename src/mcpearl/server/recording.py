@@ -4,20 +4,19 @@ Written behind, a call is recorded beside being run. Durable, its answer waits i
 records are on disk, so that it counts as a call in flight until then.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Encoded
-from mcpearl.protocol.server_end import ServerEnd, encoded_result
+from mcpearl.protocol.server_end import encoded_result
 from mcpearl.receipts.records import split
-from mcpearl.server.calls import Calls, EnteredCalls, ObservedCalls
+from mcpearl.server.calls import Calls
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch
 from mcpearl.server.failures import answer_to
-from mcpearl.server.peer import Peer
 from mcpearl.types.base import Result
 
 if TYPE_CHECKING:
@@ -53,29 +52,6 @@ class RecordedCalls(Calls):
         """Stop a handler, and record that."""
         super().stop(call)
         self._recorder.ended(call, "cancelled")
-
-
-class RecordedObservedCalls(RecordedCalls, ObservedCalls):
-    """Calls that are recorded, and that an observer is told about."""
-
-
-class RecordedEnteredCalls(RecordedCalls, EnteredCalls):
-    """Calls that are recorded, and whose tasks an observer prepares."""
-
-
-def make_recorded_calls(
-    recorder: "Recorder",
-    core: ServerCore,
-    end: ServerEnd,
-    peer: Peer,
-    ended: Callable[[], None] | None,
-    flush: Callable[[], None] | None,
-) -> Calls:
-    """Make what runs and records the calls of one end."""
-    if core.observer is None:
-        return RecordedCalls(recorder, core, end, peer, ended, flush)
-    observed = RecordedEnteredCalls if core.observer.enters else RecordedObservedCalls
-    return observed(recorder, core.observer, core, end, peer, ended, flush)
 
 
 def durable(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:

@@ -1,9 +1,10 @@
 """The server people write: identity, registration, notifications, and how it is served."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
@@ -12,6 +13,7 @@ from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
 from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
+from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.names import Names
 from mcpearl.runtime.observer import Observer
@@ -22,7 +24,7 @@ from mcpearl.server.attendants import NoticeListener, SessionListener
 from mcpearl.server.composing import Composing
 from mcpearl.server.connection import ServerConnection, SoloConnection
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import Dispatcher, HandlerDispatcher, Middleware
+from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher, Middleware
 from mcpearl.server.handler import Handler
 from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registering import Registering
@@ -43,6 +45,7 @@ from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.state import StateStore
+from mcpearl.telemetry.options import Telemetry, chosen
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Icon, Implementation
 
@@ -69,6 +72,7 @@ else:
     Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
+_FLUSHING = 4.0  # seconds for what is left to be exported at the end
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
@@ -123,6 +127,10 @@ class Server(Registering, Composing):
             less each; more is refused. It is for each process. By default a quarter of the machine's
             memory, 2 GiB at most, which `workers` divide.
         observer: Notified of calls, connections and bounds; one `Observer`, or several.
+        telemetry: What is exported with OpenTelemetry; False for nothing. By default everything but
+            contents, if its SDK is loaded or environment variables say where to export to.
+        log: `json` for log records as JSON objects with the ids of their calls, `text` for readable
+            lines; what `app.run` shows on stderr if the application has not configured logging.
         rate: How often each caller may call; over it a call is refused, with the time to wait.
         shedding: When new calls are refused because the server does not keep up; see `Shedding`.
         receipts: Where every call is recorded, so that later changes show: a folder, or `Receipts`.
@@ -165,6 +173,8 @@ class Server(Registering, Composing):
         auth: "Auth | None" = None,
         max_held: int | None = None,
         observer: Observer | Iterable[Observer] | None = None,
+        telemetry: Telemetry | bool | None = None,
+        log: Literal["text", "json"] = "text",
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
         receipts: "str | Path | Receipts | None" = None,
@@ -228,6 +238,7 @@ class Server(Registering, Composing):
         )
         self.core.recorder = None if receipts is None else _recorder(receipts, name)
         self._pool.reached = self.core.bounded
+        self._be_watched(log, telemetry)
         self.core.add_counters(self._pool.counters)
         self._throttle = self._make_throttle(rate, shedding)
         for extension in self._extensions:
@@ -240,12 +251,36 @@ class Server(Registering, Composing):
         self._lifespan = lifespan
         self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
+        self.lag = LoopLag()  # of the event loop, measured if anything looks at it
         self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._coalescers = {
             kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
             for kind in LIST_CHANGED
         }
+
+    def _be_watched(self, log: Literal["text", "json"], telemetry: Telemetry | bool | None) -> None:
+        """Have calls told to what logs and exports."""
+        if log not in ("text", "json"):
+            raise ValueError(f"`log` is 'text' or 'json', not {log!r}")
+        self.log = log
+        self._exported = chosen(telemetry)
+        if log == "json":
+            from mcpearl.telemetry.logs import CallContext
+
+            self.core.observe(CallContext())
+        if self._exported is not None:
+            from mcpearl.telemetry.otel import OpenTelemetry
+
+            self.core.observe(OpenTelemetry("server", self._exported, self._registry.has))
+
+    async def _flush(self) -> None:
+        """Export what is left, in a thread that is not waited for long."""
+        from mcpearl.telemetry.sdk import flush
+
+        with suppress(Exception):
+            async with asyncio.timeout(_FLUSHING):
+                await ThreadPool(1, name="mcpearl-export").run(flush)
 
     def _make_throttle(
         self, rate: RateLimit | None, shedding: "Shedding | None"
@@ -339,14 +374,18 @@ class Server(Registering, Composing):
             from mcpearl.server.extensions import ExtendedDispatcher
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
-        self.core.use(dispatcher, self._middleware)
+        self.core.use(dispatcher, self._middleware, self._around)
+
+    def _around(self, dispatch: Dispatch) -> Dispatch:
+        """Put limits around what answers calls, and hold back answers until they are recorded."""
         if self._throttle is not None:
-            self.core.dispatch = self._throttle.around(self.core.dispatch)
+            dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 
-            self.core.dispatch = durable(self.core, self.core.recorder, self.core.dispatch)
+            dispatch = durable(self.core, self.core.recorder, dispatch)
+        return dispatch
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""
@@ -400,6 +439,16 @@ class Server(Registering, Composing):
 
             self.measuring = Measuring(self, self._registry.has)
         return self.measuring
+
+    def stores(self) -> "dict[str, Callable[[], Awaitable[Any]]]":
+        """Return the stores outside of this process, each with what finds out whether it is there."""
+        found: dict[str, Callable[[], Awaitable[Any]]] = {}
+        tasks, state = self.task_store, self.core.given_state_store
+        if tasks is not None and tasks.durable:
+            found["store of tasks"] = lambda: tasks.get("ready?", (None, "", None))
+        if state is not None:
+            found["store of state"] = lambda: state.get("", "ready?")
+        return found
 
     async def in_thread(self, function: Callable[[], Any]) -> Any:
         """Run a plain function in one of the server's threads.
@@ -570,9 +619,13 @@ class Server(Registering, Composing):
                 watch = BlockingWatch(self._blocked_after, self.core.blocked)
                 watch.start()
                 stack.callback(watch.stop)
-            if self.measuring is not None:
-                self.measuring.start()
-                stack.callback(self.measuring.stop)
+            if self._exported is not None:
+                from mcpearl.telemetry.sdk import set_up
+
+                set_up(self.name)
+                stack.push_async_callback(self._flush)
+            self.lag.start()
+            stack.callback(self.lag.stop)
             if self._lifespan is not None:
                 await self._enter_lifespan(stack)
             stack.push_async_callback(self._stop_parts)

@@ -90,6 +90,7 @@ class Portal:
         Args:
             items: The iterator.
         """
+        close = getattr(items, "aclose", None)
         try:
             while True:
                 try:
@@ -97,8 +98,8 @@ class Portal:
                 except StopAsyncIteration:
                     return
         finally:
-            close = getattr(items, "aclose", None)
-            if close is not None:
+            # What is left of an iterator after its loop has ended was closed with the loop.
+            if close is not None and self._loop is not None:
                 self.run(close())
 
     # Ending

@@ -1,11 +1,11 @@
-"""Counters of one process, kept by an observer: what is counted is two dictionary lookups per call.
+"""Counters of one process, kept by an observer: a call costs one lookup and two appends.
 
 `Metrics` counts while calls run; `snapshot` copies the numbers for those who show them: `prometheus`
 renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
 open, is read from the server when a snapshot is made.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock
-from mcpearl.runtime.observer import Counters, Observer, Outcome
+from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
 from mcpearl.types.jsonrpc import ERROR_CODES
+from mcpearl.types.tools import CallToolResult
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the buckets of durations, in seconds, as the MCP semantic conventions have them."""
@@ -25,25 +26,59 @@ OTHER = "_OTHER"
 
 _LARGEST = {"lag", "lag_max"}  # gauges of which several processes show the largest
 _NAMED = ("tools/call", "prompts/get")
-_SECONDS, _BYTES, _BUCKETS = 0, 1, 2  # where a series has what
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
-Series = list[Any]
-"""Seconds in all, bytes of answers in all, then how many calls fell into each bucket."""
+Adders = tuple[Callable[[float], None], Callable[[int], None]]
+Numbers = list[Any]
+"""Of one series: seconds in all, bytes of answers in all, then how many fell into each bucket."""
 
 
-def new_series() -> Series:
-    """Return a series without observations."""
-    return [0.0, 0, *[0] * (len(BOUNDS) + 1)]
+class Series:
+    """The observations of one series.
+
+    They are collected as they come, and sorted into the buckets all at once by `fold`.
+    """
+
+    __slots__ = ("_sizes", "_times", "adders", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
+        self._times: list[float] = []
+        self._sizes: list[int] = []
+        self.adders: Adders = (self._times.append, self._sizes.append)  # of seconds, and of bytes
+
+    def fold(self) -> None:
+        """Add up what was collected."""
+        if not self._times:
+            return
+        numbers, times = self.numbers, self._times
+        numbers[0] += sum(times)
+        numbers[1] += sum(self._sizes)
+        if max(times) <= BOUNDS[0]:
+            numbers[2] += len(times)
+        else:
+            _sort_into(numbers, sorted(times))
+        times.clear()
+        self._sizes.clear()
+
+
+def _sort_into(numbers: Numbers, times: list[float]) -> None:
+    """Count how many of these times are in each bucket."""
+    below = 0
+    for place, bound in enumerate(BOUNDS, 2):
+        up_to = bisect_right(times, bound, below)
+        numbers[place] += up_to - below
+        below = up_to
+    numbers[-1] += len(times) - below
 
 
 class Snapshot(Struct):
     """The numbers of one process at a moment, or of several added up."""
 
-    calls: dict[Key, Series] = {}
+    calls: dict[Key, Numbers] = {}
     """Calls by method, name and type of error."""
-    sessions: dict[str, Series] = {}
+    sessions: dict[str, Numbers] = {}
     """Sessions that have ended, by wire; their bytes are not counted."""
     counters: dict[str, dict[str, float]] = {}
     """What only grows, by metric and label: bounds reached, connections made, restarts."""
@@ -62,7 +97,7 @@ class Snapshot(Struct):
             _add_numbers(self.gauges, other.gauges)
 
 
-def _add_series(to: dict[Any, Series], more: dict[Any, Series]) -> None:
+def _add_series(to: dict[Any, Numbers], more: dict[Any, Numbers]) -> None:
     for key, series in more.items():
         mine = to.get(key)
         to[key] = (
@@ -77,7 +112,7 @@ def _add_numbers(to: dict[str, dict[str, float]], more: dict[str, dict[str, floa
             mine[label] = mine.get(label, 0) + number
 
 
-class Metrics(Observer):
+class Metrics(FastObserver):
     """Counts what a server does. Cardinality is bounded whatever clients send.
 
     A name is counted apart once a call of it was answered with a result, or when `knows` says that there
@@ -96,9 +131,10 @@ class Metrics(Observer):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
+        self._tools: dict[str, Adders] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
-        self._counters: dict[str, dict[str, float]] = {"bounds": {}, "blocked": {}}
+        self._counters: dict[str, dict[str, float]] = {}
         self._connections: dict[str, float] = {}
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
@@ -115,26 +151,42 @@ class Metrics(Observer):
 
     # Calls
 
-    def call_began(self, call: Any) -> float:
-        """Note the time."""
-        return clock.monotonic()
-
-    def call_ended(
-        self, began: float | None, call: Any, outcome: Outcome, size: int, answer: Any
-    ) -> None:
-        """Count the call and its time."""
-        if began is None:
+    def answered(self, call: Any, answer: Any, size: int) -> None:
+        """Count a call and its time."""
+        began = call.noted
+        if began is None or not size:
+            self._answered_unsent(call, answer, size)
             return
-        took = clock.monotonic() - began
+        adders = None
+        if type(answer) is CallToolResult and not answer.is_error:
+            adders = self._tools.get(call.params.name)
+        add_time, add_size = adders or self._adders_of(call, outcome_of(answer), answer)
+        add_time(clock.monotonic() - began)
+        add_size(size)
+
+    def _answered_unsent(self, call: Any, answer: Any, size: int) -> None:
+        """Count a call of a batch that is not complete; others did not run, or were told before."""
+        if call.noted is not None and call.batch is not None:
+            self.call_ended(call.noted, call, outcome_of(answer), size, answer)
+            call.noted = None
+
+    def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
+        """Count a call that was cancelled, or one that other observers are told of too."""
+        add_time, add_size = self._adders_of(call, outcome, answer)
+        add_time(clock.monotonic() - began)
+        add_size(size)
+
+    def _adders_of(self, call: Any, outcome: Outcome, answer: Any) -> Adders:
+        """Return what adds to the series of a call; one that is seen for the first time is admitted."""
         method = call.method
         name = call.params.name if method in _NAMED else ""
         error = "" if outcome == "result" else _type_of(outcome, answer)
         series = self._calls.get((method, name, error))
         if series is None:
             series = self._admit(method, name, error, outcome)
-        series[bisect_left(BOUNDS, took) + 2] += 1
-        series[0] += took
-        series[1] += size
+        if not error and method == "tools/call" and (method, name, "") in self._calls:
+            self._tools[name] = series.adders
+        return series.adders
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
         """Return the series of a combination that is seen for the first time, or the one of others."""
@@ -143,7 +195,7 @@ class Metrics(Observer):
         key = (method, name, error)
         if key not in self._calls and len(self._calls) >= self._max_series:
             key = (OTHER, "", OTHER)
-        return self._calls.setdefault(key, new_series())
+        return self._calls.setdefault(key, Series())
 
     def _is_known(self, method: str, name: str, outcome: Outcome) -> bool:
         if outcome in ("result", "tool_error") or (method, name, "") in self._calls:
@@ -165,22 +217,27 @@ class Metrics(Observer):
         medium = _medium_of(connection)
         if began is None or medium is None:
             return
-        took = clock.monotonic() - began
-        series = self._sessions.setdefault(medium, new_series())
-        series[_SECONDS] += took
-        series[_BUCKETS + bisect_left(BOUNDS, took)] += 1
+        series = self._sessions.setdefault(medium, Series())
+        series.adders[0](clock.monotonic() - began)
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Count it, by the name of the bound, which is one of ours."""
-        self._count("bounds", bound)
+        self.count("bounds", bound)
 
     def loop_blocked(self, what: str, seconds: float) -> None:
         """Count it, and for how long."""
-        self._count("blocked", "times")
-        self._count("blocked", "seconds", seconds)
+        self.count("blocked", "times")
+        self.count("blocked", "seconds", seconds)
 
-    def _count(self, metric: str, label: str, number: float = 1) -> None:
-        counts = self._counters[metric]
+    def count(self, metric: str, label: str = "", number: float = 1) -> None:
+        """Add to a counter that only grows.
+
+        Args:
+            metric: Which, as `prometheus.METRICS` has it.
+            label: The value of its label.
+            number: How much.
+        """
+        counts = self._counters.setdefault(metric, {})
         counts[label] = counts.get(label, 0) + number
 
     # Showing
@@ -190,15 +247,21 @@ class Metrics(Observer):
         """How many combinations of method, name and type of error are counted apart."""
         return len(self._calls)
 
+    def fold(self) -> None:
+        """Add up what was collected since the last time. The owner calls it a few times a second."""
+        for series in (*self._calls.values(), *self._sessions.values()):
+            series.fold()
+
     def snapshot(self) -> Snapshot:
         """Return the numbers of this process, with those of the processes before it."""
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }
         counters["connections"] = dict(self._connections)
+        self.fold()
         found = Snapshot(
-            {key: list(series) for key, series in self._calls.items()},
-            {key: list(series) for key, series in self._sessions.items()},
+            {key: list(series.numbers) for key, series in self._calls.items()},
+            {key: list(series.numbers) for key, series in self._sessions.items()},
             counters,
         )
         media: dict[str, float] = {}

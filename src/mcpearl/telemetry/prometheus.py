@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mcpearl.telemetry.metrics import BOUNDS, Key, Series, Snapshot
+from mcpearl.telemetry.metrics import BOUNDS, Key, Numbers, Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SLICE = 40  # series that are rendered before others have their turn
@@ -139,7 +139,7 @@ def _head(metric: Metric) -> str:
 
 
 def _family(
-    metric: Metric, series: Iterable[tuple[Any, Series]], line: Callable[[Any, Series], str]
+    metric: Metric, series: Iterable[tuple[Any, Numbers]], line: Callable[[Any, Numbers], str]
 ) -> Iterator[str]:
     lines = [_head(metric)]
     for key, numbers in series:
@@ -150,23 +150,25 @@ def _family(
     yield "".join(lines)
 
 
-def _operation(key: Key, series: Series) -> str:
-    return _histogram(_OPERATION, _labels_of(key), series)
+def _operation(key: Key, numbers: Numbers) -> str:
+    return _histogram(_OPERATION, _labels_of(key), numbers)
 
 
-def _session(wire: str, series: Series) -> str:
-    return _histogram(_SESSION, f'wire="{_escaped(wire)}"', series)
+def _session(wire: str, numbers: Numbers) -> str:
+    return _histogram(_SESSION, f'wire="{_escaped(wire)}"', numbers)
 
 
-def _answers(key: Key, series: Series) -> str:
-    return f"{_ANSWERS}{{{_labels_of(key)}}} {series[1]}\n"
+def _answers(key: Key, numbers: Numbers) -> str:
+    return f"{_ANSWERS}{{{_labels_of(key)}}} {numbers[1]}\n"
 
 
-def _histogram(name: str, labels: str, series: Series) -> str:
-    counts = list(accumulate(series[2:]))
+def _histogram(name: str, labels: str, numbers: Numbers) -> str:
+    counts = list(accumulate(numbers[2:]))
     begin = f"{name}_bucket{{{labels},"
     lines = [f"{begin}{le}}} {count}\n" for le, count in zip(_LES, counts, strict=True)]
-    lines.append(f"{name}_sum{{{labels}}} {series[0]:.9g}\n{name}_count{{{labels}}} {counts[-1]}\n")
+    lines.append(
+        f"{name}_sum{{{labels}}} {numbers[0]:.9g}\n{name}_count{{{labels}}} {counts[-1]}\n"
+    )
     return "".join(lines)
 
 

@@ -43,10 +43,6 @@ class RecentCalls(Observer):
         self.total = 0
         """How many calls have ended since it watches."""
 
-    def call_began(self, call: Any) -> float:
-        """Note the time."""
-        return clock.monotonic()
-
     def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Keep a record of the call, in the place of the oldest."""
         self.total += 1

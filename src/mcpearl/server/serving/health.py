@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcpearl.server")
 
 _PATIENCE = 5.0  # seconds that a check has
+_LATE = 1.0  # seconds that the event loop may be held up
+_RECENTLY = 2.0  # seconds for which a server is not ready after that
 
 
 class Health:
@@ -30,6 +32,8 @@ class Health:
     def __init__(self, server: "Server", path: str | None) -> None:
         self._server = server
         base = None if path is None else path.rstrip("/")
+        if base is not None:
+            server.lag.wanted = True
         self._live = None if base is None else f"{base}/live"
         self._ready = () if base is None else (base, f"{base}/ready")
 
@@ -49,12 +53,30 @@ class Health:
         found: dict[str, str] = {}
         if self._server.web.draining:
             found["draining"] = "the server is shutting down"
+        late = self._server.lag.worst(_RECENTLY)
+        if late > _LATE:
+            found["loop"] = f"the event loop was held up for {late:.1f} s just now"
         found.update(_failed(self._server.parts.root.tree()))
+        found.update(await self._stores())
         checks = self._server.web.checks
         answers = await asyncio.gather(*(self._check(check) for check in checks))
         for check, reason in zip(checks, answers, strict=True):
             if reason is not None:
                 found[getattr(check, "__name__", type(check).__name__)] = reason
+        return found
+
+    async def _stores(self) -> dict[str, str]:
+        """Return the stores that cannot be used."""
+        found = {}
+        for name, ping in self._server.stores().items():
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await ping()
+            except TimeoutError:
+                found[name] = f"no answer within {_PATIENCE:g} s"
+            except Exception as error:
+                logger.warning("the store %s is away", name, exc_info=True)
+                found[name] = f"away: {type(error).__name__}"
         return found
 
     async def _check(self, check: HealthCheck) -> str | None:

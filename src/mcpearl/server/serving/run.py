@@ -14,6 +14,7 @@ from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.supervisor import StartFailed
 from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving.choose import chosen
+from mcpearl.server.serving.dump import dumping
 from mcpearl.server.serving.speaking import speaking
 from mcpearl.server.serving.supervised import DRAINING, WirePart, cause_of, supervise_wires
 from mcpearl.server.serving.wires import Http, Stdio, Wire
@@ -39,7 +40,7 @@ def run(server: "Server", /, *wires: str | Wire, **options: Any) -> None:
         if len(found) == 1 and isinstance(first, Http) and first.workers > 1:
             from mcpearl.server.serving.workers import run_workers
 
-            with speaking():
+            with speaking(server.log):
                 run_workers(server, first, run)
         else:
             with _forked_ahead(server):
@@ -115,7 +116,8 @@ async def serve(server: "Server", /, *wires: str | Wire, **options: Any) -> None
     """Serve on the running loop until one of the wires ends or a signal comes."""
     found = chosen(wires, options)
     on_stdio = [isinstance(wire, Stdio) for wire in found]
-    with speaking(sessions=not all(on_stdio), prints=not any(on_stdio)), stop_signals() as stop:
+    spoken = speaking(server.log, sessions=not all(on_stdio), prints=not any(on_stdio))
+    with spoken, dumping(server), stop_signals() as stop:
         async with _opened(server, found) as (name, _):
             with _under_systemd():
                 await _first(stop.wait(), server.parts.root.until_gone(name))

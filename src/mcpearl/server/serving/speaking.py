@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from mcpearl.server.serving import environment
 
@@ -11,10 +12,13 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @contextmanager
-def speaking(*, sessions: bool = True, prints: bool = True) -> Iterator[None]:
+def speaking(
+    form: Literal["text", "json"], *, sessions: bool = True, prints: bool = True
+) -> Iterator[None]:
     """Show log records of mcpearl on stderr if nothing else shows them, and prints at once.
 
     Args:
+        form: How the records look.
         sessions: Whether to show sessions that begin and end; on stdio there is only one.
         prints: Whether stdout is for prints; on stdio it is the client's until it is taken over.
     """
@@ -26,6 +30,11 @@ def speaking(*, sessions: bool = True, prints: bool = True) -> Iterator[None]:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
+    if form == "json":
+        from mcpearl.telemetry.logs import AddIds, JsonFormatter
+
+        handler.setFormatter(JsonFormatter())
+        handler.addFilter(AddIds())
     lives = logging.getLogger("mcpearl.sessions")
     before, lives_before = logger.level, lives.level
     if before == logging.NOTSET:

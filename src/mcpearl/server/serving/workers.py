@@ -46,7 +46,8 @@ _MARGIN = 5.0  # seconds beside the server's own grace before a worker is killed
 _PREFIX = "mcpearl-"  # of the folders of sockets
 _LOCK = "lock"  # the file in such a folder that is locked while its parent or a worker lives
 _OF_PARENT = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # workers do not speak to systemd
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+_PASSED_ON = signal.SIGUSR2  # each worker writes what it is doing to the log
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, _PASSED_ON}
 
 
 def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
@@ -71,6 +72,11 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         http = replace(http, auth=for_workers(auth))
     tls = server_context(http.certificate, http.key, http.client_ca)  # raises for unusable files
     count, http = http.workers, replace(http, workers=1)
+    shared = None
+    if http.metrics is not None:
+        from mcpearl.telemetry.shared import SharedSnapshots
+
+        shared = SharedSnapshots(count)
     with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
@@ -78,6 +84,8 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
             siblings = Siblings(number, paths)
+            if shared is not None:
+                server.measure().share(shared, number)
             server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
@@ -238,6 +246,7 @@ class Crew:
         try:
             os.close(self._lifeline[1])
             os.setpgid(0, 0)  # signals from a terminal go to the parent, which passes them on
+            signal.signal(_PASSED_ON, signal.SIG_IGN)  # until the worker can answer it
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             self._work(worker.number, ready, self._lifeline[0])
             code = 0
@@ -259,7 +268,9 @@ class Crew:
                 systemd.notify("WATCHDOG=1")
                 wait = min(wait, beat)
             got = signal.sigtimedwait(_SIGNALS, wait)
-            if got is not None and got.si_signo != signal.SIGCHLD:
+            if got is not None and got.si_signo == _PASSED_ON:
+                self._signal(_PASSED_ON)
+            elif got is not None and got.si_signo != signal.SIGCHLD:
                 return
             for worker in self._workers:
                 self._look_after(worker)
@@ -305,7 +316,7 @@ class Crew:
                     worker.pid = 0
             left = until - clock.monotonic()
             got = signal.sigtimedwait(_SIGNALS, max(0.0, min(left, 0.1)))
-            if left <= 0 or (got is not None and got.si_signo != signal.SIGCHLD):
+            if left <= 0 or (got is not None and got.si_signo in (signal.SIGTERM, signal.SIGINT)):
                 self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

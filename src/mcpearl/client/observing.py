@@ -1,0 +1,45 @@
+"""Calls of a client that an observer is told about."""
+
+import asyncio
+from typing import Any, TypeVar
+
+from mcpearl.client.requests import ClientCall, Requests
+from mcpearl.runtime.observer import Guarded, outcome_of
+from mcpearl.types.base import Result
+
+R = TypeVar("R", bound=Result)
+
+
+class ObservedRequests(Requests):
+    """Requests that an observer is told about: when a call begins, and how it ended.
+
+    A call is told once, whatever it took: rounds of questions, a connection that was lost and came back.
+
+    Args:
+        observer: Is told.
+        *rest: As for `Requests`.
+        **options: As for `Requests`.
+    """
+
+    def __init__(self, observer: Guarded, *rest: Any, **options: Any) -> None:
+        super().__init__(*rest, **options)
+        self._observer = observer
+
+    async def run(self, call: ClientCall[R]) -> R:
+        """Send a call between two notes to the observer, with what that adds to its `_meta`."""
+        observer = self._observer
+        began = observer.call_began(call)
+        if observer.has_meta:
+            added = observer.call_meta(began)
+            if added:
+                call.meta = {**added, **(call.meta or {})}
+        try:
+            result = await super().run(call)
+        except asyncio.CancelledError:
+            observer.call_ended(began, call, "cancelled", 0, None)
+            raise
+        except Exception as error:
+            observer.call_ended(began, call, "error", 0, error)
+            raise
+        observer.call_ended(began, call, outcome_of(result), 0, result)
+        return result

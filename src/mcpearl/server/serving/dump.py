@@ -1,0 +1,79 @@
+"""What a server is doing, written to the log on SIGUSR2: its parts, calls, and tasks with stacks."""
+
+import asyncio
+import logging
+import signal
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.protocol.events import Call
+from mcpearl.runtime import clock
+from mcpearl.telemetry.recent import name_of
+
+if TYPE_CHECKING:
+    from mcpearl.server.server import Server
+
+logger = logging.getLogger("mcpearl.server")
+
+_MOST = 200  # calls and tasks that are written out
+_FRAMES = 8  # of each stack, the innermost ones
+_DEEPEST = 1000  # frames that are followed
+
+
+def dump(server: "Server") -> None:
+    """Write the tree, the calls in flight and the tasks of the running loop to the log."""
+    logger.warning("the parts of %s:\n%s", server.name, server.tree())
+    calls = [
+        call for connection in server.connections for call in connection.end.in_flight.values()
+    ]
+    lines = [_line(call) for call in calls[:_MOST]]
+    logger.warning("%d calls in flight%s", len(calls), "".join(lines) + _more(len(calls)))
+    tasks = asyncio.all_tasks()
+    stacks = [_stack(task) for task in list(tasks)[:_MOST]]
+    logger.warning("%d tasks%s", len(tasks), "".join(stacks) + _more(len(tasks)))
+
+
+def _line(call: Call) -> str:
+    name = name_of(call.params)
+    since = call.noted if isinstance(call.noted, float) else None
+    age = "" if since is None else f", for {clock.monotonic() - since:.1f} s"
+    client = "" if call.caller.client is None else f" of {call.caller.client.name:.64}"
+    return f"\n  {call.method}{f' {name!a}' if name else ''}, id {call.id!a:.64}{client}{age}"
+
+
+def _stack(task: "asyncio.Task[object]") -> str:
+    """Return the name of a task and where it waits, through everything it awaits."""
+    frames: list[tuple[FrameType, int]] = []
+    waits: Any = task.get_coro()
+    while waits is not None and len(frames) < _DEEPEST:
+        frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
+        if frame is not None:
+            frames.append((frame, frame.f_lineno))
+        waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
+    lines = traceback.StackSummary.extract(iter(frames[-_FRAMES:])).format()
+    return f"\n  {task.get_name()}\n" + "".join(lines).rstrip()
+
+
+def _more(count: int) -> str:
+    return f"\n  and {count - _MOST} more" if count > _MOST else ""
+
+
+@contextmanager
+def dumping(server: "Server") -> Iterator[None]:
+    """Write out what the server is doing on each SIGUSR2, where signals can be handled."""
+    number = getattr(signal, "SIGUSR2", None)
+    loop = asyncio.get_running_loop()
+    try:
+        if number is None or signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN):
+            raise ValueError("the application has a use for it")
+        before = signal.signal(number, lambda *_: loop.call_soon_threadsafe(dump, server))
+    except ValueError:  # not the main thread, or taken
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

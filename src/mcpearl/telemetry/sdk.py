@@ -1,0 +1,97 @@
+"""Setting up the SDK of OpenTelemetry as the environment says, where the application has not done it."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry import metrics, trace
+
+from mcpearl.telemetry.options import is_in_environment
+
+logger = logging.getLogger("mcpearl.telemetry")
+
+_GRPC = "opentelemetry.exporter.otlp.proto.grpc"
+_PATIENCE = 3.0  # seconds for what is left to be exported at the end
+_lock = threading.Lock()
+_done = False
+
+
+def set_up(service: str) -> None:
+    """Set up the SDK if environment variables say where to export to, and it is not set up yet.
+
+    Args:
+        service: The name of the service, unless the environment has one.
+    """
+    global _done
+    with _lock:
+        if _done or not is_in_environment() or _is_set_up():
+            return
+        _done = True
+        configure = _configurator()
+        if configure is None:
+            logger.warning(
+                "the environment says where OpenTelemetry is to export to, but its SDK is missing: "
+                "pip install opentelemetry-sdk opentelemetry-exporter-otlp"
+            )
+            return
+        _complete_environment(service)
+        try:
+            configure()
+        except Exception:
+            logger.exception("OpenTelemetry could not be set up; nothing is exported")
+
+
+def _configurator() -> Callable[[], None] | None:
+    """Return what sets up the SDK from the environment: that of a distribution, or the SDK's own."""
+    for found in importlib.metadata.entry_points(group="opentelemetry_configurator"):
+        configurator = found.load()()
+        return lambda: configurator.configure()
+    try:
+        module = importlib.import_module("opentelemetry.sdk._configuration")
+    except ImportError:
+        return None
+    return lambda: module._OTelSDKConfigurator().configure()
+
+
+def _is_set_up() -> bool:
+    provider = type(trace.get_tracer_provider()).__module__
+    return not provider.startswith("opentelemetry.trace")
+
+
+def _complete_environment(service: str) -> None:
+    """Set what the specification has as defaults, and the SDK alone has not."""
+    defaults = {
+        "OTEL_SERVICE_NAME": service,
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_METRICS_EXPORTER": "otlp",
+    }
+    if importlib.util.find_spec("opentelemetry.exporter") is None or not _has(_GRPC):
+        defaults["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+
+
+def _has(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def flush() -> None:
+    """Export what is left, for a few seconds at most. It blocks."""
+    providers: tuple[Any, ...] = (trace.get_tracer_provider(), metrics.get_meter_provider())
+    for provider in providers:
+        force_flush = getattr(provider, "force_flush", None)
+        if force_flush is not None:
+            try:
+                force_flush(int(_PATIENCE * 1000))
+            except Exception:
+                logger.warning(
+                    "what was left of the telemetry could not be exported", exc_info=True
+                )

@@ -1,0 +1,137 @@
+"""Logs: as JSON with the ids of calls, and what a signal has a server write."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mcpearl import Client, Server
+from mcpearl.telemetry.logs import AddIds, JsonFormatter
+from tests.ports import free_port
+from tests.waiting import eventually
+
+SERVER = """
+import asyncio, sys
+from mcpearl import Server
+
+app = Server("dumped", log=sys.argv[2], telemetry=False)
+
+@app.tool
+async def stuck(secret: str) -> None:
+    "Wait for ever."
+    await asyncio.Event().wait()
+
+app.run("http", port=int(sys.argv[1]), workers=int(sys.argv[3]))
+"""
+
+
+def is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_record_is_one_line_of_json() -> None:
+    formatter = JsonFormatter()
+    try:
+        raise ValueError("no\nnumber")
+    except ValueError:
+        record = logging.getLogger("x").makeRecord(
+            "x",
+            logging.ERROR,
+            "f.py",
+            1,
+            "it %s",
+            ("failed",),
+            sys.exc_info(),
+            extra={"a": object()},
+        )
+    line = formatter.format(record)
+    found = json.loads(line)
+    assert "\n" not in line
+    assert (found["level"], found["logger"], found["message"]) == ("ERROR", "x", "it failed")
+    assert found["error"].endswith("ValueError: no\nnumber")
+    assert found["time"].endswith("Z")
+    assert found["a"].startswith("<object")
+
+
+async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Lines()
+    handler.setFormatter(JsonFormatter())
+    handler.addFilter(AddIds())
+    logger = logging.getLogger("an application")
+    logger.addHandler(handler)
+    app = Server("logged", log="json", telemetry=False)
+
+    @app.tool
+    def work(secret: str) -> str:
+        logger.warning("working")
+        return secret
+
+    parent = f"00-{'a' * 32}-{'b' * 16}-01"
+    try:
+        async with Client(app, telemetry=False) as client:
+            await client.call_tool("work", {"secret": "s3cret"}, meta={"traceparent": parent})
+        logger.warning("outside")
+    finally:
+        logger.removeHandler(handler)
+    inside, outside = map(json.loads, lines)
+    assert inside["tool"] == "work"
+    assert inside["method"] == "tools/call"
+    assert inside["request_id"]
+    assert inside["trace_id"] == "a" * 32
+    assert "request_id" not in outside
+    assert "s3cret" not in "".join(lines)
+
+
+def test_another_form_is_refused() -> None:
+    with pytest.raises(ValueError, match="'text' or 'json'"):
+        Server("x", log="xml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("form", "workers"), [("text", 1), ("json", 2)])
+async def test_a_signal_has_a_server_write_what_it_does(
+    form: str, workers: int, tmp_path: Path
+) -> None:
+    script, log = tmp_path / "server.py", tmp_path / "log"
+    script.write_text(SERVER)
+    port = free_port()
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(port), form, str(workers)], stderr=stderr
+        )
+    try:
+        await eventually(lambda: is_open(port))
+        async with Client(f"http://127.0.0.1:{port}/mcp", telemetry=False) as client:
+            call = asyncio.ensure_future(client.call_tool("stuck", {"secret": "s3cret"}))
+
+            def written() -> bool:
+                os.kill(process.pid, signal.SIGUSR2)
+                return "1 calls in flight" in log.read_text()
+
+            await eventually(written)
+            await eventually(lambda: "asyncio.Event().wait()" in log.read_text())
+            call.cancel()
+    finally:
+        process.terminate()
+        process.wait(30)
+    text = log.read_text()
+    assert "tools/call" in text
+    assert "stuck" in text
+    assert "bus" in text
+    assert "s3cret" not in text

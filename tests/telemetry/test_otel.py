@@ -1,0 +1,286 @@
+"""OpenTelemetry: what a collector receives of clients and servers in processes of their own."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl import Client, McpError, Server
+from tests.ports import free_port
+from tests.telemetry.collector import Collector, collecting
+from tests.waiting import eventually
+
+SERVER = Path(__file__).with_name("traced_server.py")
+CLIENT = """
+import asyncio, sys
+from mcpearl import Client, McpError
+
+async def main():
+    async with Client(sys.argv[1]) as client:
+        print(await client.call_tool("forward", {"url": sys.argv[2]}))
+        await client.call_tool("fail")
+        print(await client.call_tool("long"))
+        try:
+            await client.call_tool("made-up")
+        except McpError:
+            pass
+
+asyncio.run(main())
+"""
+
+
+def environment(collector: Collector, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+        "OTEL_METRIC_EXPORT_INTERVAL": "200",
+        **more,
+    }
+
+
+@contextmanager
+def served(name: str, settings: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """A server in a process of its own: its address, and its log once it has ended."""
+    port, log = free_port(), []
+    process = subprocess.Popen(
+        [sys.executable, str(SERVER), name, str(port)],
+        env=settings,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}/mcp", log
+    finally:
+        process.terminate()
+        log += (process.communicate(timeout=30)[1] or "").splitlines()
+
+
+async def until_up(*urls: str) -> None:
+    async def answers(url: str) -> bool:
+        try:
+            async with Client(url, connect_timeout=2, telemetry=False) as client:
+                await client.ping()
+        except Exception:
+            return False
+        return True
+
+    for url in urls:
+        await eventually(lambda url=url: answers(url))  # type: ignore[misc]
+
+
+async def test_one_trace_from_a_client_through_a_server_to_another() -> None:
+    """All processes are set up by the environment alone."""
+    with collecting() as collector:
+        settings = environment(collector)
+        with served("first", settings) as (first, _), served("second", settings) as (second, log):
+            await until_up(first, second)
+            await asyncio.to_thread(
+                subprocess.run,
+                [sys.executable, "-c", CLIENT, first, second],
+                env={**settings, "OTEL_SERVICE_NAME": "the-client"},
+                check=True,
+                timeout=60,
+            )
+        check_trace(collector)
+        check_failures(collector)
+        check_metrics(collector)
+        check_log(collector, log)
+        assert collector.services == {"first", "second", "the-client"}
+
+
+def check_trace(collector: Collector) -> None:
+    root = collector.named("tools/call forward", "CLIENT")
+    assert not root["parent"]
+    chain = [
+        collector.named("tools/call forward", "SERVER"),
+        collector.named("look around", "INTERNAL"),
+        collector.named("tools/call work", "CLIENT"),
+        collector.named("tools/call work", "SERVER"),
+        collector.named("in a thread", "INTERNAL"),
+    ]
+    for above, span in zip([root, *chain], chain, strict=False):
+        assert span["trace"] == root["trace"]
+        assert span["parent"] == above["id"], f"{span['name']} is below {above['name']}"
+    task = collector.named("in a task", "INTERNAL")
+    assert task["trace"] == collector.named("tools/call long", "CLIENT")["trace"]
+    server = chain[0]
+    assert server["mcp.method.name"] == "tools/call"
+    assert server["gen_ai.tool.name"] == "forward"
+    assert server["gen_ai.operation.name"] == "execute_tool"
+    assert server["mcp.protocol.version"] == "2026-07-28"
+    assert server["network.transport"] == "tcp"
+    assert server["network.protocol.name"] == "http"
+    assert server["client.address"] == "127.0.0.1"
+    assert server["jsonrpc.request.id"] == root["jsonrpc.request.id"]
+    assert server["status"] == "UNSET"
+    assert root["server.address"] == "127.0.0.1"
+    assert root["server.port"] > 0
+    assert "gen_ai.tool.call.arguments" not in server, "contents only when asked for"
+
+
+def check_failures(collector: Collector) -> None:
+    for kind in ("CLIENT", "SERVER"):
+        failed = collector.named("tools/call fail", kind)
+        assert (failed["error.type"], failed["status"]) == ("tool_error", "ERROR")
+    unknown = collector.named("tools/call", "SERVER")
+    assert unknown["error.type"] == unknown["rpc.response.status_code"] == "-32602"
+    assert "made-up" in unknown["message"]
+    assert "gen_ai.tool.name" not in unknown, "a name that a client made up"
+
+
+def check_metrics(collector: Collector) -> None:
+    from mcpearl.telemetry.metrics import BOUNDS
+
+    names = {
+        f"mcp.{side}.{what}.duration" for side in ("server", "client") for what in ("operation",)
+    }
+    assert names | {"mcp.client.session.duration"} <= set(collector.metrics)
+    points = collector.metrics["mcp.server.operation.duration"]
+    for _, point, unit in points:
+        assert tuple(point.explicit_bounds) == BOUNDS
+        assert unit == "s"
+    found = [attributes for attributes, _, _ in points]
+    assert {"mcp.method.name": "tools/call", "gen_ai.tool.name": "work"} in found
+
+
+def check_log(collector: Collector, log: list[str]) -> None:
+    records = [json.loads(line) for line in log if line.startswith("{")]
+    (working,) = (each for each in records if each["message"] == "working")
+    span = collector.named("in a thread", "INTERNAL")
+    assert working["trace_id"] == span["trace"]
+    assert working["span_id"] == span["id"]
+    assert working["method"] == "tools/call"
+    assert working["tool"] == "work"
+    assert working["request_id"]
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Spans of this process, with a provider that only this test has."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    yield exporter
+    provider.shutdown()
+
+
+def make_app(**options: Any) -> Server:
+    app = Server("traced", **options)
+
+    @app.tool
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    app.add_resource("secret://1", lambda: "x", name="a")
+    return app
+
+
+async def test_contents_are_exported_when_they_are_asked_for(spans: Any) -> None:
+    from mcpearl import Telemetry
+
+    app = make_app(telemetry=Telemetry(contents=True, metrics=False))
+    async with Client(app, telemetry=False) as client:
+        await client.call_tool("greet", {"name": "Ada"})
+        await client.read_resource("secret://1")
+    found = {each.name: each for each in spans.get_finished_spans()}
+    call, read = found["tools/call greet"], found["resources/read"]
+    assert json.loads(call.attributes["gen_ai.tool.call.arguments"]) == {"name": "Ada"}
+    assert "hello Ada" in call.attributes["gen_ai.tool.call.result"]
+    assert read.attributes["mcp.resource.uri"] == "secret://1"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"traceparent": 5, "baggage": ["a"]},
+        {"traceparent": "nonsense"},
+        {"traceparent": "00-" + "z" * 32 + "-" + "z" * 16 + "-01"},
+        {"tracestate": "x" * 100_000, "baggage": "=" * 100_000},
+        {"traceparent": None},
+    ],
+)
+async def test_whatever_a_client_says_of_its_trace_is_harmless(spans: Any, meta: Any) -> None:
+    async with Client(make_app(telemetry=True), telemetry=False) as client:
+        result = await client.call_tool("greet", {"name": "Ada"}, meta=meta)
+    assert result.text == "hello Ada"
+    (span,) = (each for each in spans.get_finished_spans() if each.name == "tools/call greet")
+    assert span.parent is None
+
+
+async def test_what_is_not_sampled_is_passed_on_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in two, decided with the trace id that the span then has; children follow their parent."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(0.5)))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    app = Server("traced", telemetry=True)
+
+    @app.tool
+    async def work() -> str:
+        with provider.get_tracer("inside").start_as_current_span("inside"):
+            context = trace.get_current_span().get_span_context()
+            return f"{context.trace_id:x} {context.trace_flags.sampled}"
+
+    async with Client(app, telemetry=False) as client:
+        seen = [(await client.call_tool("work")).text.split() for _ in range(60)]
+    provider.shutdown()
+    calls = [each for each in exporter.get_finished_spans() if each.name == "tools/call work"]
+    inside = [each for each in exporter.get_finished_spans() if each.name == "inside"]
+    sampled = {trace_id for trace_id, is_sampled in seen if is_sampled == "True"}
+    assert 10 < len(calls) < 50
+    assert {f"{each.context.trace_id:x}" for each in calls} == sampled
+    assert len(inside) == len(calls)
+    assert len({trace_id for trace_id, _ in seen}) == 60
+
+
+async def test_an_exporter_that_fails_or_is_away_costs_no_call(monkeypatch: Any) -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+    class Broken(SpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            raise RuntimeError("away")
+
+        def on_end(self, span: Any) -> None:
+            raise RuntimeError("away")
+
+    provider = TracerProvider()
+    provider.add_span_processor(Broken())
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    async with Client(make_app(telemetry=True), telemetry=True) as client:
+        assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
+        with pytest.raises(McpError):
+            await client.call_tool("nothing")
+
+
+def test_without_its_sdk_nothing_of_opentelemetry_is_loaded() -> None:
+    script = (
+        "import asyncio, sys\n"
+        "from mcpearl import Client, Server\n"
+        "app = Server('plain')\n"
+        "async def main():\n"
+        "    async with Client(app) as client: await client.ping()\n"
+        "asyncio.run(main())\n"
+        "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
+    )
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    subprocess.run([sys.executable, "-c", script], env=settings, check=True, timeout=60)

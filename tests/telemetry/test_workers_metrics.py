@@ -1,0 +1,115 @@
+"""Metrics of several workers: one page for all of them, which outlives each of them."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mcpearl import Client
+from mcpearl.telemetry.metrics import Snapshot
+from mcpearl.telemetry.shared import SharedSnapshots
+from tests.ports import free_port
+from tests.telemetry.test_metrics import OPERATION, Samples, read, value
+from tests.transports.raw_http import Raw
+from tests.waiting import eventually
+
+SERVER = """
+import os, sys
+from mcpearl import Server
+
+app = Server("measured", telemetry=False)
+
+@app.tool
+def who() -> int:
+    "Return the process."
+    return os.getpid()
+
+app.run("http", port=int(sys.argv[1]), workers=2, metrics="/metrics")
+"""
+
+
+async def scraped(port: int) -> Samples:
+    return read((await Raw(port).request("GET", {}, path="/metrics")).body)
+
+
+def calls(samples: Samples) -> float:
+    found = {"mcp_method_name": "tools/call", "gen_ai_tool_name": "who"}
+    return samples.get((f"{OPERATION}_count", frozenset(found.items())), 0)
+
+
+async def test_every_worker_shows_the_numbers_of_all(tmp_path: Path) -> None:
+    script, port = tmp_path / "server.py", free_port()
+    script.write_text(SERVER)
+    process = subprocess.Popen([sys.executable, str(script), str(port)])
+    url = f"http://127.0.0.1:{port}/mcp"
+
+    async def call() -> int | None:
+        try:
+            async with Client(url, connect_timeout=2, telemetry=False) as client:
+                return int((await client.call_tool("who")).text)
+        except Exception:
+            return None
+
+    try:
+        await eventually(call)
+        seen = [await call() for _ in range(30)]
+        made = 1 + len(seen)
+        assert None not in seen
+
+        async def all_there() -> bool:
+            samples = await scraped(port)
+            return calls(samples) == made and value(samples, "mcpearl_processes") == 2
+
+        await eventually(all_there)
+        victim = next(each for each in seen if each is not None)
+        psutil.Process(victim).kill()
+
+        async def replaced() -> bool:
+            try:
+                samples = await scraped(port)
+            except (OSError, asyncio.IncompleteReadError):
+                return False
+            return value(samples, "mcpearl_worker_starts_total") == 3 and calls(samples) == made
+
+        await eventually(replaced)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_a_snapshot_that_is_torn_or_too_large_is_not_shown() -> None:
+    shared = SharedSnapshots(2, half=400)
+    first = Snapshot({("tools/call", "a", ""): [0.5, 10, 1]}, {}, {}, {"lag": {"": 0.1}})
+    assert shared.read(0) is None
+    assert shared.write(0, first)
+    assert shared.read(0) == (first, True)
+    large = Snapshot({("tools/call", str(number), ""): [0.5, 10, 1] for number in range(100)})
+    assert not shared.write(0, large)
+    valid = shared._memory[0]
+    start = 1 + (1 - valid) * 400
+    shared._memory[start : start + 100] = b"x" * 100  # a worker died while it wrote the other half
+    assert shared.read(0) == (first, True)
+    assert shared.others(0) == []
+    assert shared.others(1) == [(first, True)]
+
+
+@pytest.mark.parametrize("form", ["grafana.json", "alerts.yml"])
+def test_dashboard_and_alerts_name_metrics_that_exist(form: str) -> None:
+    import re
+
+    from mcpearl.telemetry.prometheus import METRICS
+
+    text = Path(__file__).parents[2].joinpath("examples/operations", form).read_text()
+    named = set(re.findall(r"\b(?:mcp_server|mcpearl|process)_[a-z_]+", text))
+    known = {metric.name for metric in METRICS.values()}
+    known |= {
+        f"{metric.name}_{end}"
+        for metric in METRICS.values()
+        if metric.kind == "histogram"
+        for end in ("bucket", "sum", "count")
+    }
+    assert len(named) > 8
+    assert named <= known, named - known

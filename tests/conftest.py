@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from mcpearl.runtime.clock import SystemSource, use
 from tests.clock import MovableClock, MovableLoop
+from tests.redis_server import remove_shared
 
 # Signs certificates and handshakes. A strict verifier, as from Python 3.13, asks for it in a root.
 _SIGNS = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -35,6 +36,11 @@ def pytest_runtest_makereport(
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+def pytest_unconfigure() -> None:
+    """End the servers that tests shared."""
+    remove_shared()
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from mcpearl.runtime import clock
 from mcpearl.runtime.clock import SystemSource
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.events import EventStore
@@ -15,10 +16,18 @@ from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.memory_tasks import MemoryTaskStore
+from mcpearl.stores.redis_address import parse
+from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_events import RedisEventStore
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_sessions import RedisSessionStore
+from mcpearl.stores.redis_tasks import RedisTaskStore
 from mcpearl.stores.sessions import SessionStore
 from mcpearl.stores.sqlite_tasks import SqliteTaskStore
 from mcpearl.stores.tasks import TaskStore
 from mcpearl.stores.unix_bus import UnixBus
+from tests.redis_server import fresh_address
 
 
 class StillClock:
@@ -66,6 +75,15 @@ async def sqlite_tasks() -> AsyncIterator[TaskStore]:
 
 
 @asynccontextmanager
+async def redis_tasks(kind: str) -> AsyncIterator[TaskStore]:
+    link = RedisLink(parse(fresh_address(kind)))
+    store = RedisTaskStore(link, max_tasks=20, max_per_owner=10, now=lambda: clock.now())
+    await store.start()
+    yield store
+    await store.close()
+
+
+@asynccontextmanager
 async def memory_bus(count: int) -> AsyncIterator[list[Bus]]:
     first = MemoryBus()
     yield [first, *(first.join() for _ in range(count - 1))]
@@ -78,17 +96,55 @@ async def unix_bus(count: int) -> AsyncIterator[list[Bus]]:
         yield [UnixBus(number, paths) for number in range(count)]
 
 
+@asynccontextmanager
+async def redis_bus(count: int, kind: str = "redis") -> AsyncIterator[list[Bus]]:
+    address = parse(fresh_address(kind))
+    links = [RedisLink(address) for _ in range(count)]
+    yield [RedisBus(link, RedisMembers(link)) for link in links]
+
+
+@asynccontextmanager
+async def redis_sessions(kind: str) -> AsyncIterator[SessionStore]:
+    link = RedisLink(parse(fresh_address(kind)))
+    bus = RedisBus(link, RedisMembers(link))
+    await bus.start()
+    store = RedisSessionStore(link, bus, now=lambda: clock.now())
+    store.use_keys([b"k" * 32])
+    yield store
+    await bus.close()
+
+
+@asynccontextmanager
+async def redis_events(kind: str) -> AsyncIterator[EventStore]:
+    link = RedisLink(parse(fresh_address(kind)))
+    members = RedisMembers(link)
+    bus = RedisBus(link, members)
+    await bus.start()
+    store = RedisEventStore(link, bus, members)
+    store.start()
+    yield store
+    await store.close()
+    await bus.close()
+
+
 SESSION_STORES: dict[str, Callable[[], AbstractAsyncContextManager[SessionStore]]] = {
-    "memory": memory_sessions
+    "memory": memory_sessions,
+    "redis": lambda: redis_sessions("redis"),
+    "valkey": lambda: redis_sessions("valkey"),
 }
 EVENT_STORES: dict[str, Callable[[], AbstractAsyncContextManager[EventStore]]] = {
-    "memory": memory_events
+    "memory": memory_events,
+    "redis": lambda: redis_events("redis"),
+    "valkey": lambda: redis_events("valkey"),
 }
 TASK_STORES: dict[str, Callable[[], AbstractAsyncContextManager[TaskStore]]] = {
     "memory": memory_tasks,
     "sqlite": sqlite_tasks,
+    "redis": lambda: redis_tasks("redis"),
+    "valkey": lambda: redis_tasks("valkey"),
 }
 BUSES: dict[str, Callable[[int], AbstractAsyncContextManager[list[Bus]]]] = {
     "memory": memory_bus,
     "unix": unix_bus,
+    "redis": redis_bus,
 }

@@ -43,13 +43,13 @@ class Pending:
     >>> pending.resolve(entry.id) is entry
     """
 
-    __slots__ = ("_deadlines", "_entries", "_next", "late", "limit", "unknown")
+    __slots__ = ("_deadlines", "_entries", "_first", "_next", "late", "limit", "unknown")
 
     def __init__(self, limit: int = 10_000) -> None:
         self.limit = limit
         self._entries: dict[int, Entry] = {}
         self._deadlines: list[tuple[float, int]] = []  # a heap; stale pairs are dropped lazily
-        self._next = 1
+        self._first = self._next = 1
         self.late = 0  # answers that arrived after their entry had left
         self.unknown = 0  # answers to requests that were never sent
 
@@ -58,6 +58,10 @@ class Pending:
 
     def __contains__(self, id: object) -> bool:
         return id in self._entries
+
+    def number_from(self, first: int) -> None:
+        """Have ids begin at a number, so that those of several processes differ."""
+        self._first = self._next = first
 
     def add(
         self, method: str, waiter: Any, now: float, timeout: float, max_timeout: float | None = None
@@ -88,7 +92,7 @@ class Pending:
         """Remove and return the entry of an answer. If there is none, count it and return None."""
         entry = self._entries.pop(id, None) if type(id) is int else None
         if entry is None:
-            if type(id) is int and 0 < id < self._next:
+            if type(id) is int and self._first <= id < self._next:
                 self.late += 1
             else:
                 self.unknown += 1

@@ -48,7 +48,7 @@ from mcpearl.server.subscriptions import Subscriber
 from mcpearl.server.whole_outlet import WholeOutlet
 from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Result
+from mcpearl.types.base import RequestId, Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.server")
@@ -86,6 +86,8 @@ class ServerConnection:
         self.end = end = ServerEnd(
             core.offer, core.stamp, core.limits, principal, renewable=renewable
         )
+        if core.first_request and not renewable:
+            end.pending.number_from(core.first_request)
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
@@ -194,6 +196,10 @@ class ServerConnection:
         """Whether the client has sent `notifications/initialized`."""
         return self.end.lifecycle.phase is Phase.READY
 
+    def runs(self, request: RequestId) -> bool:
+        """Whether a request of the client is being answered here."""
+        return request in self.end.in_flight
+
     def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
         """Return the lasting state of the session, and the resources it is subscribed to."""
         uris = () if self._subscriber is None else tuple(sorted(self._subscriber.uris))
@@ -209,6 +215,9 @@ class ServerConnection:
     def adopt(self, state: Snapshot, uris: Iterable[str]) -> None:
         """Take over what another process changed in the session: log level and subscriptions."""
         assert self.end.caller is not None
+        if state.ready and not self.is_ready:
+            self.end.lifecycle.take(Step.INITIALIZED)
+            self._ready()
         self.end.caller.log_level = state.log_level
         held, wanted = set(self._own_subscriber().uris), set(uris)
         for uri in held - wanted:
@@ -367,7 +376,9 @@ class ServerConnection:
 
     def _own_subscriber(self) -> Subscriber:
         if self._subscriber is None:
-            self._subscriber = Subscriber(self.outlet, self._account)
+            announce = getattr(self.transport, "announce", None)
+            outlet = self.outlet if announce is None else WholeOutlet(self.transport, announce)
+            self._subscriber = Subscriber(outlet, self._account)
         return self._subscriber
 
     def reserve(self, uri: str) -> None:

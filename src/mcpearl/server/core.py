@@ -20,6 +20,7 @@ from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Middleware,
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
+from mcpearl.stores.shared import REQUEST_BITS
 from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mcpearl.server.composition.part import Enclosing
     from mcpearl.server.context import Context
     from mcpearl.server.tasks.feed import TaskFeed
+    from mcpearl.stores.shared import SharedStore
 
 
 sessions = logging.getLogger("mcpearl.sessions")
@@ -99,10 +101,18 @@ class ServerCore:
         )
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
+        # Where ids of requests to clients begin whose sessions several processes serve.
+        self.first_request = 0
         self._state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
+
+    async def join(self, store: "SharedStore") -> None:
+        """Become a process of a deployment: have its keys, and ids of its own for requests to clients."""
+        self.state_keys = await store.start(self.state_keys)
+        self._sealer = None
+        self.first_request = (store.relay.number << REQUEST_BITS) + 1
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer, of the connections that are made from now on."""

@@ -44,6 +44,7 @@ from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
+from mcpearl.stores.shared import SharedStore
 from mcpearl.stores.state import StateStore
 from mcpearl.telemetry.options import Telemetry, chosen
 from mcpearl.transports.transport import Transport
@@ -137,7 +138,8 @@ class Server(Registering, Composing):
         isolate: Run tools in processes of their own, unless they have an `isolate` of their own: True,
             or `Isolate` with the limits of the processes.
         store: Where tasks are kept: an address such as `sqlite:///tasks.db`, or a `TaskStore`; in
-            memory by default.
+            memory by default. With `redis://…`, several machines can serve the same clients: tasks,
+            legacy sessions, events, notifications and keys are shared by all of them.
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class Server(Registering, Composing):
         shedding: "Shedding | None" = None,
         receipts: "str | Path | Receipts | None" = None,
         isolate: "bool | Isolate" = False,
-        store: "str | TaskStore | None" = None,
+        store: "str | TaskStore | SharedStore | None" = None,
     ) -> None:
         check_texts(
             name=name,
@@ -193,9 +195,12 @@ class Server(Registering, Composing):
         check_versions(versions)
         refuse_text("state_keys", state_keys)
         self.auth = auth
-        self.task_store = _task_store(store)
+        store = _opened(environment.store() if store is None else store, name)
+        self.shared = store if isinstance(store, SharedStore) else None
+        self.task_store = store.tasks if isinstance(store, SharedStore) else store
         self.turns = Fairness()  # between clients on sockets
-        self.bus: Bus = MemoryBus()  # to other processes of this server; set before it runs
+        # To other processes of this server; set before it runs.
+        self.bus: Bus = MemoryBus() if self.shared is None else self.shared.bus
         self._pool = ThreadPool(threads, refusal=LimitReached)
         self._tool_timeout = tool_timeout
         self._blocked_after = blocked_after
@@ -600,6 +605,9 @@ class Server(Registering, Composing):
         """Hear what other processes publish, and hold the lifespan."""
         async with AsyncExitStack() as stack:
             subscriptions = self.core.subscriptions
+            if self.shared is not None:
+                await self.core.join(self.shared)
+                stack.push_async_callback(self.shared.close)
             if self.core.recorder is not None:
                 await self.core.recorder.start()
                 stack.push_async_callback(self.core.recorder.stop)
@@ -610,6 +618,8 @@ class Server(Registering, Composing):
             )
             await self.parts.start(self.bus, subscriptions.all_updated)
             stack.push_async_callback(self.parts.root.stop)
+            if self.shared is not None:
+                await self.parts.add_store(self.shared)
             stack.push_async_callback(self._stop_isolation)
             if self.isolation is not None:
                 await self.isolation.start()  # before there is a thread
@@ -753,9 +763,11 @@ def _recorder(receipts: "str | Path | Receipts", name: str) -> "Recorder":
     return receipts_of(receipts).recorder("server", name)
 
 
-def _task_store(store: "str | TaskStore | None") -> "TaskStore | None":
+def _opened(
+    store: "str | TaskStore | SharedStore | None", name: str
+) -> "TaskStore | SharedStore | None":
     if not isinstance(store, str):
         return store
-    from mcpearl.stores.opening import open_task_store
+    from mcpearl.stores.opening import open_store
 
-    return open_task_store(store)
+    return open_store(store, name)

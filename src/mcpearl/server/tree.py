@@ -5,11 +5,14 @@ each part costs, is the table "who restarts, what is lost" in `docs/architecture
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.child import Child, Restart
 from mcpearl.runtime.supervisor import Supervisor
 from mcpearl.stores.bus import Bus
+
+if TYPE_CHECKING:
+    from mcpearl.stores.shared import SharedStore
 
 _MARGIN = 5.0  # seconds beside their own time that parts have to stop within their supervisor's
 
@@ -40,6 +43,11 @@ class ServerTree:
         except BaseException:
             await self.root.stop()
             raise
+
+    async def add_store(self, store: "SharedStore") -> None:
+        """Watch over a store that the server shares with other processes."""
+        for name, run in store.parts().items():
+            await self.root.add(Child(name, run))
 
     async def start_background(self) -> None:
         """Start the functions in the background: the lifespan has been entered."""

@@ -5,6 +5,7 @@ store, since several processes may write to one stream. A process that has a res
 stream: each event is handed to the follower once it is safe to send, whichever process appended it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 StoredEvent = tuple[int, bytes]
@@ -39,10 +40,30 @@ class Follower(Protocol):
 class EventStore(Protocol):
     """Keeps the events of streams within bounds of its own. What is dropped can not be resumed."""
 
+    durable: bool
+    """Whether streams outlive the process, and other processes can resume them."""
+
+    def begin(self, session: str, stream: str, last_words: Sequence[bytes]) -> None:
+        """Begin a stream that only this process appends to. Never waits.
+
+        Args:
+            session: The id of the session.
+            stream: The name of the stream.
+            last_words: What is appended, and ends the stream, if this process dies before it ends it.
+        """
+        ...
+
     def append(self, session: str, stream: str, message: bytes) -> None:
         """Add an event to a stream, which begins with its first. Never waits.
 
         Appending to a stream that has ended does nothing.
+        """
+        ...
+
+    def announce(self, session: str, stream: str, message: bytes) -> None:
+        """Append what every process that has the session announces, unless another one reads the stream.
+
+        It is for invalidations: one that no reader took yet is not added again. Never waits.
         """
         ...
 
@@ -64,6 +85,10 @@ class EventStore(Protocol):
 
     def unfollow(self, session: str, stream: str, follower: Follower) -> None:
         """Hand over no more."""
+        ...
+
+    def stop_reading(self, session: str, stream: str) -> None:
+        """Note that no response reads a stream here at the moment. Never waits."""
         ...
 
     def mark_read(self, session: str, stream: str, number: int) -> None:

@@ -6,6 +6,7 @@ kept for another minute, in case its last bytes did not reach the client.
 """
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from itertools import islice
 
 from mcpearl.runtime import clock
@@ -57,6 +58,8 @@ class _Session:
 class MemoryEventStore:
     """An `EventStore` that ends with the process."""
 
+    durable = False
+
     def __init__(
         self,
         max_bytes: int = 256 * 1024 * 1024,
@@ -85,6 +88,13 @@ class MemoryEventStore:
         self._keeper = Keeper("streams that were read whole", self._sweep)
 
     # Writing
+
+    def begin(self, session: str, stream: str, last_words: Sequence[bytes]) -> None:
+        """Do nothing: streams end with the process."""
+
+    def announce(self, session: str, stream: str, message: bytes) -> None:
+        """Append it: there is no other process."""
+        self.append(session, stream, message)
 
     def append(self, session: str, stream: str, message: bytes) -> None:
         """Keep an event and hand it to the followers."""
@@ -151,6 +161,9 @@ class MemoryEventStore:
         kept = self._find(session, stream)
         if kept is not None:
             kept.followers = tuple(each for each in kept.followers if each is not follower)
+
+    def stop_reading(self, session: str, stream: str) -> None:
+        """Do nothing: followers hear everything."""
 
     def mark_read(self, session: str, stream: str, number: int) -> None:
         """Keep of what was read only the newest part."""

@@ -3,8 +3,10 @@
 An endpoint that has its sessions to itself needs no store at all: a session it does not know is gone.
 """
 
+from collections.abc import Callable
+
 from mcpearl.runtime import clock
-from mcpearl.stores.sessions import SessionRecord
+from mcpearl.stores.sessions import Changed, SessionRecord
 
 _SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, while any are written
 
@@ -15,6 +17,7 @@ class MemorySessionStore:
     def __init__(self) -> None:
         self._records: dict[str, tuple[SessionRecord, float]] = {}  # with the time each expires
         self._swept = clock.monotonic()
+        self._hearers: list[Changed] = []
 
     def __len__(self) -> int:
         return len(self._records)
@@ -44,6 +47,7 @@ class MemorySessionStore:
         if record.revision != (0 if stored is None else stored.revision) + 1:
             return False
         self._records[record.id] = record, clock.monotonic() + ttl
+        self._tell(record.id, record)
         return True
 
     async def touch(self, id: str, ttl: float) -> bool:
@@ -56,7 +60,17 @@ class MemorySessionStore:
 
     async def delete(self, id: str) -> None:
         """Remove a record."""
-        self._records.pop(id, None)
+        if self._records.pop(id, None) is not None:
+            self._tell(id, None)
+
+    def watch(self, hear: Changed, missed: Callable[[], None]) -> Callable[[], None]:
+        """Hear of every change; none is ever missed here."""
+        self._hearers.append(hear)
+        return lambda: self._hearers.remove(hear)
+
+    def _tell(self, id: str, record: SessionRecord | None) -> None:
+        for hear in list(self._hearers):
+            hear(id, record)
 
     def _sweep(self) -> None:
         now = clock.monotonic()

@@ -143,7 +143,9 @@ class MemoryTaskStore:
         found = [task for task in alive if task.lease_until <= now and not _is_parked(task)]
         return sorted(found, key=lambda task: task.lease_until)[:limit]
 
-    def watch(self, hear: Hear, wanted: Callable[[], bool]) -> Callable[[], None]:
+    def watch(
+        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Hear of changes in the next turn of the loop."""
         self._hearers.append(hear)
         return lambda: self._hearers.remove(hear)

@@ -5,6 +5,7 @@ one. Calls change nothing here: a record is written when the session begins, bec
 its log level or its subscriptions, and when it ends.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -27,6 +28,10 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     """The resources the session is subscribed to."""
     revision: int = 1
     """Raised by one with each `save`."""
+
+
+Changed = Callable[[str, SessionRecord | None], None]
+"""Called with the id of a session and its new record; None when it was ended."""
 
 
 class SessionStore(Protocol):
@@ -64,4 +69,16 @@ class SessionStore(Protocol):
 
     async def delete(self, id: str) -> None:
         """Remove a record; an unknown id is fine."""
+        ...
+
+    def watch(self, hear: Changed, missed: Callable[[], None]) -> Callable[[], None]:
+        """Hear of sessions that others changed or ended, on the event loop, soon after that.
+
+        Args:
+            hear: Called with each change.
+            missed: Called when changes may not have been heard of.
+
+        Returns:
+            A function that ends it.
+        """
         ...

@@ -289,7 +289,9 @@ class SqliteTaskStore:
 
     # Hearing of changes
 
-    def watch(self, hear: Hear, wanted: Callable[[], bool]) -> Callable[[], None]:
+    def watch(
+        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Hear of changes: of this process at once, of others when the file is looked at."""
         entry = (hear, wanted)
         self._hearers.append(entry)

@@ -173,12 +173,15 @@ class TaskStore(Protocol):
         """
         ...
 
-    def watch(self, hear: Hear, wanted: Callable[[], bool]) -> Callable[[], None]:
+    def watch(
+        self, hear: Hear, wanted: Callable[[], bool], missed: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
         """Hear of changes, made by this process or another, soon after they were made.
 
         Args:
             hear: Called on the event loop, never while a step of this store is awaited.
             wanted: Returns whether changes made by other processes are of interest at the moment.
+            missed: Called when changes made by other processes may not have been heard of.
 
         Returns:
             A function that ends it.

@@ -199,7 +199,7 @@ async def test_without_keys_one_is_made_beside_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("address", "said"),
-    [("redis://x", "not the address of a store"), ("sqlite:///", "not the address of a store")],
+    [("mysql://x", "not the address of a store"), ("sqlite:///", "not the address of a store")],
 )
 def test_an_address_that_is_not_one(address: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -1,11 +1,13 @@
 """One POST and its answer, on ASGI's own two functions."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest
+from mcpearl.protocol.events import Call
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.stores.memory_events import MemoryEventStore
@@ -80,7 +82,7 @@ class Answering:
             self.task.cancel()
 
 
-def kept_stream() -> KeptStream:
+def kept_stream(calls: Sequence[Call] = ()) -> KeptStream:
     return KeptStream("1", 1000, "session", MemoryEventStore(), Budget().account())
 
 

@@ -33,8 +33,11 @@ class ProofChecker:
 
     def check(
         self, proof: bytes | None, method: str, url: str, token: str, thumbprint: str
-    ) -> None:
-        """Check a proof for the key with this thumbprint. Raises `TokenRefused`."""
+    ) -> tuple[str, float]:
+        """Check a proof for the key with this thumbprint; return its id, and until when it is good.
+
+        Raises `TokenRefused`.
+        """
         if proof is None:
             raise TokenRefused("the DPoP header is missing")
         try:
@@ -47,7 +50,9 @@ class ProofChecker:
         self._check_signer(signed, thumbprint)
         self._check_nonce(signed)
         until = signed.claims["iat"] + self._max_age
-        self._memory.note(thumbprint, signed.claims["jti"], until)
+        id: str = signed.claims["jti"]
+        self._memory.note(thumbprint, id, until)
+        return id, until
 
     def _check_claims(self, signed: jose.Signed, method: str, url: str, token: str) -> None:
         claims = signed.claims

@@ -14,7 +14,7 @@ from mcpearl.auth.principal import Principal
 from mcpearl.auth.server.dpop_proof import NonceNeeded, ProofChecker
 from mcpearl.auth.server.jose import MAX_TOKEN
 from mcpearl.auth.server.known import KnownTokens
-from mcpearl.auth.server.proof_memory import OwnProofs
+from mcpearl.auth.server.proof_memory import OwnProofs, used_before
 from mcpearl.auth.server.refusal_log import RefusalLog
 from mcpearl.auth.server.resource_server import METADATA_PATH, ResourceServer
 from mcpearl.auth.server.tls import certificate_digest
@@ -22,10 +22,13 @@ from mcpearl.auth.server.verifier import TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.www_authenticate import Challenges, unavailable
 from mcpearl.net.http_server.request import RequestInfo
 from mcpearl.runtime import clock
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.proofs import ProofStore
 from mcpearl.transports.http_server.gate import Refused
 
 _CREDENTIALS = re.compile(rb"(bearer|dpop) +([A-Za-z0-9\-._~+/]+=*)", re.IGNORECASE)
 _REFUSED_FOR = 2.0  # seconds during which a refused token is refused again without a check
+_SKEW = 60.0  # seconds by which the clocks of machines may differ
 _HTTP = {"ws": "http", "wss": "https"}
 _HOST = re.compile(rb"[A-Za-z0-9.\-:\[\]_]+")
 
@@ -38,6 +41,7 @@ class TokenGate:
         path: Path of the endpoint.
         known_scopes: Returns the scopes that tools, resources and prompts need.
         also: Paths that the gate guards besides the endpoint.
+        proof_store: Remembers used proofs for all machines, where there are several.
     """
 
     def __init__(
@@ -46,8 +50,10 @@ class TokenGate:
         path: str,
         known_scopes: Callable[[], Iterable[str]] = tuple,
         also: Iterable[str] = (),
+        proof_store: ProofStore | None = None,
     ) -> None:
         self._settings = settings
+        self._proof_store = proof_store
         self._path = path.rstrip("/")
         # All guarded paths: a WebSocket beside the endpoint is a resource too, unless one was set.
         self._paths = [self._path, *(each.rstrip("/") for each in also)]
@@ -87,7 +93,7 @@ class TokenGate:
             principal = await self._verify(key, token)
             self._check_certificate(principal, request)
             if scheme == b"dpop":
-                self._check_proof(principal, token, request, challenge)
+                await self._check_proof(principal, token, request, challenge)
             elif "jkt" in _bindings(principal):
                 raise TokenRefused("it is bound to a key: send it as DPoP, with a proof")
         except TokenRefused as error:
@@ -227,7 +233,7 @@ class TokenGate:
         if bound is not None and bound != certificate_digest(request.peer.certificate):
             raise TokenRefused("it is bound to a client certificate that was not shown")
 
-    def _check_proof(
+    async def _check_proof(
         self,
         principal: Principal,
         token: str,
@@ -242,12 +248,25 @@ class TokenGate:
             return  # the worker that received the request has checked the proof, which is valid once
         proof, url = request.headers.get(b"dpop"), self._address(request)
         try:
-            self._proofs.check(proof, request.method, url, token, bound)
+            id, until = self._proofs.check(proof, request.method, url, token, bound)
+            await self._note_everywhere(bound, id, until)
         except NonceNeeded as error:
             raise challenge.needs_nonce(str(error), self._proofs.nonce()) from None
         except TokenRefused as error:
             self._log.note(str(error), request)
             raise challenge.bad_proof(str(error)) from None
+
+    async def _note_everywhere(self, thumbprint: str, id: str, until: float) -> None:
+        """Remember a proof for all machines, where there are several. Raises `TokenRefused`."""
+        store = self._proof_store
+        if store is None:
+            return
+        try:
+            seconds = max(0.0, until - clock.now()) + _SKEW
+            if not await store.note(thumbprint, id, seconds):
+                raise used_before()
+        except StoreUnavailable as error:
+            raise VerifierUnavailable(f"used proofs cannot be looked up: {error}") from None
 
 
 def _place(error: Exception) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from mcpearl.auth.server.gate import TokenGate
 from mcpearl.auth.server.resource_server import ResourceServer
 from mcpearl.auth.server.verifier import Verifier
+from mcpearl.stores.proofs import ProofStore
 from mcpearl.transports.http_server.gate import Gate
 
 Auth = Verifier | Sequence[Verifier] | ResourceServer | Gate
@@ -12,12 +13,16 @@ Auth = Verifier | Sequence[Verifier] | ResourceServer | Gate
 
 
 def gate_of(
-    auth: Auth, path: str, known_scopes: Callable[[], Iterable[str]], also: Iterable[str] = ()
+    auth: Auth,
+    path: str,
+    known_scopes: Callable[[], Iterable[str]],
+    also: Iterable[str] = (),
+    proof_store: ProofStore | None = None,
 ) -> Gate:
     """Return the gate of the endpoint at `path`, and of the paths in `also` beside it."""
     settings = _settings(auth)
     if isinstance(settings, ResourceServer):
-        return TokenGate(settings, path, known_scopes, also)
+        return TokenGate(settings, path, known_scopes, also, proof_store)
     if callable(getattr(settings, "admit", None)):
         return settings
     raise _no_auth(auth)

@@ -77,6 +77,7 @@ SETTINGS: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "HEALTH": ("health", _text),
     "METRICS": ("metrics", _text),
     "STATE_KEYS": (None, _keys),
+    "STORE": (None, _text),
     "LOG_LEVEL": (None, _text),
 }
 
@@ -90,6 +91,12 @@ def wire() -> str | None:
 def state_keys() -> list[bytes] | None:
     """Return the keys that seal the state of calls, `MCPEARL_STATE_KEYS`."""
     found: list[bytes] | None = _read("STATE_KEYS")
+    return found
+
+
+def store() -> str | None:
+    """Return the address of the store, `MCPEARL_STORE`."""
+    found: str | None = _read("STORE")
     return found
 
 
@@ -120,7 +127,7 @@ def _read(name: str) -> Any:
     try:
         return SETTINGS[name][1](value)
     except ValueError as error:
-        shown = "" if name == "STATE_KEYS" else f" is {value!r}"
+        shown = "" if name in ("STATE_KEYS", "STORE") else f" is {value!r}"
         raise Unusable(f"{PREFIX}{name}{shown}: {error}") from None
 
 

@@ -38,6 +38,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
     from mcpearl.server.server import Server
+    from mcpearl.stores.shared import Relay
     from mcpearl.transports.http_server.siblings import Siblings
 
 logger = logging.getLogger("mcpearl.server")
@@ -71,21 +72,38 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
     console = make_console(server, http)
     endpoint = Endpoint(
         host,
-        _settings(http),
+        _settings(server, http),
         gate=gate,
         lifespan=server.running,
         websockets=websockets,
         pages=make_pages(server, http, console),
+        relay=_relay(server, http),
     )
     if console is not None:
         console.watch(endpoint.usage)
     return endpoint
 
 
-def _settings(http: Http) -> EndpointSettings:
-    """Return the options that are the endpoint's."""
+def _settings(server: "Server", http: Http) -> EndpointSettings:
+    """Return the options that are the endpoint's, with the stores of the server's deployment."""
     given = asdict(http)
-    return EndpointSettings(**{name: given[name] for name in EndpointSettings.__struct_fields__})
+    settings = EndpointSettings(
+        **{name: given[name] for name in EndpointSettings.__struct_fields__}
+    )
+    if not _shares_sessions(server, http):
+        return settings
+    assert server.shared is not None
+    return replace(settings, session_store=server.shared.sessions, event_store=server.shared.events)
+
+
+def _shares_sessions(server: "Server", http: Http) -> bool:
+    """Whether sessions are those of the deployment; an endpoint may have its own stores."""
+    own = http.session_store is not None or http.event_store is not None
+    return server.shared is not None and not own
+
+
+def _relay(server: "Server", http: Http) -> "Relay | None":
+    return server.shared.relay if server.shared and _shares_sessions(server, http) else None
 
 
 def make_pages(server: "Server", http: Http, console: Site | None) -> Pages | None:
@@ -123,9 +141,9 @@ def make_gate(
         return None
     from mcpearl.auth.server.protection import gate_of
 
-    return gate_of(
-        auth, path, server.core.dispatcher.all_scopes, () if websocket is None else (websocket,)
-    )
+    also = () if websocket is None else (websocket,)
+    proofs = None if server.shared is None else server.shared.proofs
+    return gate_of(auth, path, server.core.dispatcher.all_scopes, also, proofs)
 
 
 class HttpListener:
@@ -146,7 +164,7 @@ class HttpListener:
         siblings: "Siblings | None" = None,
     ) -> None:
         hosts = hosts_of(http.host) if http.allowed_hosts is None else http.allowed_hosts
-        settings = replace(_settings(http), allowed_hosts=hosts)
+        settings = replace(_settings(server, http), allowed_hosts=hosts)
         gate = make_gate(server, http.auth, http.path, http.websocket)
         self._http = http
         self._server = server
@@ -158,6 +176,7 @@ class HttpListener:
             lifespan=server.running,
             siblings=siblings,
             pages=make_pages(server, http, self._console),
+            relay=_relay(server, http),
         )
         self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
         self._up = AsyncExitStack()

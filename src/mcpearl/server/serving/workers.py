@@ -32,11 +32,13 @@ from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
+    from mcpearl.stores.shared import SharedStore
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -62,6 +64,8 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         raise RuntimeError("`workers` needs a system that can fork, and the main thread")
     if http.server != "mcpearl":
         raise ValueError("`workers` do not share a port with granian; leave out one of the two")
+    if server.shared is not None and server.core.state_keys is None:
+        server.core.state_keys = asyncio.run(_agreed(server.shared))
     server.core.sealer()  # now, so that every worker can open what another has sealed
     server.core.budget.divide(http.workers)
     server.share_limits()
@@ -86,13 +90,22 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             siblings = Siblings(number, paths)
             if shared is not None:
                 server.measure().share(shared, number)
-            server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
+            if server.shared is None:
+                server.bus = UnixBus(number, [path.with_suffix(".bus") for path in paths])
             wire = WorkerHttp(http, listening, siblings)
             run(server, wire, _Lifeline(ready, lifeline))
 
         port = TcpPort(http.host, listening.getsockname()[1], tls)
         patience = server.core.grace + _MARGIN + http.drain_delay
         Crew(count, work, patience, _greeting(server, http, port, count)).run()
+
+
+async def _agreed(store: "SharedStore") -> list[bytes]:
+    """Return the keys of a deployment, so that a worker that starts later needs none of the store."""
+    try:
+        return await store.agree()
+    except StoreUnavailable as error:
+        raise Unusable(f"the keys of the deployment could not be had: {error}") from None
 
 
 def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:

@@ -132,7 +132,9 @@ class TaskEngine:
         if self.store.durable:
             self._vault = Vault(self.core.state_keys or [key_of(self.store)])
         if self._stop_watching is None:
-            self._stop_watching = self.store.watch(self.heard, self.is_interested)
+            self._stop_watching = self.store.watch(
+                self.heard, self.is_interested, self.missed_changes
+            )
         if self.store.durable:
             self.keeper.start()
 
@@ -368,6 +370,15 @@ class TaskEngine:
             self.beside(run.refresh())
         self._wake(id)
         self.feed.changed(id)
+
+    def missed_changes(self) -> None:
+        """Look again at every task that something here depends on: any of them may have changed."""
+        for run in list(self.runs.values()):
+            if not run.ended:
+                self.beside(run.refresh())
+        for id in [*self._waiters, *self.feed.ids()]:
+            self._wake(id)
+            self.feed.changed(id)
 
     def _wake(self, id: str) -> None:
         for waiter in self._waiters.get(id, ()):

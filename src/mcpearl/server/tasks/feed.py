@@ -31,6 +31,10 @@ class TaskFeed:
     def __bool__(self) -> bool:
         return bool(self._followers)
 
+    def ids(self) -> list[str]:
+        """Return the tasks that have listeners."""
+        return list(self._followers)
+
     async def agree(self, ids: list[str], call: Call) -> list[str]:
         """Return those of these tasks that belong to the caller.
 

@@ -71,7 +71,7 @@ class TaskBounds(Struct, frozen=True, kw_only=True):
     max_result: int = 4 << 20
     max_journal: int = 1 << 20
     max_deaths: int = 3
-    lease: float = 30.0
+    lease: float = 10.0
 
 
 TaskOption = bool | Literal["required"] | Tasks | None

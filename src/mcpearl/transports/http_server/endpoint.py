@@ -39,6 +39,7 @@ from mcpearl.transports.http_server.pages import Pages
 from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
 from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
+from mcpearl.transports.http_server.reverse import Reverse
 from mcpearl.transports.http_server.session_table import Sessions
 from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
 from mcpearl.transports.http_server.settings import EndpointSettings
@@ -48,6 +49,7 @@ from mcpearl.transports.mirrored_headers import NAMED_BY
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
+    from mcpearl.stores.shared import Relay
     from mcpearl.transports.http_server.siblings import Siblings
     from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
@@ -174,6 +176,7 @@ class Endpoint:
         websockets: Serves WebSockets under an ASGI server.
         siblings: The other workers, if there are any.
         pages: What is answered beside MCP.
+        relay: The way to other processes that serve the same sessions.
     """
 
     def __init__(
@@ -186,6 +189,7 @@ class Endpoint:
         websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
         pages: Pages | None = None,
+        relay: "Relay | None" = None,
     ) -> None:
         limits, most, idle = host.limits, settings.max_sessions, settings.idle_timeout
         hosts, origins = settings.allowed_hosts, settings.allowed_origins
@@ -228,11 +232,15 @@ class Endpoint:
             max_sessions=most,
             idle_timeout=idle,
             initialize_timeout=settings.initialize_timeout,
-            prefix=prefix,
+            # A store makes ids that every process can read.
+            prefix=prefix if settings.session_store is None else "",
             store=settings.session_store,
             budget=host.budget,
         )
-        self._legacy = LegacyRequests(host, self._terms, self._admission, self._sessions, settings)
+        self._reverse = None if relay is None else Reverse(relay, self._sessions)
+        self._legacy = LegacyRequests(
+            host, self._terms, self._admission, self._sessions, settings, self._reverse
+        )
         self._sse: HttpSse | None = None
         self._sse_locations: dict[str, Location] = {}
         if settings.http_sse:
@@ -501,6 +509,8 @@ class Endpoint:
         self.end_streams()
         await asyncio.sleep(0)
         self._sessions.close()
+        if self._reverse is not None:
+            self._reverse.close()
         await self._own_events.close()
         if self._sse is not None:
             self._sse.close()

@@ -333,6 +333,12 @@ class KeptStream(EventStream):
     def _cut_off(self) -> None:
         """Let the stream go on without the reader, which fell behind."""
 
+    def detach(self, reader: StreamReader) -> None:
+        """Note that a reader stopped reading, here and in the store."""
+        if self.reader_now is reader:
+            self._events.stop_reading(self._session, self.id)
+        super().detach(reader)
+
     def taken(self, number: int) -> None:
         """Note what was taken here and in the store."""
         self._events.mark_read(self._session, self.id, number)

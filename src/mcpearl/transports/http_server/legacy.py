@@ -1,6 +1,6 @@
 """Requests of the versions with sessions: their POSTs, the standing stream of GET, the end by DELETE."""
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -9,14 +9,16 @@ from msgspec import UNSET
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
-from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
+from mcpearl.transports.http_server.reverse import Reverse
 from mcpearl.transports.http_server.session_table import Sessions
-from mcpearl.transports.http_server.sessions import HttpSession
+from mcpearl.transports.http_server.sessions import HttpSession, Stage
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
@@ -47,6 +49,7 @@ class LegacyRequests:
         admission: Admission,
         sessions: Sessions[HttpSession],
         settings: EndpointSettings,
+        reverse: Reverse | None = None,
     ) -> None:
         self._host = host
         self._terms = terms
@@ -54,6 +57,7 @@ class LegacyRequests:
         self._sessions = sessions
         self._stateless = settings.stateless
         self._keeps_records = settings.session_store is not None
+        self._reverse = reverse
 
     # POST
 
@@ -65,7 +69,7 @@ class LegacyRequests:
         version = headers.legacy_version or _unsupported(headers.version)
         if headers.session is not None:
             session = self._sessions.find(headers.session, post.principal)
-            if session is None:
+            if session is None or (self._keeps_records and _may_be_behind(session, post.message)):
                 return self._post_elsewhere(post, headers.session, version)
             return self._post_in(session, post, version)
         if not _initializes(post.message):
@@ -86,6 +90,11 @@ class LegacyRequests:
         leave = partial(self._sessions.leave, session)
         outlet.belong(session.new_stream, leave, version.primes_streams)
         conversation = session.receiver
+        if self._reverse is not None and session.id:
+            is_ours, passing = self._reverse.passing(session, message)
+            outlet.before_answer = passing
+            if not is_ours:
+                return outlet.serve(conversation, [], legacy_status)
         calls = conversation.receive(message, outlet)
         if not session.id:
             self._begin(session, outlet)
@@ -95,8 +104,16 @@ class LegacyRequests:
             if not calls:
                 status = modern_status  # of a modern call, with the headers of a session
         if self._keeps_records and not outlet.refused and _may_change(message):
-            outlet.before_answer = partial(self._sessions.save, session)
+            outlet.before_answer = partial(self._save, session, outlet.before_answer)
         return outlet.serve(conversation, calls, status)
+
+    async def _save(
+        self, session: HttpSession, before: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        """Store what changed in a session, after what else has to be done before the answer."""
+        if before is not None:
+            await before()
+        await self._sessions.save(session)
 
     def _begin(self, session: HttpSession, outlet: PostOutlet) -> None:
         """Let a session be found from now on, unless `initialize` was refused."""
@@ -162,10 +179,13 @@ class LegacyRequests:
 
     async def _listen(self, request: Request, session: HttpSession, version: Version) -> None:
         last = request.headers.get(b"last-event-id")
-        if last is None:
-            reader = await session.listen(version.primes_streams)
-        else:
-            reader = await session.listen_after(last.decode("latin-1"))
+        try:
+            if last is None:
+                reader = await session.listen(version.primes_streams)
+            else:
+                reader = await session.listen_after(last.decode("latin-1"))
+        except StoreUnavailable as error:
+            raise busy(f"The store of events is not available: {error}", 5) from None
         try:
             with watched(request, self._host.time_left(session.principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace)
@@ -202,6 +222,13 @@ def _initializes(message: Envelope | bytes) -> bool:
     if not isinstance(message, Envelope) or message.id is UNSET:
         return False
     return message.method == "initialize"
+
+
+def _may_be_behind(session: HttpSession, message: Envelope | bytes) -> bool:
+    """Whether another process may have heard that the client is ready, and this one not yet."""
+    if session.stage is not Stage.OPENING:
+        return False
+    return not isinstance(message, Envelope) or message.method != "notifications/initialized"
 
 
 def _may_change(message: Envelope | bytes) -> bool:

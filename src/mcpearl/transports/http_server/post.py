@@ -102,7 +102,8 @@ class PostOutlet:
     _task: "asyncio.Task[Any] | None" = None  # waits for the body
     _timer: asyncio.TimerHandle | None = None
     _gone: "asyncio.Task[None] | None" = None  # done when the client has left
-    _new_stream: Callable[[], EventStream] | None = None  # of a session: it can be resumed
+    # Of a session: it can be resumed.
+    _new_stream: Callable[[Sequence[Call]], EventStream] | None = None
     _primes = False  # a stream begins with an empty event, in versions that have it
     _writer: "asyncio.Task[None] | None" = None
     _dropped = False  # the client did not read
@@ -151,7 +152,10 @@ class PostOutlet:
         self._terms.lingering.add(self)
 
     def belong(
-        self, new_stream: Callable[[], EventStream], leave: Callable[[], None], primes: bool
+        self,
+        new_stream: Callable[[Sequence[Call]], EventStream],
+        leave: Callable[[], None],
+        primes: bool,
     ) -> None:
         """Belong to a session: a call continues when its client leaves, and its stream can be resumed.
 
@@ -367,8 +371,10 @@ class PostOutlet:
             return False
         if self.stream is None:
             make = self._new_stream
-            terms = self._terms
-            self.stream = EventStream(terms.max_outgoing, self.account) if make is None else make()
+            if make is None:
+                self.stream = EventStream(self._terms.max_outgoing, self.account)
+            else:
+                self.stream = make(self._calls)
             writing = self._write(self.stream.reader())
             if self._primes:
                 self.stream.prime()

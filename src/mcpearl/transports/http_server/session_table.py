@@ -88,10 +88,14 @@ class Sessions(Generic[S]):
         self._budget = budget or Budget()
         self._by_caller: dict[Account, dict[str, S]] = {}  # in the order they began
         self._stop_releasing = self._budget.when_short(self._release_own)
+        self._saving: set[str] = set()  # changes of these are merged with those of others
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
         self._keeper = Keeper("the sessions of an endpoint", self._sweep)
         self._swept = clock.monotonic()  # when records of sessions in use were last touched
         self._touching: asyncio.Task[None] | None = None
+        self._stop_watching: Callable[[], None] | None = None
+        if store is not None:
+            self._stop_watching = store.watch(self._changed_elsewhere, self._missed_changes)
 
     def __len__(self) -> int:
         return len(self._opening) + len(self._unused) + len(self._used)
@@ -158,14 +162,19 @@ class Sessions(Generic[S]):
 
     def find(self, id: str, principal: Any) -> S | None:
         """Return a session of this process; None for another principal's, which does not exist."""
-        session = self._used.get(id) or self._unused.get(id) or self._opening.get(id)
-        if session is None or session.closed:
+        session = self.here(id)
+        if session is None:
             return None
         if session.principal is not principal:
             if session.principal != principal:
                 return None
             session.recognize(principal)
         return session
+
+    def here(self, id: str) -> S | None:
+        """Return a session of this process, whoever its principal is."""
+        session = self._used.get(id) or self._unused.get(id) or self._opening.get(id)
+        return None if session is None or session.closed else session
 
     async def restore(self, id: str, principal: Any, caller: Hashable = None) -> S | None:
         """Rebuild a session that began at another process, if its record is in the store."""
@@ -177,8 +186,9 @@ class Sessions(Generic[S]):
             raise _unavailable(error) from None
         if record is None or record.identity != principal.identity:
             return None
-        found = self.find(id, principal)  # another request of it may have been faster
+        found = self.find(id, principal)
         if found is not None:
+            self._adopt(found, record)
             return found
         session = self.create(principal, caller)
         try:
@@ -190,6 +200,31 @@ class Sessions(Generic[S]):
         session.stage = Stage.USED if record.state.ready else Stage.OPENING
         self._enter(session, id)
         return session
+
+    def _adopt(self, session: S, record: SessionRecord) -> None:
+        """Take over what another process changed in a session that is here."""
+        saved = self._saved.get(session.id)
+        if saved is not None and saved.revision >= record.revision:
+            return
+        session.receiver.adopt(record.state, record.uris)
+        self._saved[session.id] = record
+        if session.stage is Stage.OPENING:
+            self._advance(session)
+
+    def _changed_elsewhere(self, id: str, record: SessionRecord | None) -> None:
+        session = self.here(id)
+        if session is None:
+            return
+        if record is None:
+            self._drop(session)
+        elif id not in self._saving:
+            self._adopt(session, record)
+
+    def _missed_changes(self) -> None:
+        """Let go of sessions that another process may have changed: the store has them."""
+        for session in self.all():
+            if not session.open and session.stage is Stage.USED:
+                self._drop(session)
 
     def leave(self, session: S) -> None:
         """Note that a request of a session was answered: it was used just now."""
@@ -235,6 +270,7 @@ class Sessions(Generic[S]):
         saved, record = self._saved.get(session.id), self._record_of(session)
         if store is None or record == saved or session.closed:
             return
+        self._saving.add(session.id)
         try:
             following = replace(record, revision=record.revision + 1)
             while not await store.save(following, self._idle):
@@ -246,6 +282,8 @@ class Sessions(Generic[S]):
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
+        finally:
+            self._saving.discard(session.id)
         if not session.closed:  # it may have ended meanwhile
             self._saved[session.id] = following
 
@@ -356,6 +394,8 @@ class Sessions(Generic[S]):
     def close(self) -> None:
         """End all sessions in this process; what the store has of them stays."""
         self._stop_releasing()
+        if self._stop_watching is not None:
+            self._stop_watching()
         self._keeper.stop()
         if self._touching is not None:
             self._touching.cancel()

@@ -4,14 +4,20 @@ A session is the transport of a client that has no connection of its own. What b
 goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from mcpearl.protocol import codec
+from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Holding
 from mcpearl.stores.events import EventsLost, EventStore
 from mcpearl.transports.http_server.event_stream import KeptStream, StreamReader
 from mcpearl.transports.http_server.gate import Refused, busy
+from mcpearl.types.base import RequestId
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 STANDING = "s"  # the name of the first standing stream; those of further ones begin with it
 _POST = "p"
@@ -126,9 +132,17 @@ class HttpSession(Session):
 
     # Streams
 
-    def new_stream(self) -> KeptStream:
-        """Return the stream of a POST, which can be resumed."""
-        return self._open_stream(_new_name(_POST))
+    def new_stream(self, calls: Sequence[Call]) -> KeptStream:
+        """Return the stream of a POST, which can be resumed.
+
+        Args:
+            calls: The calls it will answer; if this process dies, another one does.
+        """
+        stream = self._open_stream(_new_name(_POST))
+        events = self._terms.events
+        if events is not None and events.durable:
+            events.begin(self.id, stream.id, [_died(call.id) for call in calls])
+        return stream
 
     def _open_stream(self, name: str) -> KeptStream:
         limit, events = self._terms
@@ -224,6 +238,31 @@ class HttpSession(Session):
         if not stream.read:
             stream = next((other for other in self._beside() if other.read), stream)
         stream.put(message)
+
+    def announce(self, message: bytes) -> None:
+        """Send what every process that has the session announces, once."""
+        events = self._terms.events
+        if self.stage is Stage.CLOSED:
+            return
+        if events is None or not events.durable:
+            self.send(message)
+            return
+        read = [stream for stream in (self.standing(), *self._beside()) if stream.read]
+        if read:
+            read[0].put(message)
+        else:
+            events.announce(self.id, STANDING, message)
+
+
+def _died(id: RequestId) -> bytes:
+    """Return the answer to a request whose process died."""
+    error = McpError(
+        INTERNAL_ERROR,
+        "The server process that ran this call ended before it did; the call may have run, wholly or "
+        "in part",
+        {"mayHaveRun": True},
+    )
+    return codec.encode_error(id, error)
 
 
 def _new_name(kind: str) -> str:

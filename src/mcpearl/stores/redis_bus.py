@@ -1,0 +1,166 @@
+"""The bus on streams of Redis: messages arrive late, but are not lost over a cut of the connection.
+
+Every process reads one stream of messages to all, and one of messages to itself. A message that could not
+be added is added when the server is back. A process that was away for so long that the stream was trimmed
+past its position is told so, as everywhere on a bus.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from mcpearl.runtime import clock
+from mcpearl.stores.bus import Hear, Topics, Unsubscribe, check_message
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_link import Argument, RedisLink
+from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_script import Script
+from mcpearl.stores.redis_tail import Tail
+
+logger = logging.getLogger("mcpearl.stores")
+
+KEPT = 10_000  # messages kept in a stream, about
+KEPT_FOR = 3600  # seconds a stream is kept after its last message
+MAX_UNSENT = 10_000  # messages that wait for the server to be back
+
+_ADD = Script(
+    """
+local added = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*',
+    'w', ARGV[3], 't', ARGV[4], 'm', ARGV[5])
+keep(KEYS[1], tonumber(ARGV[2]))
+return added
+"""
+)
+_LOST = ""  # the topic of a message that stands for messages that were lost
+
+Unsent = tuple[str, bytes]
+
+
+class RedisBus:
+    """A `Bus` over Redis or Valkey.
+
+    Args:
+        link: The connection.
+        members: Tells the number of this process among those of the deployment.
+    """
+
+    def __init__(self, link: RedisLink, members: RedisMembers) -> None:
+        self._link = link
+        self._writer = ""  # of this process; made anew with each start
+        self._topics = Topics()  # of messages to all
+        self._own_topics = Topics()  # of messages to this process
+        self.key = link.key("bus")
+        """The stream of messages to all."""
+        self._tail: Tail | None = None
+        self._members = members
+        self._inbox = ""
+        self._unsent: deque[Unsent] = deque()
+        self._sending: asyncio.Task[None] | None = None
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """Add a message to the stream; it waits while the server is away."""
+        check_message(topic, message)
+        if self._tail is None:
+            return
+        if len(self._unsent) >= MAX_UNSENT:
+            logger.warning("%d messages wait for the store; the others resynchronize", MAX_UNSENT)
+            self._unsent.clear()
+            self._unsent.append((_LOST, b""))
+        self._unsent.append((topic, message))
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        try:
+            while self._unsent:
+                batch = list(self._unsent)
+                adding = [self._add(self.key, topic, message) for topic, message in batch]
+                for sent in await asyncio.gather(*adding, return_exceptions=True):
+                    if isinstance(sent, BaseException):
+                        await self._link.until_up()
+                        break  # what follows it is sent again, too: order matters, repetition does not
+                    if self._unsent:
+                        self._unsent.popleft()
+        finally:
+            self._sending = None
+
+    def _add(self, key: str, topic: str, message: bytes) -> "asyncio.Future[bytes]":
+        return self._link.run(_ADD, [key], self.entry(topic, message))
+
+    def entry(self, topic: str, message: bytes) -> tuple[Argument, ...]:
+        """Return what a script is given that adds a message: bounds, writer, topic and message."""
+        return (KEPT, KEPT_FOR, self._writer, topic, message)
+
+    async def spread(self, topic: str, message: bytes) -> None:
+        """Send a message to all other processes; when this returns, it will reach them.
+
+        Raises:
+            StoreUnavailable: It could not be stored.
+        """
+        check_message(topic, message)
+        await self._add(self.key, topic, message)
+
+    async def pass_to(self, number: int, topic: str, message: bytes) -> None:
+        """Send a message to one process; when this returns, it will reach it, if it lives.
+
+        Raises:
+            StoreUnavailable: It could not be stored.
+        """
+        await self._add(self._link.key("inbox", str(number)), topic, message)
+
+    def subscribe(
+        self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
+    ) -> Unsubscribe:
+        """Hear a topic; see `Bus.subscribe`."""
+        return self._topics.subscribe(topic, hear, missed)
+
+    def receive(self, topic: str, hear: Hear) -> Unsubscribe:
+        """Hear what is sent to this process alone."""
+        return self._own_topics.subscribe(topic, hear, None)
+
+    async def start(self) -> None:
+        """Join. Raises `StoreUnavailable` for a server that cannot be used."""
+        await self._link.start()
+        self._writer = clock.token(9)
+        self._inbox = self._link.key("inbox", str(self._members.number))
+        tail = self._tail = Tail(self._link, self.key, self._heard, self._topics.missed)
+        tail.also(self._inbox, self._received, self._own_topics.missed)
+        await tail.start()
+
+    async def ended(self) -> None:
+        """Wait forever: a server that is away comes back."""
+        await asyncio.Event().wait()
+
+    def _heard(self, entry: Mapping[bytes, bytes]) -> None:
+        if entry.get(b"w") != self._writer.encode():
+            self._hand_over(self._topics, entry)
+
+    def _received(self, entry: Mapping[bytes, bytes]) -> None:
+        self._hand_over(self._own_topics, entry)
+
+    def _hand_over(self, topics: Topics, entry: Mapping[bytes, bytes]) -> None:
+        topic, message = entry.get(b"t"), entry.get(b"m")
+        if topic is None or message is None:
+            logger.warning("the store has something in a stream of messages that is not one")
+        elif topic == _LOST.encode():
+            topics.missed()
+        else:
+            topics.deliver(topic.decode(errors="replace"), message)
+
+    async def close(self) -> None:
+        """Send what waits if the server is there, and leave."""
+        tail, self._tail = self._tail, None
+        if tail is None:
+            return
+        if self._sending is not None:
+            if not self._link.is_up:
+                self._sending.cancel()
+            await asyncio.wait([self._sending])
+        self._unsent.clear()
+        await tail.close()
+        try:
+            await self._link.send("DEL", self._inbox)
+        except StoreUnavailable:
+            pass  # it expires
+        await self._link.close()

@@ -1,0 +1,185 @@
+"""The steps of the event store on Redis, as scripts.
+
+KEYS are the state of a stream (a hash), its events (a stream whose ids are their numbers), and the names
+of the session's streams. The hash has: `last` (the newest number), `ended`, `read`, `producer` (the
+number of a process), `words` (what ends it if its producer dies), `bytes`, `reader:<process>` for each
+process that reads it, and `seq:<writer>`, the last event of a writer that is there.
+"""
+
+from mcpearl.stores.redis_script import Script
+
+_ADD = """
+local function add(message, most, room)
+    local last = redis.call('HINCRBY', KEYS[1], 'last', 1)
+    redis.call('XADD', KEYS[2], last .. '-0', 'm', message)
+    local size = redis.call('HINCRBY', KEYS[1], 'bytes', #message)
+    local count = redis.call('XLEN', KEYS[2])
+    while count > 1 and (size > room or count > most) do
+        local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+        redis.call('XDEL', KEYS[2], oldest[1])
+        size = redis.call('HINCRBY', KEYS[1], 'bytes', -#oldest[2][2])
+        count = count - 1
+    end
+    return last
+end
+-- The processes that read the stream, beside one of them.
+local function readers(own)
+    local found, fields = {}, redis.call('HGETALL', KEYS[1])
+    for n = 1, #fields, 2 do
+        local process = string.match(fields[n], '^reader:(%d+)$')
+        if process and process ~= own then table.insert(found, process) end
+    end
+    return found
+end
+local function note_read(read)
+    if tonumber(read) > tonumber(redis.call('HGET', KEYS[1], 'read') or 0) then
+        redis.call('HSET', KEYS[1], 'read', read)
+    end
+end
+local function linger_or(linger, ttl)
+    local state = redis.call('HMGET', KEYS[1], 'ended', 'read', 'last')
+    if state[1] and tonumber(state[2] or 0) >= tonumber(state[3] or 0) then ttl = linger end
+    for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], tonumber(ttl) * 1000) end
+end
+"""
+
+APPEND = Script(
+    _ADD
+    + """
+local writer, first, ends, read, process = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local most, room, streams = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local ttl, linger, name, words = ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+local state = redis.call('HMGET', KEYS[1], 'ended', 'last', 'seq:' .. writer)
+local others = readers(process)
+if state[1] then
+    local last = tonumber(state[2] or 0)
+    if state[1] == writer then return {last, last, others} end
+    return {-1, 0, {}}
+end
+if words ~= '' then redis.call('HSET', KEYS[1], 'producer', process, 'words', words) end
+local before, there = tonumber(state[2] or 0), tonumber(state[3] or 0)
+local last = before
+for n = 13, #ARGV do
+    if first + n - 13 > there then last = add(ARGV[n], most, room) end
+end
+redis.call('HSET', KEYS[1], 'last', last, 'seq:' .. writer, math.max(there, first + #ARGV - 13))
+if ends == '1' then redis.call('HSET', KEYS[1], 'ended', writer) end
+note_read(read)
+redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), name)
+redis.call('PEXPIRE', KEYS[3], tonumber(ttl) * 1000)
+linger_or(linger, ttl)
+if redis.call('ZCARD', KEYS[3]) > streams then
+    local oldest = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    local base_m, base_e = string.sub(KEYS[1], 1, -#name - 1), string.sub(KEYS[2], 1, -#name - 1)
+    redis.call('DEL', base_m .. oldest, base_e .. oldest)
+    redis.call('ZREM', KEYS[3], oldest)
+end
+if last == 0 and ends == '1' then
+    redis.call('DEL', KEYS[1], KEYS[2])
+    redis.call('ZREM', KEYS[3], name)
+end
+return {last, before, others}
+"""
+)
+"""Append events of one process, perhaps with the end; return the newest number, the reader, and the
+newest before. The newest is -1 where the stream was ended by another process."""
+
+ANNOUNCE = Script(
+    _ADD
+    + """
+local process, most, room, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local name, message = ARGV[5], ARGV[6]
+for n = 7, #ARGV do redis.call('HDEL', KEYS[1], 'reader:' .. ARGV[n]) end
+local others = readers(process)
+if #others > 0 then return {0, others} end
+local read = tonumber(redis.call('HGET', KEYS[1], 'read') or 0)
+for _, entry in ipairs(redis.call('XRANGE', KEYS[2], (read + 1) .. '-0', '+')) do
+    if entry[2][2] == message then return {0, {}} end
+end
+local last = add(message, most, room)
+redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), name)
+for n = 1, 3 do redis.call('PEXPIRE', KEYS[n], tonumber(ttl) * 1000) end
+return {last, {}}
+"""
+)
+"""Append an announcement; return its number, or 0 and the processes that read the stream. Processes that
+are known to be dead are given, and read no more."""
+
+AFTER = Script(
+    _ADD
+    + """
+local position, read, reader = ARGV[1], ARGV[2], ARGV[3]
+local state = redis.call('HMGET', KEYS[1], 'last', 'ended', 'producer', 'read')
+if not state[1] then
+    if position ~= '' or reader == '0' then return {'unknown'} end
+    redis.call('HSET', KEYS[1], 'last', 0)  -- it begins with its reader
+    redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), ARGV[5])
+    for n = 1, 3, 2 do redis.call('PEXPIRE', KEYS[n], tonumber(ARGV[4]) * 1000) end
+    state[1] = 0
+end
+note_read(read)
+local last, from = tonumber(state[1]), tonumber(position)
+local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+local first = last + 1
+if oldest then first = tonumber(string.match(oldest[1], '^%d+')) end
+if position == '' then
+    from = math.max(tonumber(redis.call('HGET', KEYS[1], 'read') or 0), first - 1)
+elseif from < 1 or from > last then
+    return {'never'}
+elseif from < first - 1 then
+    return {'gone'}
+end
+if reader ~= '0' and not state[2] then redis.call('HSET', KEYS[1], 'reader:' .. reader, 1) end
+local entries = redis.call('XRANGE', KEYS[2], (from + 1) .. '-0', '+')
+return {'ok', last, state[2] and 1 or 0, state[3], entries}
+"""
+)
+"""Return the events after a position, and become the reader of the stream."""
+
+READ = Script(
+    _ADD
+    + """
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+note_read(ARGV[1])
+local state = redis.call('HMGET', KEYS[1], 'ended', 'read', 'last')
+if state[1] and tonumber(state[2] or 0) >= tonumber(state[3] or 0) then
+    for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], tonumber(ARGV[2]) * 1000) end
+end
+return 1
+"""
+)
+"""Note how far a stream was read."""
+
+LEAVE = Script(
+    _ADD
+    + """
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+note_read(ARGV[2])
+redis.call('HDEL', KEYS[1], 'reader:' .. ARGV[1])
+return 1
+"""
+)
+"""Note that a process reads a stream no more."""
+
+END_WITH = Script(
+    _ADD
+    + """
+local state = redis.call('HMGET', KEYS[1], 'ended', 'producer', 'words')
+if state[1] or state[2] ~= ARGV[1] then return 0 end
+for _, message in ipairs(cmsgpack.unpack(state[3])) do add(message, 1000000, 1000000000) end
+redis.call('HSET', KEYS[1], 'ended', 'heirs of ' .. ARGV[1])
+for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], tonumber(ARGV[2]) * 1000) end
+return 1
+"""
+)
+"""Append the last words of a dead producer, and end its stream."""
+
+FORGET = Script(
+    """
+for _, name in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    redis.call('DEL', ARGV[1] .. name, ARGV[2] .. name)
+end
+return redis.call('DEL', KEYS[1])
+"""
+)
+"""Delete the streams of a session."""

@@ -1,0 +1,488 @@
+"""Events of resumable streams in Redis: any process resumes them, also after their producer died.
+
+A stream is two keys: its events, and a hash that says how far it is, which process reads it, and which
+one produces it with what last words. Events of one stream are written in order, together as they
+gather, and repeated without harm when a reply was lost. One process at a time reads a stream; one that
+appends to it elsewhere tells the reader, which then looks.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
+from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_event_scripts import (
+    AFTER,
+    ANNOUNCE,
+    APPEND,
+    END_WITH,
+    FORGET,
+    LEAVE,
+    READ,
+)
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_sessions import digest_of
+
+logger = logging.getLogger("mcpearl.stores")
+
+MAX_EVENTS = 1000  # kept of one stream
+MAX_BYTES = 8 * 1024 * 1024  # kept of one stream
+MAX_STREAMS = 64  # of one session; ended ones go first
+KEPT_FOR = 3600  # seconds a stream is kept after its last event
+LINGER = 60  # seconds it is kept after it ended and was read whole
+MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
+MAX_SKIPPED = 10_000  # announcements left to readers that may be dead
+_READ_DELAY = 0.2  # seconds in which what was read is noted
+_TRUST = 30.0  # seconds after which a process that announces something has surely done so
+_TOPIC = "events"
+
+_Notice = tuple[str, str, int]
+
+
+class _Stream:
+    """What this process does with one stream: it writes to it, follows it, or both."""
+
+    __slots__ = (
+        "begun",
+        "end_written",
+        "ending",
+        "followers",
+        "heard",
+        "last_words",
+        "looking",
+        "name",
+        "over",
+        "producer",
+        "read",
+        "reads",
+        "sequence",
+        "session",
+        "unwritten",
+        "writer",
+        "writing",
+    )
+
+    def __init__(self, session: str, name: str, writer: str) -> None:
+        self.session = session
+        self.name = name
+        self.writer = writer  # what the sequence belongs to
+        self.followers: tuple[Follower, ...] = ()
+        self.heard: int | None = None  # the newest event that the followers know of
+        self.unwritten: list[bytes] = []
+        self.sequence = 0  # of the last event of this process that is written
+        self.ending = False  # nothing may be appended any more
+        self.end_written = False
+        self.over = False
+        self.writing: asyncio.Task[None] | None = None
+        self.looking: asyncio.Task[None] | None = None  # for events of other processes
+        self.last_words: Sequence[bytes] | None = None
+        self.begun = False  # the last words are stored
+        self.producer = 0  # another process that produces it
+        self.read = 0
+        self.reads = False  # other processes tell this one when they append
+
+
+class RedisEventStore:
+    """An `EventStore` for all machines of a deployment.
+
+    Args:
+        link: The connection.
+        bus: Tells readers of a stream that it has grown.
+        members: Tells which processes live.
+    """
+
+    durable = True
+
+    def __init__(self, link: RedisLink, bus: RedisBus, members: RedisMembers) -> None:
+        self._link = link
+        self._bus = bus
+        self._members = members
+        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._count = 0  # of the streams so far
+        self._dirty: set[_Stream] = set()  # read further than is noted
+        self._noting: asyncio.TimerHandle | None = None
+        self._skipped: dict[int, dict[tuple[str, str, bytes], None]] = {}  # by the reader
+        self._beside: set[asyncio.Task[None]] = set()
+        self._stop: Callable[[], None] | None = None
+        members.when_dead(self._died)
+
+    def start(self) -> None:
+        """Begin to hear of streams that others append to."""
+        self._stop = self._bus.receive(_TOPIC, self._grown)
+
+    def _stream(self, session: str, name: str) -> _Stream:
+        found = self._streams.get((session, name))
+        if found is None:
+            self._count += 1
+            writer = f"{self._members.number}.{self._count}"
+            found = self._streams[session, name] = _Stream(session, name, writer)
+        return found
+
+    def _keys(self, session: str, stream: str) -> list[str]:
+        owner = digest_of(session)
+        key = self._link.key_of
+        return [key(owner, "m", stream), key(owner, "e", stream), key(owner, "streams")]
+
+    def _settle(self, stream: _Stream) -> None:
+        """Forget about a stream that this process neither writes to nor follows."""
+        busy = stream.followers or stream.unwritten or stream.writing is not None
+        if not busy and stream not in self._dirty:
+            self._streams.pop((stream.session, stream.name), None)
+
+    # Writing
+
+    def begin(self, session: str, stream: str, last_words: Sequence[bytes]) -> None:
+        """Note the last words; they are stored with the first event."""
+        self._stream(session, stream).last_words = last_words
+
+    def append(self, session: str, stream: str, message: bytes) -> None:
+        """Write an event; it goes to its reader once it is stored."""
+        found = self._stream(session, stream)
+        if found.over or found.ending:
+            return
+        if len(found.unwritten) >= MAX_UNWRITTEN:
+            logger.error("%d events of a stream wait for the store; it ends", MAX_UNWRITTEN)
+            found.unwritten.clear()
+            self._end_here(found)
+            return
+        found.unwritten.append(message)
+        self._write_soon(found)
+
+    def end(self, session: str, stream: str) -> None:
+        """Note the end of a stream together with its last events."""
+        found = self._stream(session, stream)
+        if not found.over and not found.ending:
+            found.ending = True
+            self._write_soon(found)
+
+    def _write_soon(self, stream: _Stream) -> None:
+        if stream.writing is None:
+            stream.writing = asyncio.get_running_loop().create_task(self._write_all(stream))
+
+    async def _write_all(self, stream: _Stream) -> None:
+        try:
+            while stream.unwritten or (stream.ending and not stream.end_written):
+                try:
+                    await self._write(stream)
+                except StoreUnavailable as error:
+                    logger.warning("events wait for the store: %s", error)
+                    await self._link.until_up()
+        finally:
+            stream.writing = None
+            self._settle(stream)
+
+    async def _write(self, stream: _Stream) -> None:
+        """Write what has gathered, in one step, and hand it over or tell its reader."""
+        messages, ending = list(stream.unwritten), stream.ending
+        said = [] if stream.begun else [words.decode() for words in stream.last_words or ()]
+        last, before, others = await self._link.run(
+            APPEND,
+            self._keys(stream.session, stream.name),
+            (
+                *(
+                    stream.writer,
+                    stream.sequence + 1,
+                    int(ending),
+                    stream.read,
+                    self._members.number,
+                ),
+                *(MAX_EVENTS, MAX_BYTES, MAX_STREAMS, KEPT_FOR, LINGER),
+                *(stream.name, msgspec.msgpack.encode(said) if said else b""),
+                *messages,
+            ),
+        )
+        stream.begun = True
+        stream.sequence += len(messages)
+        del stream.unwritten[: len(messages)]
+        if last < 0:  # it was ended elsewhere
+            stream.unwritten.clear()
+            stream.ending = stream.end_written = True
+            self._end_here(stream)
+            return
+        self._written(stream, messages, int(before), last)
+        for reader in others:
+            self._tell(int(reader), stream, last)
+        if ending:
+            stream.end_written = True
+            self._end_here(stream)
+
+    def _written(self, stream: _Stream, messages: list[bytes], before: int, last: int) -> None:
+        """Hand over what was written here, and before it what came from elsewhere."""
+        if not stream.followers:
+            stream.heard = last
+        elif before == (before if stream.heard is None else stream.heard) and (
+            last == before + len(messages)
+        ):
+            for number, message in enumerate(messages, before + 1):
+                self._hand_over(stream, number, message)
+        else:
+            self._look_soon(stream)
+
+    @staticmethod
+    def _hand_over(stream: _Stream, number: int, message: bytes) -> None:
+        if stream.heard is None or number > stream.heard:
+            stream.heard = number
+            for follower in stream.followers:
+                follower.heard(number, message)
+
+    def _end_here(self, stream: _Stream) -> None:
+        stream.ending = True
+        if stream.looking is not None or stream.over:
+            return  # the look finds the end
+        stream.over = True
+        for follower in stream.followers:
+            follower.over()
+
+    def announce(self, session: str, stream: str, message: bytes) -> None:
+        """Append an announcement, unless the process that reads the stream does that itself."""
+        self._run_beside(self._announce(session, stream, message))
+
+    async def _announce(self, session: str, name: str, message: bytes) -> None:
+        given = (self._members.number, MAX_EVENTS, MAX_BYTES, KEPT_FOR, name, message)
+        dead: list[int] = []
+        while True:
+            try:
+                keys = self._keys(session, name)
+                last, others = await self._link.run(ANNOUNCE, keys, (*given, *dead))
+                readers = [int(each) for each in others]
+                living = [each for each in readers if await self._members.is_alive(each)]
+            except StoreUnavailable:
+                await self._link.until_up()
+                continue
+            if living or not readers:
+                break
+            dead = readers
+        if last > 0:
+            stream = self._streams.get((session, name))
+            if stream is not None and stream.followers:
+                self._look_soon(stream)
+        elif living:
+            self._leave_to(living[0], session, name, message)
+
+    def _leave_to(self, reader: int, session: str, name: str, message: bytes) -> None:
+        """Note that another process announces something, for as long as it may turn out to be dead."""
+        skipped = self._skipped.setdefault(reader, {})
+        skipped[session, name, message] = None
+        if len(skipped) > MAX_SKIPPED:
+            del skipped[next(iter(skipped))]
+        asyncio.get_running_loop().call_later(_TRUST, self._trust, reader, session, name, message)
+
+    def _trust(self, reader: int, session: str, name: str, message: bytes) -> None:
+        """Forget an announcement that was left to a process which lived long after."""
+        skipped = self._skipped.get(reader, {})
+        skipped.pop((session, name, message), None)
+        if not skipped:
+            self._skipped.pop(reader, None)
+
+    async def stored(self, session: str, stream: str) -> None:
+        """Wait until everything is written; raises `StoreUnavailable` while the server is away."""
+        found = self._streams.get((session, stream))
+        writing = None if found is None else found.writing
+        while writing is not None and not writing.done():
+            await asyncio.wait([writing], timeout=0.05)
+            if not writing.done() and not self._link.is_up:
+                raise StoreUnavailable("events could not be written yet")
+
+    # Reading
+
+    def follow(self, session: str, stream: str, follower: Follower) -> None:
+        """Hand what is appended from now on to a follower."""
+        self._stream(session, stream).followers += (follower,)
+
+    def unfollow(self, session: str, stream: str, follower: Follower) -> None:
+        """Hand over no more; the stream has no reader here."""
+        found = self._streams.get((session, stream))
+        if found is None or follower not in found.followers:
+            return
+        found.followers = tuple(each for each in found.followers if each is not follower)
+        if not found.followers:
+            self._leave(found)
+            self._dirty.discard(found)
+            self._settle(found)
+
+    def stop_reading(self, session: str, stream: str) -> None:
+        """Leave a stream that has no reader here any more; what is appended elsewhere is not heard."""
+        found = self._streams.get((session, stream))
+        if found is not None:
+            self._leave(found)
+
+    def _leave(self, stream: _Stream) -> None:
+        if not stream.reads:
+            return
+        stream.reads = False
+        keys = self._keys(stream.session, stream.name)
+        leaving = self._link.run(LEAVE, keys, (self._members.number, stream.read))
+        self._link.post(leaving, "a stream could not be left")
+
+    def mark_read(self, session: str, stream: str, number: int) -> None:
+        """Note what was read, soon: many notes are one."""
+        found = self._stream(session, stream)
+        if number <= found.read:
+            return
+        found.read = number
+        self._dirty.add(found)
+        if self._noting is None:
+            loop = asyncio.get_running_loop()
+            self._noting = loop.call_later(_READ_DELAY, self._note_read)
+
+    def _note_read(self) -> None:
+        self._noting = None
+        dirty, self._dirty = self._dirty, set()
+        for stream in dirty:
+            keys = self._keys(stream.session, stream.name)
+            self._link.post(
+                self._link.run(READ, keys, (stream.read, LINGER)), "what was read was not noted"
+            )
+            self._settle(stream)
+
+    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+        """Return what is kept after a position; from now on this process reads the stream."""
+        found = self._streams.get((session, stream))
+        read = 0 if found is None else found.read
+        reply = await self._after(session, stream, "" if number is None else number, read)
+        last, ended, producer, events = reply
+        if producer and not ended and not await self._members.is_alive(producer):
+            await self._end_for(session, stream, producer)
+            reply = await self._after(session, stream, "" if number is None else number, read)
+            last, ended, producer, events = reply
+        found = self._streams.get((session, stream))
+        if found is not None:
+            found.reads = True
+            found.producer = 0 if producer == self._members.number else producer
+            found.heard = max(found.heard or 0, last)
+        return Kept(events, last, ended)
+
+    async def _after(
+        self, session: str, stream: str, position: int | str, read: int, registers: bool = True
+    ) -> tuple[int, bool, int, list[StoredEvent]]:
+        reader = self._members.number if registers else 0
+        reply = await self._link.run(
+            AFTER, self._keys(session, stream), (position, read, reader, KEPT_FOR, stream)
+        )
+        match reply[0]:
+            case b"unknown":
+                raise EventsLost(f"there is no stream {stream[:64]!r}")
+            case b"never":
+                raise EventsLost(f"stream {stream!r} has no event {position}")
+            case b"gone":
+                raise EventsLost(f"events of stream {stream!r} after {position} are no longer kept")
+        _, last, ended, producer, entries = reply
+        events = [(int(id.partition(b"-")[0]), fields[1]) for id, fields in entries]
+        return int(last), bool(ended), int(producer or 0), events
+
+    def _tell(self, reader: int, stream: _Stream, last: int) -> None:
+        """Tell the process that reads a stream that it has grown."""
+        notice = msgspec.json.encode((stream.session, stream.name, last))
+        self._run_beside(self._tell_surely(reader, notice))
+
+    async def _tell_surely(self, reader: int, notice: bytes) -> None:
+        while True:
+            try:
+                await self._bus.pass_to(reader, _TOPIC, notice)
+                return
+            except StoreUnavailable:
+                await self._link.until_up()
+
+    def _grown(self, notice: bytes) -> None:
+        session, name, _ = msgspec.json.decode(notice, type=_Notice)
+        stream = self._streams.get((session, name))
+        if stream is not None and stream.followers:
+            self._look_soon(stream)
+
+    def _look_soon(self, stream: _Stream) -> None:
+        if stream.looking is None:
+            stream.looking = asyncio.get_running_loop().create_task(self._look(stream))
+
+    async def _look(self, stream: _Stream) -> None:
+        """Hand over everything that was appended since, by whatever process."""
+        try:
+            while True:
+                heard = stream.heard
+                found = await self._after(
+                    stream.session, stream.name, heard or "", 0, registers=False
+                )
+                last, ended, _, events = found
+                for number, message in events:
+                    self._hand_over(stream, number, message)
+                if last <= (stream.heard or 0):
+                    break
+        except EventsLost:
+            ended = True
+        except StoreUnavailable:
+            ended = False
+            await self._link.until_up()
+            asyncio.get_running_loop().call_soon(self._look_soon, stream)
+        finally:
+            stream.looking = None
+        if ended:
+            self._end_here(stream)
+
+    # Processes that die
+
+    def _died(self, number: int) -> None:
+        """Speak the last words of a dead process on streams that are read here; look at the others."""
+        for session, name, message in self._skipped.pop(number, {}):
+            self._run_beside(self._announce(session, name, message))
+        for stream in list(self._streams.values()):
+            if stream.followers and stream.producer == number:
+                self._run_beside(self._take_over(stream, number))
+            elif stream.followers and stream.heard:
+                self._look_soon(stream)
+
+    async def _take_over(self, stream: _Stream, producer: int) -> None:
+        await self._end_for(stream.session, stream.name, producer)
+        self._look_soon(stream)
+
+    async def _end_for(self, session: str, stream: str, producer: int) -> None:
+        """End a stream for the process that died while it produced it."""
+        await self._link.run(END_WITH, self._keys(session, stream), (producer, KEPT_FOR))
+
+    def _run_beside(self, work: "asyncio.Future[None] | object") -> None:
+        task = asyncio.get_running_loop().create_task(self._logged(work))
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    @staticmethod
+    async def _logged(work: object) -> None:
+        try:
+            await work  # type: ignore[misc]
+        except StoreUnavailable as error:
+            logger.warning("a stream was not brought up to date: %s", error)
+
+    # Forgetting
+
+    def forget(self, session: str) -> None:
+        """Drop a session with its streams."""
+        for stream in [each for each in self._streams.values() if each.session == session]:
+            stream.over = True
+            stream.unwritten.clear()
+            self._dirty.discard(stream)
+            self._streams.pop((session, stream.name), None)
+        owner, key = digest_of(session), self._link.key_of
+        keys = [key(owner, "streams")]
+        given = (key(owner, "m", ""), key(owner, "e", ""))
+        self._link.post(self._link.run(FORGET, keys, given), "streams could not be deleted")
+
+    async def close(self) -> None:
+        """Write what waits if the server is there, and let go of the streams."""
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
+        if self._noting is not None:
+            self._noting.cancel()
+            self._note_read()
+        writing = [each.writing for each in self._streams.values() if each.writing is not None]
+        if writing and self._link.is_up:
+            await asyncio.wait(writing, timeout=5.0)
+        tasks = [*self._beside, *writing]
+        tasks += [each.looking for each in self._streams.values() if each.looking is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._streams.clear()

@@ -1,0 +1,337 @@
+"""The one connection of a process to Redis or Valkey, and everything the stores need of it.
+
+Commands of one turn of the event loop leave together, and while some are on their way the next ones
+gather: so they arrive in the order in which they were given, and many cost little more than one. A
+command is never repeated here, since it may have been carried out although its reply was lost.
+
+When the server cannot be reached, commands fail at once with `StoreUnavailable` until the next attempt
+is due. Deployment-wide keys share one hash tag, so that a script may use several of them in a cluster;
+those of a session have a tag of their own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_address import RedisAddress
+from mcpearl.stores.redis_checks import check_server
+from mcpearl.stores.redis_script import Script
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis, RedisCluster
+
+logger = logging.getLogger("mcpearl.stores")
+
+Argument = str | bytes | int | float
+Command = tuple[Argument, ...]
+
+RECONNECTS = Backoff(delays=doubling(0.1, 5.0))
+"""Delays before attempts to reach a server that is away."""
+TIMEOUT = 5.0  # seconds a reply may take
+MAX_WAITING = 100_000  # commands that may wait to be sent
+_AT_ONCE = 1000  # commands that leave together at most
+_DENIED = (
+    "Authentication",
+    "username-password",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "InvalidResponse",
+)
+
+
+class RedisLink:
+    """The connection of one process.
+
+    Args:
+        address: Where the server is.
+        prefix: The beginning of every key, unless the address has one.
+    """
+
+    def __init__(self, address: RedisAddress, prefix: str = "mcpearl") -> None:
+        self.address = address
+        self.prefix = (address.prefix or prefix).replace("{", "(").replace("}", ")")
+        self._holders = 0
+        self._client: Redis | RedisCluster | None = None
+        self._queue: list[tuple[asyncio.Future[Any], Command]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._retries = Retries(RECONNECTS)
+        self._error = ""  # why the server could not be reached last time
+        self._again_at = 0.0  # when the next attempt may be made, in the loop's time
+        self._down: asyncio.Event | None = None  # set when the server is lost
+        self._up: asyncio.Event | None = None  # set while the server can be reached
+        self._loaded: set[str] = set()  # scripts the server knows
+        self._denied = False  # the server was reached, and does not let this process in
+        self.checked = False
+        self.sent = 0
+        """Commands sent since the start."""
+
+    # Keys
+
+    def key(self, *parts: str) -> str:
+        """Return a key of the whole deployment."""
+        return f"{{{self.prefix}}}:{':'.join(parts)}"
+
+    def key_of(self, owner: str, *parts: str) -> str:
+        """Return a key of one owner, such as a session; all of its keys are at one node."""
+        return f"{self.prefix}:{{{owner}}}:{':'.join(parts)}"
+
+    # Life
+
+    async def start(self) -> None:
+        """Connect and check that the server can be used; one that is away may come later.
+
+        The stores of a process share the link: it is closed when all that started it have closed it.
+
+        Raises:
+            StoreUnavailable: The server was reached and cannot be used, in words.
+        """
+        self._holders += 1
+        if self._client is not None:
+            return
+        try:
+            self._client = self.address.client(None)
+        except ImportError:
+            self._holders -= 1
+            raise StoreUnavailable(
+                "the store needs the package `redis`; install `mcpearl[redis]`"
+            ) from None
+        self._up = asyncio.Event()
+        try:
+            await self.check()
+        except StoreUnavailable as error:
+            if self.is_up or self._denied:
+                await self.close()
+                raise
+            logger.error("%s; what needs the store is refused until it can be reached", error)
+
+    async def check(self) -> None:
+        """Look whether the server can be used, once it is reached."""
+        await check_server(self)
+        self.checked = True
+
+    async def close(self) -> None:
+        """Send what waits, and disconnect, unless another store of the process goes on."""
+        self._holders -= 1
+        if self._holders > 0 or self._client is None:
+            return
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        client, self._client = self._client, None
+        self._down = None
+        self.checked = False
+        await client.aclose()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the server answered when it was last asked."""
+        return self._up is not None and self._up.is_set()
+
+    def reader(self, patience: float) -> "Redis | RedisCluster":
+        """Return a client of its own, for reads that wait.
+
+        Args:
+            patience: Seconds such a read may take.
+        """
+        return self.address.client(patience + TIMEOUT)
+
+    async def watch(self) -> None:
+        """Run while the server can be reached. It fails when the server is lost, as a supervised part."""
+        if self._down is None:
+            self._down = asyncio.Event()
+        await self.until_up()
+        if not self.checked:
+            await self.check()
+        self._down.clear()
+        while self.is_up:
+            await self._down.wait()
+        raise self._away()
+
+    async def until_up(self) -> None:
+        """Wait until the server can be reached, asking it now and then."""
+        while not self.is_up:
+            loop = asyncio.get_running_loop()
+            await asyncio.sleep(max(0.0, self._again_at - loop.time()))
+            try:
+                await self.send("PING")
+            except StoreUnavailable:
+                continue
+
+    # Commands
+
+    def run(
+        self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()
+    ) -> "asyncio.Future[Any]":
+        """Run a script; the future has its reply, or `StoreUnavailable`."""
+        return self._enqueue(("EVALSHA", script.digest, len(keys), *keys, *arguments), script)
+
+    def send(self, *command: Argument) -> "asyncio.Future[Any]":
+        """Send a command; the future has its reply, or `StoreUnavailable`."""
+        return self._enqueue(command, None)
+
+    def post(self, future: "asyncio.Future[Any]", what: str) -> None:
+        """Let a command go its way; a failure is logged."""
+
+        def done(future: "asyncio.Future[Any]") -> None:
+            if not future.cancelled() and future.exception() is not None:
+                logger.warning("%s: %s", what, future.exception())
+
+        future.add_done_callback(done)
+
+    def _enqueue(self, command: Command, script: Script | None) -> "asyncio.Future[Any]":
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._client is None:
+            future.set_exception(StoreUnavailable("the store is closed"))
+        elif self._again_at > loop.time():
+            future.set_exception(self._away())
+        elif len(self._queue) >= MAX_WAITING:
+            future.set_exception(
+                StoreUnavailable(f"{MAX_WAITING} commands wait for {self.address.shown} already")
+            )
+        else:
+            if script is not None:
+                _SCRIPTS[script.digest] = script
+            self._queue.append((future, command))
+            if self._flushing is None:
+                self._flushing = loop.create_task(self._flush())
+        return future
+
+    async def _flush(self) -> None:
+        try:
+            while self._queue:
+                batch, self._queue = self._queue[:_AT_ONCE], self._queue[_AT_ONCE:]
+                await self._exchange(batch)
+        finally:
+            self._flushing = None
+
+    async def _exchange(self, batch: list[tuple["asyncio.Future[Any]", Command]]) -> None:
+        try:
+            await self._load(command for _, command in batch)
+            replies = await self._replies([command for _, command in batch])
+            unknown = [n for n, reply in enumerate(replies) if _is_unknown_script(reply)]
+            if unknown:  # another server has taken over, or an operator made it forget them
+                self._loaded.clear()
+                again = await self._replies([_whole(batch[n][1]) for n in unknown])
+                for number, reply in zip(unknown, again, strict=True):
+                    replies[number] = reply
+        except asyncio.CancelledError:
+            self._fail(batch, StoreUnavailable("the store was closed"))
+            raise
+        except Exception as error:
+            self._lost(error)
+            self._fail(batch, self._away())
+            return
+        self._reached()
+        for (future, _), reply in zip(batch, replies, strict=True):
+            if future.done():
+                continue
+            if isinstance(reply, Exception):
+                future.set_exception(self._refused(reply))
+            else:
+                future.set_result(reply)
+
+    async def _load(self, commands: Iterable[Command]) -> None:
+        """Have the server know the scripts before they are run: commands must not overtake them."""
+        named = {str(command[1]) for command in commands if command[0] == "EVALSHA"}
+        for digest in named - self._loaded:
+            assert self._client is not None
+            await self._client.script_load(_SCRIPTS[digest].text)
+            self._loaded.add(digest)
+
+    async def _replies(self, commands: list[Command]) -> list[Any]:
+        assert self._client is not None
+        self.sent += len(commands)
+        async with asyncio.timeout(TIMEOUT):
+            if self.address.kind != "cluster":
+                return await exchanged(self._client, commands)
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for command in commands:
+                    pipeline.execute_command(*command)
+                replies: list[Any] = await pipeline.execute(raise_on_error=False)
+            return replies
+
+    @staticmethod
+    def _fail(batch: list[tuple["asyncio.Future[Any]", Command]], error: Exception) -> None:
+        for future, _ in batch:
+            if not future.done():
+                future.set_exception(error)
+
+    # The state of the server
+
+    def _reached(self) -> None:
+        if self._up is not None and not self._up.is_set():
+            if self._error:
+                logger.info("%s can be reached again", self.address.shown)
+            self._error = ""
+            self._retries.attempts = 0
+            self._up.set()
+
+    def _lost(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        said = f"{type(error).__name__}: {text}"
+        self._denied = any(word in said for word in _DENIED)
+        self._loaded.clear()
+        if self._up is not None and (self._up.is_set() or not self._error):
+            logger.error("%s cannot be reached: %s", self.address.shown, text)
+            self._up.clear()
+            if self._down is not None:
+                self._down.set()
+        self._error = text
+        self._again_at = asyncio.get_running_loop().time() + self._retries.next_delay()
+
+    def _away(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.address.shown} cannot be reached: {self._error}")
+
+    def _refused(self, error: Exception) -> StoreUnavailable:
+        text = str(error) or type(error).__name__
+        kind = type(error).__name__
+        if kind in ("ReadOnlyError", "MasterDownError") or text.startswith("READONLY"):
+            # It was the master: the next connection goes to the one that is.
+            pool = getattr(self._client, "connection_pool", None)
+            if pool is not None:
+                asyncio.get_running_loop().create_task(pool.disconnect())
+        return StoreUnavailable(f"{self.address.shown} refused a step: {text}")
+
+
+async def exchanged(client: Any, commands: list[Command]) -> list[Any]:
+    """Send commands in one piece, and return their replies; an error the server replied is one, too.
+
+    A pipeline of redis-py does the same in Python, at three times the cost.
+    """
+    from hiredis import pack_command
+    from redis.exceptions import ResponseError
+
+    pool = client.connection_pool
+    connection = await pool.get_connection()
+    replies: list[Any] = []
+    try:
+        packed = [pack_command(command) for command in commands]  # type: ignore[arg-type]
+        await connection.send_packed_command(packed, check_health=False)
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except ResponseError as error:
+                replies.append(error)
+    finally:
+        if len(replies) < len(commands):
+            await connection.disconnect(
+                nowait=True
+            )  # what it still has to say is not the next reply
+        await pool.release(connection)
+    return replies
+
+
+_SCRIPTS: dict[str, Script] = {}  # those that were run, by digest
+
+
+def _is_unknown_script(reply: Any) -> bool:
+    return isinstance(reply, Exception) and type(reply).__name__ == "NoScriptError"
+
+
+def _whole(command: Command) -> Command:
+    """Return the command that brings its script along."""
+    return ("EVAL", _SCRIPTS[str(command[1])].text, *command[2:])

@@ -1,0 +1,130 @@
+"""The processes of a deployment: each has a number, and a lease that says that it lives.
+
+Numbers are made up at random and never used again, so that what is addressed to a dead process reaches
+no other.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from mcpearl.runtime import clock
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_script import Script
+
+logger = logging.getLogger("mcpearl.stores")
+
+LEASE = 10.0  # seconds after which a process that does not report is dead
+NUMBER_BITS = 28
+_EVERY = LEASE / 3
+
+_REPORT = Script(
+    """
+local now = time_of('')
+redis.call('ZADD', KEYS[1], exact(now + tonumber(ARGV[2])), ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+local dead = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now))
+for _, number in ipairs(dead) do
+    redis.call('ZREM', KEYS[1], number)
+    redis.call('HDEL', KEYS[2], number)
+end
+for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], math.ceil(tonumber(ARGV[2]) * 2000)) end
+if redis.call('PTTL', KEYS[3]) > 0 then redis.call('PEXPIRE', KEYS[3], 31536000000) end
+return redis.call('ZRANGE', KEYS[1], 0, -1)
+"""
+)
+_LEAVE = Script(
+    """
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('HDEL', KEYS[2], ARGV[1])
+return 1
+"""
+)
+
+
+class Member(Struct, frozen=True):
+    """One process of a deployment."""
+
+    number: int
+    host: str
+    process: int
+    since: float
+    """When it joined, in seconds since 1970, by its own clock."""
+
+
+class RedisMembers:
+    """This process among the others.
+
+    Args:
+        link: The connection.
+    """
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self.number = 0
+        self.join()
+        self._alive: set[int] = set()
+        self._when_dead: list[Callable[[int], None]] = []
+        self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
+
+    def join(self) -> None:
+        """Become a new process: take a number that no other has."""
+        self.number = int.from_bytes(clock.random_bytes(4), "big") % (1 << NUMBER_BITS) or 1
+        self._alive = set()
+
+    def when_dead(self, hear: Callable[[int], None]) -> None:
+        """Call a function with the number of each process that died or left."""
+        self._when_dead.append(hear)
+
+    async def run(self) -> None:
+        """Report that this process lives, until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.report()
+                except StoreUnavailable:
+                    await self._link.until_up()
+                    continue
+                await asyncio.sleep(_EVERY)
+        finally:
+            self._link.post(
+                self._link.run(_LEAVE, self._keys, (self.number,)), "leaving the others"
+            )
+
+    async def report(self) -> None:
+        """Renew the lease of this process, and see which others live."""
+        me = Member(self.number, socket.gethostname(), os.getpid(), clock.now())
+        reply = await self._link.run(
+            _REPORT, self._keys, (self.number, LEASE, msgspec.json.encode(me))
+        )
+        alive = {int(number) for number in reply if number.isdigit()}
+        dead, self._alive = self._alive - alive - {self.number}, alive
+        for number in dead:
+            for hear in list(self._when_dead):
+                hear(number)
+
+    async def is_alive(self, number: int) -> bool:
+        """Whether a process lives, as far as the others know."""
+        if number == self.number:
+            return True
+        if await self._link.send("ZSCORE", self._keys[0], number) is None:
+            return False
+        self._alive.add(number)  # so that its death is noticed
+        return True
+
+    async def all(self) -> list[Member]:
+        """Return the processes that live."""
+        found = await self._link.send("HVALS", self._keys[1])
+        members = []
+        for info in found:
+            try:
+                members.append(msgspec.json.decode(info, type=Member))
+            except msgspec.DecodeError:
+                logger.warning("the store has something among its members that is not one")
+        return members

@@ -1,0 +1,283 @@
+"""Sessions over many machines: what never changes is sealed into the id, the rest is in Redis.
+
+An id that this deployment did not make is refused without asking the store. A session that was just
+begun has nothing in the store at all; its record is written when the client is ready, subscribes or
+sets its log level, and other processes that have the session are told. A session that was ended is
+remembered for as long as its id alone would bring it back.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from mcpearl.protocol.seal import KeyRing, Unsealable
+from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.runtime import clock
+from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_script import Script
+from mcpearl.stores.sessions import Changed, Identity, SessionRecord
+from mcpearl.types.base import Implementation
+from mcpearl.types.capabilities import ClientCapabilities
+
+MAX_ID = 2048  # characters of an id; facts that take more are stored
+YOUNG = 180.0  # seconds in which a session that is not in the store may have begun just now
+_ENDED = -1  # the revision of a session that was ended while it was young
+_TOPIC = "sessions"
+
+_LOAD = Script(
+    """
+local now = time_of(ARGV[1])
+local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires')
+if not found[1] or tonumber(found[3]) <= now then return nil end
+return {found[1], found[2]}
+"""
+)
+_SAVE = Script(
+    """
+local now, revision, young = time_of(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == '1'
+local found = redis.call('HMGET', KEYS[1], 'revision', 'expires')
+if found[1] and tonumber(found[2]) > now then
+    if tonumber(found[1]) + 1 ~= revision or tonumber(found[1]) < 0 then return 0 end
+elseif revision ~= 1 and not (young and revision == 2) then
+    return 0
+end
+local ttl = tonumber(ARGV[5])
+redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl))
+redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
+if KEYS[2] and #ARGV > 5 then
+    redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])
+    keep(KEYS[2], tonumber(ARGV[7]))
+end
+return 1
+"""
+)
+_TOUCH = Script(
+    """
+local now, ttl = time_of(ARGV[1]), tonumber(ARGV[2])
+local found = redis.call('HMGET', KEYS[1], 'revision', 'expires')
+if not found[1] or tonumber(found[1]) < 0 or tonumber(found[2]) <= now then return 0 end
+redis.call('HSET', KEYS[1], 'expires', exact(now + ttl))
+redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
+return 1
+"""
+)
+_END = Script(
+    """
+local now, young = time_of(ARGV[1]), tonumber(ARGV[2])
+redis.call('DEL', KEYS[1])
+if young > 0 then
+    redis.call('HSET', KEYS[1], 'revision', -1, 'data', '', 'expires', exact(now + young))
+    redis.call('PEXPIRE', KEYS[1], math.ceil(young * 1000))
+end
+return 1
+"""
+)
+
+
+class _Facts(Struct, array_like=True, frozen=True):
+    """What never changes in a session."""
+
+    began: float
+    identity: Identity
+    version: str
+    client: Implementation | None
+    capabilities: ClientCapabilities
+    whole: bool = True
+    """False if client and capabilities take too much room for an id."""
+
+
+class _Changing(Struct, array_like=True, frozen=True):
+    """What is stored of a session."""
+
+    log_level: str | None
+    ready: bool
+    uris: tuple[str, ...]
+    client: Implementation | None = None
+    capabilities: ClientCapabilities | None = None
+
+
+class _Notice(Struct, array_like=True, frozen=True):
+    """What other processes hear of a change."""
+
+    id: str
+    revision: int
+    changing: _Changing | None = None
+    """None if it is too much for the bus: the receiver looks."""
+
+
+class RedisSessionStore:
+    """A `SessionStore` for all machines of a deployment.
+
+    Args:
+        link: The connection.
+        bus: Carries changes to other processes.
+        now: The time of expiry; the server's own by default.
+    """
+
+    def __init__(
+        self, link: RedisLink, bus: RedisBus, now: Callable[[], float] | None = None
+    ) -> None:
+        self._link = link
+        self._bus = bus
+        self._now = now
+        self._keys: KeyRing | None = None
+        self._bound = link.prefix.encode()
+
+    def use_keys(self, keys: list[bytes]) -> None:
+        """Seal ids with the first of these keys, and open them with all."""
+        self._keys = KeyRing(keys, clock.random_bytes)
+
+    # Ids
+
+    def new_id(self, record: SessionRecord) -> str:
+        """Return an id that has the facts of a session in it, sealed."""
+        state = record.state
+        facts = _Facts(
+            clock.now(), record.identity, state.version, state.client, state.capabilities
+        )
+        id = self._seal(facts)
+        if len(id) > MAX_ID:
+            nothing = _Facts(
+                facts.began, facts.identity, facts.version, None, ClientCapabilities(), False
+            )
+            id = self._seal(nothing)
+        return id
+
+    def _seal(self, facts: _Facts) -> str:
+        if self._keys is None:
+            raise StoreUnavailable("the keys of the deployment are not there yet")
+        sealed = self._keys.encrypt(msgspec.msgpack.encode(facts), self._bound)
+        return urlsafe_b64encode(sealed).rstrip(b"=").decode("ascii")
+
+    def _open(self, id: str) -> _Facts | None:
+        """Return the facts in an id; None for one that this deployment did not make."""
+        if self._keys is None or len(id) > 2 * MAX_ID:
+            return None
+        try:
+            spelled = id.encode("ascii")
+            sealed = urlsafe_b64decode(spelled + b"=" * (-len(spelled) % 4))
+            if urlsafe_b64encode(sealed).rstrip(b"=") != spelled:
+                return None  # the same bytes in another spelling
+            plain = self._keys.decrypt(sealed, self._bound)
+            return msgspec.msgpack.decode(plain, type=_Facts)
+        except (ValueError, Unsealable, msgspec.DecodeError):
+            return None
+
+    def _key(self, id: str) -> str:
+        return self._link.key_of(digest_of(id), "session")
+
+    def _first(self) -> str | float:
+        return "" if self._now is None else self._now()
+
+    # Records
+
+    async def load(self, id: str) -> SessionRecord | None:
+        """Return a session that began at whatever process."""
+        facts = self._open(id)
+        if facts is None:
+            return None
+        reply = await self._link.run(_LOAD, [self._key(id)], (self._first(),))
+        if reply is None:
+            if not _is_young(facts) or not facts.whole:
+                return None
+            return _record(id, facts, _Changing(None, False, ()), 1)
+        revision = int(reply[0])
+        if revision == _ENDED:
+            return None
+        try:
+            return _record(id, facts, msgspec.msgpack.decode(reply[1], type=_Changing), revision)
+        except msgspec.DecodeError as error:
+            raise StoreUnavailable(
+                f"the store has something that is not a session: {error}"
+            ) from None
+
+    async def save(self, record: SessionRecord, ttl: float) -> bool:
+        """Write what changes in a session, if its revision follows the stored one."""
+        facts = self._open(record.id)
+        if facts is None:
+            return False
+        changing = _changing_of(record, facts)
+        if record.revision == 1 and changing == _Changing(None, False, ()):
+            return True  # all of it is in the id
+        keys: list[str] = [self._key(record.id)]
+        given: list[Any] = [self._first(), record.revision, int(_is_young(facts))]
+        given += [msgspec.msgpack.encode(changing), ttl]
+        tells = record.revision > 2  # before, no other process can have it
+        message = _message(_Notice(record.id, record.revision, changing))
+        if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
+            keys.append(self._bus.key)
+            given += self._bus.entry(_TOPIC, message)
+        saved = await self._link.run(_SAVE, keys, given)
+        if saved and tells and len(keys) == 1:
+            await self._bus.spread(_TOPIC, message)
+        return bool(saved)
+
+    async def touch(self, id: str, ttl: float) -> bool:
+        """Move the expiry of a session."""
+        return bool(await self._link.run(_TOUCH, [self._key(id)], (self._first(), ttl)))
+
+    async def delete(self, id: str) -> None:
+        """End a session everywhere."""
+        facts = self._open(id)
+        if facts is None:
+            return
+        young = YOUNG if _is_young(facts) else 0.0
+        await self._link.run(_END, [self._key(id)], (self._first(), young))
+        await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
+
+    def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
+        """Hear of sessions that other processes changed or ended."""
+
+        def heard(message: bytes) -> None:
+            notice = msgspec.msgpack.decode(message, type=_Notice)
+            facts, changing = self._open(notice.id), notice.changing
+            if facts is None:
+                return
+            if notice.revision == _ENDED:
+                hear(notice.id, None)
+            elif changing is None:
+                missed()
+            else:
+                hear(notice.id, _record(notice.id, facts, changing, notice.revision))
+
+        return self._bus.subscribe(_TOPIC, heard, missed)
+
+
+def _message(notice: _Notice) -> bytes:
+    message = msgspec.msgpack.encode(notice)
+    if len(message) > MAX_MESSAGE - len(_TOPIC):
+        message = msgspec.msgpack.encode(_Notice(notice.id, notice.revision))
+    return message
+
+
+def digest_of(id: str) -> str:
+    """Return a short name for a session, for its keys: an id in the store would let its reader in."""
+    return blake2b(id.encode(), digest_size=16).hexdigest()
+
+
+def _is_young(facts: _Facts) -> bool:
+    """Whether a session may have begun just now; the clocks of machines differ."""
+    return abs(clock.now() - facts.began) < YOUNG
+
+
+def _changing_of(record: SessionRecord, facts: _Facts) -> _Changing:
+    state = record.state
+    rest: tuple[Any, ...] = () if facts.whole else (state.client, state.capabilities)
+    return _Changing(state.log_level, state.ready, record.uris, *rest)
+
+
+def _record(id: str, facts: _Facts, changing: _Changing, revision: int) -> SessionRecord:
+    client, capabilities = facts.client, facts.capabilities
+    if not facts.whole:
+        client, capabilities = changing.client, changing.capabilities or ClientCapabilities()
+    state = Snapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
+    return SessionRecord(
+        id=id, identity=facts.identity, state=state, uris=changing.uris, revision=revision
+    )

@@ -1,0 +1,129 @@
+"""Reading streams of Redis as they grow, from a position, over every cut of the connection.
+
+A reader that comes back continues where it was. If what it had not read is gone by then (trimmed, or lost
+with the server), it says so: `missed`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcpearl.runtime.backoff import Retries
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_link import RECONNECTS, RedisLink
+
+logger = logging.getLogger("mcpearl.stores")
+
+_BLOCK = 5.0  # seconds one read waits
+_AT_ONCE = 500  # entries of one read
+_START = b"0-0"
+
+Entry = Mapping[bytes, bytes]
+HearEntry = Callable[[Entry], None]
+
+
+class _Followed:
+    """One stream, and how far it was read."""
+
+    __slots__ = ("hear", "key", "missed", "position")
+
+    def __init__(self, key: str, hear: HearEntry, missed: Callable[[], None]) -> None:
+        self.key = key
+        self.hear = hear
+        self.missed = missed
+        self.position: bytes | None = None  # None before the server was reached
+
+
+class Tail:
+    """Hands over what is added to streams of the deployment from now on.
+
+    Args:
+        link: The connection.
+        key: The stream.
+        hear: Called with each entry.
+        missed: Called when entries may have been lost, before the next one is handed over.
+    """
+
+    def __init__(
+        self, link: RedisLink, key: str, hear: HearEntry, missed: Callable[[], None]
+    ) -> None:
+        self._link = link
+        self._streams = [_Followed(key, hear, missed)]
+        self._reading: asyncio.Task[None] | None = None
+
+    def also(self, key: str, hear: HearEntry, missed: Callable[[], None]) -> None:
+        """Read another stream too. Only before `start`."""
+        self._streams.append(_Followed(key, hear, missed))
+
+    async def start(self) -> None:
+        """Begin to read: what is added after this returns is heard."""
+        for stream in self._streams:
+            stream.position = None
+            try:
+                stream.position = await self._newest(stream.key)
+            except StoreUnavailable:
+                break  # read as soon as the server is there
+        self._reading = asyncio.get_running_loop().create_task(self._read_forever())
+
+    async def close(self) -> None:
+        """Stop reading."""
+        reading, self._reading = self._reading, None
+        while reading is not None and not reading.done():
+            reading.cancel()  # the client loses one that comes together with a reply
+            await asyncio.wait([reading], timeout=0.1)
+
+    async def _newest(self, key: str) -> bytes:
+        """Return the position of the newest entry."""
+        reply = await self._link.send("XREVRANGE", key, "+", "-", "COUNT", 1)
+        return bytes(reply[0][0]) if reply else _START
+
+    async def _read_forever(self) -> None:
+        retries = Retries(RECONNECTS)
+        while True:
+            client = self._link.reader(_BLOCK)
+            try:
+                await self._catch_up()
+                while True:
+                    await self._read(client)
+                    retries.attempts = 0
+            except Exception as error:
+                logger.debug("reading from %s was cut: %s", self._link.address.shown, error)
+            finally:
+                await client.aclose()
+            await asyncio.sleep(retries.next_delay())
+
+    async def _catch_up(self) -> None:
+        """Find out for each stream whether the next entry it has is the next one."""
+        for stream in self._streams:
+            if stream.position is None:
+                stream.position = await self._newest(stream.key)
+                stream.missed()
+            elif stream.position != _START and not await self._has(stream):
+                stream.missed()
+
+    async def _has(self, stream: _Followed) -> bool:
+        """Whether the entry that was read last is still there, and so all that follow it."""
+        position = stream.position or _START
+        return bool(await self._link.send("XRANGE", stream.key, position, position))
+
+    async def _read(self, client: Any) -> None:
+        positions = {stream.key: stream.position or _START for stream in self._streams}
+        command = ("XREAD", "COUNT", _AT_ONCE, "BLOCK", int(_BLOCK * 1000), "STREAMS")
+        reply = await client.execute_command(*command, *positions, *positions.values())
+        if not reply:
+            return
+        found = {stream.key.encode(): stream for stream in self._streams}
+        for key, entries in reply:
+            stream = found[bytes(key)]
+            for position, fields in entries:
+                stream.position = bytes(position)
+                self._hand_over(stream, fields)
+            if len(entries) == _AT_ONCE and not await self._has(stream):
+                stream.missed()  # it grows faster than it is read
+
+    def _hand_over(self, stream: _Followed, fields: Any) -> None:
+        try:
+            stream.hear(fields if isinstance(fields, dict) else dict(fields or ()))
+        except Exception:
+            logger.exception("an entry of %s could not be taken", stream.key)

@@ -1,0 +1,115 @@
+"""A store for the whole of a deployment: all processes of a server, on however many machines.
+
+It has every kind of store, a bus between the processes, and keys that all of them have. What the others
+promise each on their own it promises together.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.names import Directory
+    from mcpearl.stores.bus import Bus, Hear, Unsubscribe
+    from mcpearl.stores.events import EventStore
+    from mcpearl.stores.proofs import ProofStore
+    from mcpearl.stores.sessions import SessionStore
+    from mcpearl.stores.tasks import TaskStore
+
+REQUEST_BITS = 24
+"""Bits of the id of a request to a client below the number of the process that sent it."""
+
+
+class Relay(Protocol):
+    """A way to the other processes that loses nothing it accepted."""
+
+    @property
+    def number(self) -> int:
+        """The number of this process, which no other has or will have; of 28 bits."""
+        ...
+
+    async def pass_to(self, number: int, topic: str, message: bytes) -> None:
+        """Send a message to one process; when this returns, it will reach it, if it lives.
+
+        Raises:
+            StoreUnavailable: It could not be stored.
+        """
+        ...
+
+    async def spread(self, topic: str, message: bytes) -> None:
+        """Send a message to all other processes; when this returns, it will reach them.
+
+        Raises:
+            StoreUnavailable: It could not be stored.
+        """
+        ...
+
+    def receive(self, topic: str, hear: "Hear") -> "Unsubscribe":
+        """Have messages handed over, on the event loop, that were sent to this process or to all."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Protocol):
+    """All that the processes of a deployment share."""
+
+    @property
+    def tasks(self) -> "TaskStore":
+        """The tasks of all processes."""
+        ...
+
+    @property
+    def sessions(self) -> "SessionStore":
+        """The sessions that any process serves."""
+        ...
+
+    @property
+    def events(self) -> "EventStore":
+        """The streams that any process resumes."""
+        ...
+
+    @property
+    def bus(self) -> "Bus":
+        """The bus between all processes."""
+        ...
+
+    @property
+    def relay(self) -> Relay:
+        """The way to single processes."""
+        ...
+
+    @property
+    def proofs(self) -> "ProofStore":
+        """The DPoP proofs that any process has seen."""
+        ...
+
+    @property
+    def names(self) -> "Directory":
+        """The names that any process holds."""
+        ...
+
+    async def start(self, keys: list[bytes] | None) -> list[bytes]:
+        """Join the deployment as a new process; return the keys that all of its processes have.
+
+        Args:
+            keys: Keys that were given to every process; None to agree on some.
+
+        Raises:
+            StoreUnavailable: The store cannot be used; or there are no keys, and it cannot be reached.
+        """
+        ...
+
+    async def agree(self) -> list[bytes]:
+        """Return the keys of the deployment without joining it.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached or used.
+        """
+        ...
+
+    def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
+        """Return what has to run while the process is part of the deployment, by name."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the deployment."""
+        ...

@@ -1,0 +1,59 @@
+"""A balancer without stickiness: each request goes to the next server, on a connection of its own."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import cycle
+
+_LIMIT = 64 * 1024
+
+
+class RoundRobin:
+    """Passes HTTP requests on, in turn."""
+
+    def __init__(self, ports: list[int]) -> None:
+        self._ports = cycle(ports)
+        self.passed = 0
+        self.port = 0
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await self._pass(reader, writer)
+        with suppress(OSError):
+            writer.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head[:-4].split(b"\r\n")
+        kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+        sizes = [int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")]
+        body = await reader.readexactly(sizes[0]) if sizes else b""
+        self.passed += 1
+        far_reader, far = await asyncio.open_connection("127.0.0.1", next(self._ports))
+        try:
+            far.write(b"\r\n".join([first, *kept, b"connection: close", b"", body]))
+            gone = asyncio.create_task(reader.read(1))  # a client that hangs up
+            copying = asyncio.create_task(self._copy(far_reader, writer))
+            await asyncio.wait([gone, copying], return_when=asyncio.FIRST_COMPLETED)
+            for task in (gone, copying):
+                task.cancel()
+            await asyncio.wait([gone, copying])
+        finally:
+            far.close()
+
+    async def _copy(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await far.read(_LIMIT):
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def balancing(ports: list[int]) -> AsyncIterator[RoundRobin]:
+    """Listen on a free port, and pass on to these."""
+    balancer = RoundRobin(ports)
+    server = await asyncio.start_server(balancer._serve, "127.0.0.1", 0)
+    balancer.port = server.sockets[0].getsockname()[1]
+    try:
+        yield balancer
+    finally:
+        server.close()

@@ -1,0 +1,285 @@
+"""The scene: two machines with two workers each, one store, a balancer without stickiness, and a killer.
+
+Clients call tools that note that they ran, ask back and report progress, and follow a resource, while a
+worker is killed every second and the store is restarted once. At the end the books are balanced:
+
+- every call had one outcome, and none ran twice; a call that was answered did run;
+- a subscriber heard of the last change;
+- no client lost its session;
+- every key in the store expires, and no session is left.
+
+`python -m tests.deployment.scene --seconds 300 --kind valkey` runs it for long.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis.asyncio
+
+from mcpearl import Client, McpError
+from mcpearl.protocol.errors import ConnectionLost, RequestTimeout
+from mcpearl.types.elicitation import ElicitResult
+from tests.deployment.round_robin import balancing
+from tests.ports import free_port
+from tests.redis_server import RedisServer, running
+
+SERVER = Path(__file__).with_name("scene_server.py")
+WORKERS = 2
+TOOLS = ("record", "record", "record", "count", "ask")
+
+
+class Machine:
+    """One parent with its workers."""
+
+    def __init__(self, store: str, log: Path, errors: Path) -> None:
+        self.port = free_port()
+        self._errors = errors.open("ab")
+        command = [sys.executable, str(SERVER), str(self.port), str(WORKERS), store, str(log)]
+        self.process = subprocess.Popen(command, stderr=self._errors)
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+    async def up(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                async with Client(f"http://127.0.0.1:{self.port}/mcp", connect_timeout=2) as client:
+                    await client.list_tools()
+                return
+            except Exception:
+                assert self.process.poll() is None, "a machine did not start"
+                await asyncio.sleep(0.05)
+        raise AssertionError("a machine did not come up")
+
+    def kill_one(self) -> bool:
+        """Kill a worker, if there is one beside another."""
+        workers = self.workers
+        if len(workers) < WORKERS:
+            return False
+        os.kill(random.choice(workers).pid, signal.SIGKILL)
+        return True
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+        self._errors.close()
+
+
+class Books:
+    """What was done, and how it ended."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, str] = {}
+        self.kinds: Counter[str] = Counter()
+        self.phases: dict[str, list[str]] = {}
+        self.heard: dict[str, list[float]] = {}
+        self.touched = 0.0
+        self.kills = 0
+        self.restarts = 0
+
+    def close(self, key: str, outcome: str) -> None:
+        assert key not in self.outcomes, f"{key} had two outcomes"
+        self.outcomes[key] = outcome
+        self.kinds[outcome.partition(":")[0]] += 1
+
+
+async def agree(params: Any, *_: Any) -> ElicitResult:
+    return ElicitResult(action="accept", content={"a": "b"})
+
+
+async def use(client: Client, books: Books, name: str, until: float) -> None:
+    """Call tools one after the other."""
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        tool, key = random.choice(TOOLS), f"{name}-{number}"
+        try:
+            result = await client.call_tool(tool, {"key": key}, timeout=30.0)
+            books.close(key, "failed" if result.is_error else "answered")
+        except ConnectionLost as error:
+            books.close(key, f"{'may have run' if error.maybe_executed else 'not run'}: {error}")
+        except RequestTimeout as error:
+            books.close(key, f"timeout: {error}")
+        except McpError as error:
+            books.close(key, f"refused: {error}")
+        await asyncio.sleep(random.uniform(0.0, 0.05))
+
+
+@asynccontextmanager
+async def a_client(url: str, books: Books, name: str, protocol: str) -> AsyncIterator[Client]:
+    phases = books.phases[name] = []
+    heard = books.heard[name] = []
+
+    def noticed(notice: Any) -> None:
+        if notice.method == "notifications/resources/updated":
+            heard.append(time.monotonic())
+
+    client = Client(
+        url,
+        protocol=protocol,
+        elicitation=agree,
+        on_state=lambda phase: phases.append(phase.name),
+        on_notification=noticed,
+        keepalive=None,
+    )
+    async with client:
+        await surely(lambda: client.subscribe("state://a"))
+        yield client
+
+
+async def surely(step: Callable[[], Awaitable[Any]]) -> None:
+    """Repeat what may be repeated until it is done: it may hit a worker that is killed just then."""
+    while True:
+        try:
+            await step()
+            return
+        except (McpError, ConnectionLost, RequestTimeout):
+            await asyncio.sleep(0.1)
+
+
+async def kill(machines: list[Machine], books: Books, until: float, every: float) -> None:
+    turn = 0
+    while time.monotonic() < until:
+        await asyncio.sleep(every)
+        books.kills += machines[turn % len(machines)].kill_one()
+        turn += 1
+
+
+async def cut(store: RedisServer, books: Books, after: float) -> None:
+    await asyncio.sleep(after)
+    await asyncio.to_thread(store.stop)
+    await asyncio.sleep(1.0)
+    await asyncio.to_thread(store.start)
+    books.restarts += 1
+
+
+async def touch(client: Client, books: Books) -> None:
+    """Change the resource, for sure."""
+
+    async def change() -> None:
+        began = time.monotonic()
+        await client.call_tool("touch", {"name": "a"}, timeout=10.0)
+        books.touched = began
+
+    await surely(change)
+
+
+async def play(kind: str, seconds: float, clients: int, every: float = 1.0) -> dict[str, Any]:
+    """Play the scene; return its figures. Raises `AssertionError` if the books do not balance."""
+    books = Books()
+    with tempfile.TemporaryDirectory() as folder, running(kind) as store:
+        log, errors = Path(folder) / "ran", Path(folder) / "errors"
+        log.touch()
+        machines = [Machine(store.url, log, errors) for _ in range(2)]
+        try:
+            await asyncio.gather(*(machine.up() for machine in machines))
+            async with balancing([machine.port for machine in machines]) as balancer:
+                await _act(store, machines, balancer.port, books, seconds, clients, every)
+            figures = _balance(books, log.read_text())
+            figures["requests"] = balancer.passed
+        except BaseException:
+            sys.stderr.write(errors.read_text()[-5000:])
+            raise
+        finally:
+            for machine in machines:
+                machine.stop()
+        figures["left"] = await _left(store)
+    return figures
+
+
+async def _act(
+    store: RedisServer,
+    machines: list[Machine],
+    port: int,
+    books: Books,
+    seconds: float,
+    clients: int,
+    every: float,
+) -> None:
+    url = f"http://127.0.0.1:{port}/mcp"
+    until = time.monotonic() + seconds
+    protocols = ("2025-11-25", "2025-06-18", "2025-11-25", "2026-07-28")
+
+    async def visit(number: int) -> None:
+        name = f"client{number}"
+        async with a_client(url, books, name, protocols[number % len(protocols)]) as client:
+            await use(client, books, name, until)
+            await done.wait()
+
+    done = asyncio.Event()
+    killing = asyncio.create_task(kill(machines, books, until, every))
+    cutting = asyncio.create_task(cut(store, books, seconds / 2))
+    visits = [asyncio.create_task(visit(number)) for number in range(clients)]
+    await asyncio.gather(killing, cutting)
+    async with Client(url) as client:
+        await touch(client, books)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and any(
+        not heard or heard[-1] < books.touched for heard in books.heard.values()
+    ):
+        await asyncio.sleep(0.1)
+    done.set()
+    await asyncio.gather(*visits)
+
+
+def _balance(books: Books, log: str) -> dict[str, Any]:
+    ran = Counter(line.removeprefix("ran ") for line in log.splitlines())
+    twice = [key for key, times in ran.items() if times > 1]
+    assert not twice, f"ran twice: {twice}"
+    answered = [key for key, outcome in books.outcomes.items() if outcome == "answered"]
+    assert all(ran[key] == 1 for key in answered), "a call was answered that did not run"
+    wrong = {key: each for key, each in books.outcomes.items() if each.startswith("not run")}
+    assert not any(ran[key] for key in wrong), "a call ran of which it was said that it did not"
+    silent = [name for name, heard in books.heard.items() if not heard or heard[-1] < books.touched]
+    assert not silent, f"did not hear of the last change: {silent}"
+    lost = [name for name, phases in books.phases.items() if phases.count("INITIALIZING") > 1]
+    assert not lost, f"lost their session: {lost}"
+    return {
+        "calls": len(books.outcomes),
+        "outcomes": dict(books.kinds),
+        "kills": books.kills,
+        "restarts of the store": books.restarts,
+        "errors": sorted({each for each in books.outcomes.values() if ":" in each})[:8],
+    }
+
+
+async def _left(store: RedisServer) -> dict[str, int]:
+    """Return how many keys of each kind are left; raise if one stays for ever."""
+    client = redis.asyncio.Redis(unix_socket_path=str(store.socket))
+    kinds: Counter[str] = Counter()
+    async for key in client.scan_iter():
+        assert await client.pttl(key) > 0, f"{key!r} stays for ever"
+        kinds[key.decode().rpartition("}:")[2].split(":")[0]] += 1
+    await client.aclose()
+    return dict(kinds)
+
+
+def main() -> None:
+    """Play the scene, and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--kind", choices=("redis", "valkey"), default="redis")
+    parser.add_argument("--clients", type=int, default=8)
+    options = parser.parse_args()
+    figures = asyncio.run(play(options.kind, options.seconds, options.clients))
+    print(json.dumps(figures, indent=2))
+
+
+if __name__ == "__main__":
+    main()

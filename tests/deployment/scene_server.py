@@ -1,0 +1,70 @@
+"""A machine of the scene: `scene_server.py PORT WORKERS STORE LOG`, as a process of its own.
+
+Tools note in a file that they ran, so that a call that ran twice is found.
+"""
+
+import asyncio
+import os
+import sys
+
+from mcpearl import Context, Server
+from mcpearl.server.tasks.options import Tasks
+
+PORT, WORKERS, STORE, LOG = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+app = Server("scene", store=STORE, grace=2.0)
+
+
+def note(line: str) -> None:
+    """Write one line; appending is one step for the system."""
+    descriptor = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, f"{line}\n".encode())
+    os.close(descriptor)
+
+
+@app.tool
+async def record(key: str) -> int:
+    "Note a key."
+    note(f"ran {key}")
+    return os.getpid()
+
+
+@app.tool
+async def ask(key: str, ctx: Context) -> str:
+    "Ask the client, then note a key."
+    answer = await ctx.elicit("Which?", {"type": "object", "properties": {"a": {"type": "string"}}})
+    note(f"ran {key}")
+    return answer.action
+
+
+@app.tool
+async def count(key: str, ctx: Context) -> int:
+    "Report progress for a while."
+    note(f"ran {key}")
+    for number in range(5):
+        await ctx.progress(number + 1, 5)
+        await asyncio.sleep(0.05)
+    return os.getpid()
+
+
+@app.tool(task=Tasks(required=True, restart=False))
+async def job(key: str) -> str:
+    "Work as a task."
+    note(f"ran {key}")
+    await asyncio.sleep(0.2)
+    return key
+
+
+@app.tool
+async def touch(name: str) -> str:
+    "Say that a resource changed."
+    app.notify_resource_updated(f"state://{name}")
+    return name
+
+
+@app.resource("state://{name}")
+def state(name: str) -> str:
+    return name
+
+
+if __name__ == "__main__":
+    app.run("http", port=PORT, workers=WORKERS)

@@ -1,0 +1,488 @@
+"""Redis and Valkey beyond what every store does: addresses, checks at the start, keys, cuts, kills."""
+
+import asyncio
+import logging
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcpearl.runtime.names import NameTaken
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_address import is_redis, parse
+from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_events import RedisEventStore
+from mcpearl.stores.redis_keys import agreed_keys
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_names import RedisNames
+from mcpearl.stores.redis_proofs import RedisProofStore
+from mcpearl.stores.redis_store import RedisStore
+from mcpearl.stores.redis_tasks import RedisTaskStore
+from mcpearl.stores.sessions import Identity
+from mcpearl.stores.tasks import TaskRecord
+from tests.redis_server import fresh_address, running, shared
+from tests.stores.test_events import Listener
+from tests.waiting import eventually
+
+ANN: Identity = ("issuer", "ann", None)
+
+# Addresses
+
+
+def test_addresses_of_every_kind() -> None:
+    plain = parse(
+        "redis://ann:secret@db.example:6380/2?prefix=shop&durable=1&health_check_interval=5"
+    )
+    assert (plain.kind, plain.prefix, plain.durable, plain.password) == (
+        *("server", "shop", True),
+        "secret",
+    )
+    assert "secret" not in plain.shown and "prefix" not in plain.url
+    sentinel = parse("rediss+sentinel://:p%40ss@one,two:26380/main/3")
+    assert (sentinel.kind, sentinel.tls, sentinel.master, sentinel.database) == (
+        *("sentinel", True),
+        *("main", 3),
+    )
+    assert sentinel.hosts == (("one", 26379), ("two", 26380)) and sentinel.password == "p@ss"
+    cluster = parse("valkey+cluster://one:7000,two:7001")
+    assert (cluster.kind, cluster.hosts) == ("cluster", (("one", 7000), ("two", 7001)))
+    assert parse("valkeys://h").url == "rediss://h"
+    for address in ("redis://h", "rediss://h", "unix:///a", "valkey://h", "rediss+cluster://h"):
+        assert is_redis(address)
+    assert not is_redis("sqlite:///a") and not is_redis("mysql://h")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("redis+sentinel://one,two", "does not name the master"),
+        ("redis+sentinel://one/main/x", "not the number of a database"),
+        ("redis+cluster://one/2", "no databases"),
+        ("redis+cluster://one:x", "not a number"),
+        ("redis+cluster://", "not a host"),
+        ("redis://h?prefix=", "`prefix` is empty"),
+        ("unix://", "has no path"),
+    ],
+)
+def test_addresses_that_are_wrong(address: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse(address)
+
+
+# What is checked at the start
+
+
+async def refusal(address: str) -> str:
+    link = RedisLink(parse(address))
+    with pytest.raises(StoreUnavailable) as caught:
+        await link.start()
+    return str(caught.value)
+
+
+async def test_a_server_that_would_lose_things_is_refused_or_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with running("redis", "--appendonly", "no") as redis:
+        link = RedisLink(parse(redis.url))
+        await link.start()
+        assert "appendonly yes" in caplog.text
+        await link.close()
+        assert "appendonly yes" in await refusal(f"{redis.url}?durable=1")
+        main = RedisLink(parse(redis.url))
+        await main.start()
+        await main.send("CONFIG", "SET", "maxmemory", "100mb")
+        await main.send("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+        assert "volatile-lru" in await refusal(redis.url)
+        await main.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_passwords_and_rights(kind: str) -> None:
+    with running(kind, "--requirepass", "secret") as server:
+        assert "uthentication" in await refusal(server.url)
+        for wrong in ("wrong", ""):
+            said = await refusal(f"unix://:{wrong}@{server.socket}")
+            assert wrong == "" or wrong not in said
+        link = RedisLink(parse(f"unix://:secret@{server.socket}"))
+        await link.start()
+        await link.send("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-xadd")
+        assert "must be allowed" in await refusal(f"unix://ann:pw@{server.socket}")
+        await link.close()
+
+
+async def test_a_port_where_something_else_answers() -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    link = RedisLink(parse(f"redis://127.0.0.1:{port}"))
+    try:
+        await link.start()
+        with pytest.raises(StoreUnavailable):
+            await link.send("PING")
+        await link.close()
+    except StoreUnavailable as error:
+        assert str(port) in str(error)
+    server.close()
+
+
+async def test_over_tls(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def decrypt(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far = await asyncio.open_unix_connection(shared().socket)
+        await asyncio.gather(copy(reader, far), copy(far_reader, writer), return_exceptions=True)
+
+    shared()
+    server = await asyncio.start_server(decrypt, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    link = RedisLink(parse(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}"))
+    await link.start()
+    assert await link.send("PING")
+    await link.close()
+    distrusting = RedisLink(parse(f"rediss://127.0.0.1:{port}"))
+    await distrusting.start()
+    with pytest.raises(StoreUnavailable, match=r"(?i)certificate"):
+        await distrusting.send("PING")
+    await distrusting.close()
+    server.close()
+
+
+# Keys
+
+
+async def test_processes_agree_on_keys_that_the_data_alone_does_not_open() -> None:
+    with running("redis", "--requirepass", "secret") as redis:
+        address = f"unix://:secret@{redis.socket}"
+        links = [RedisLink(parse(address)) for _ in range(3)]
+        for link in links:
+            await link.start()
+        found = await asyncio.gather(*(agreed_keys(link) for link in links))
+        assert found[0] == found[1] == found[2] and len(found[0][0]) == 32
+        stored = await links[0].send("HGETALL", links[0].key("keys"))
+        assert found[0][0] not in b"".join(stored)
+        await links[0].send("CONFIG", "SET", "requirepass", "other")
+        other = RedisLink(parse(f"unix://:other@{redis.socket}"))
+        await other.start()
+        with pytest.raises(StoreUnavailable, match="another password"):
+            await agreed_keys(other)
+        for link in (*links, other):
+            await link.close()
+
+
+async def test_without_a_password_it_is_said_that_the_keys_lie_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    link = RedisLink(parse(fresh_address()))
+    await link.start()
+    with caplog.at_level(logging.WARNING):
+        assert await agreed_keys(link) == await agreed_keys(link)
+    assert "has no password" in caplog.text and "state_keys" in caplog.text
+    await link.close()
+
+
+# Cuts
+
+
+async def test_a_server_that_does_not_answer_costs_its_timeout_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mcpearl.stores.redis_link.TIMEOUT", 0.3)
+    with running("redis") as redis:
+        link = RedisLink(parse(redis.url))
+        await link.start()
+        redis.pause()
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await link.send("PING")
+        sent = link.sent
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await link.send("PING")  # at once: the next attempt is not due
+        assert link.sent == sent
+        redis.resume()
+        await asyncio.wait_for(link.until_up(), 30)
+        assert await link.send("PING")
+        await link.close()
+
+
+async def test_messages_of_the_bus_arrive_late_over_a_cut_and_in_order() -> None:
+    with running("redis") as redis:
+        links = [RedisLink(parse(redis.url)) for _ in range(2)]
+        first, second = (RedisBus(link, RedisMembers(link)) for link in links)
+        heard: list[bytes] = []
+        missed: list[int] = []
+        second.subscribe("topic", heard.append, lambda: missed.append(len(heard)))
+        for bus in (first, second):
+            await bus.start()
+        first.publish("topic", b"0")
+        await eventually(lambda: heard == [b"0"])
+        redis.kill()
+        for number in range(1, 50):
+            first.publish("topic", b"%d" % number)
+        redis.start()
+        await eventually(lambda: heard[-1] == b"49")
+        in_order = list(dict.fromkeys(heard))
+        assert in_order == [b"%d" % number for number in range(50)] and missed == []
+        for bus in (first, second):
+            await bus.close()
+
+
+async def test_a_member_that_was_away_for_too_long_is_told_so() -> None:
+    with running("redis") as redis:
+        links = [RedisLink(parse(redis.url)) for _ in range(2)]
+        first, second = (RedisBus(link, RedisMembers(link)) for link in links)
+        missed: list[str] = []
+        second.subscribe("topic", lambda _: None, lambda: missed.append("missed"))
+        for bus in (first, second):
+            await bus.start()
+        await first.spread("topic", b"a")
+        await links[0].send("XTRIM", links[0].key("bus"), "MAXLEN", 0)
+        redis.stop()
+        redis.start()
+        await eventually(lambda: bool(missed))
+        for bus in (first, second):
+            await bus.close()
+
+
+async def test_foreign_values_are_passed_over_or_refused() -> None:
+    address = fresh_address()
+    link = RedisLink(parse(address))
+    bus = RedisBus(link, RedisMembers(link))
+    heard: list[bytes] = []
+    bus.subscribe("topic", heard.append)
+    await bus.start()
+    await link.send("XADD", link.key("bus"), "*", "something", "else")
+    await link.send("XADD", link.key("bus"), "*", "w", "x", "t", "topic", "m", "fine")
+    await eventually(lambda: heard == [b"fine"])
+    tasks = RedisTaskStore(link)
+    await link.send("SET", link.key("task", "t"), "not a hash")
+    with pytest.raises(StoreUnavailable, match="WRONGTYPE"):
+        await tasks.get("t", ANN)
+    await link.send("HSET", link.key("task", "u"), "revision", "1", "fence", "1", "expires", "9e9")
+    with pytest.raises(StoreUnavailable, match="not a task"):
+        await tasks.get("u", ANN)
+    await bus.close()
+
+
+async def test_two_deployments_on_one_server_do_not_meet() -> None:
+    address = shared().url
+    stores = [RedisStore(address, name) for name in ("one", "two")]
+    for store in stores:
+        await store.start([b"k" * 32])
+        await store.tasks.start()
+    await stores[0].tasks.create(TaskRecord(id="t", owner=ANN, ttl=60.0), "w", 1.0)
+    assert await stores[1].tasks.get("t", ANN) is None
+    assert await stores[1].tasks.lapsed(10) == []
+    await stores[0].tasks.delete("t")
+    for store in stores:
+        await store.tasks.close()
+        await store.close()
+
+
+async def test_every_key_expires() -> None:
+    link = RedisLink(parse(fresh_address()))
+    members = RedisMembers(link)
+    bus = RedisBus(link, members)
+    await bus.start()
+    await members.report()
+    await agreed_keys(link)
+    tasks = RedisTaskStore(link)
+    await tasks.start()
+    task = await tasks.create(TaskRecord(id="t", owner=ANN, ttl=60.0), "w", 1.0)
+    await tasks.update(task, 1)
+    bus.publish("topic", b"x")
+    await bus.spread("topic", b"x")
+    events = RedisEventStore(link, bus, members)
+    events.start()
+    events.append("session", "s", b"x")
+    events.announce("session", "t", b"x")
+    await events.stored("session", "s")
+    await eventually(lambda: not events._beside)
+    keys = [key async for key in link._client.scan_iter(f"*{link.prefix}*")]  # type: ignore[union-attr]
+    assert len(keys) >= 10
+    for key in keys:
+        assert await link.send("PTTL", key) > 0, key
+    await events.close()
+    await tasks.close()
+    await bus.close()
+
+
+# Events of other processes
+
+
+class Process:
+    """One process of a deployment, in this one."""
+
+    def __init__(self, address: str) -> None:
+        self.link = RedisLink(parse(address))
+        self.members = RedisMembers(self.link)
+        self.bus = RedisBus(self.link, self.members)
+        self.events = RedisEventStore(self.link, self.bus, self.members)
+
+    async def __aenter__(self) -> "Process":
+        await self.bus.start()
+        self.events.start()
+        await self.members.report()
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.events.close()
+        await self.bus.close()
+
+
+async def test_the_last_words_of_a_dead_process_are_spoken_once() -> None:
+    address = fresh_address()
+    async with Process(address) as dead, Process(address) as one, Process(address) as two:
+        dead.events.begin("s", "p", [b"last words"])
+        dead.events.append("s", "p", b"event")
+        await dead.events.stored("s", "p")
+        await dead.link.send("ZREM", dead.link.key("members"), dead.members.number)
+        kept = await asyncio.gather(*(each.events.after("s", "p", 1) for each in (one, two)))
+        for each in kept:
+            assert (each.events, each.ended) == ([(2, b"last words")], True)
+        dead.events.append("s", "p", b"late")  # it was only slow
+        await dead.events.stored("s", "p")
+        assert (await one.events.after("s", "p", 1)).events == [(2, b"last words")]
+
+
+async def test_a_reader_hears_of_the_death_of_the_producer_it_follows() -> None:
+    address = fresh_address()
+    async with Process(address) as dead, Process(address) as one:
+        await one.members.report()
+        dead.events.begin("s", "p", [b"last words"])
+        dead.events.append("s", "p", b"event")
+        await dead.events.stored("s", "p")
+        listener = Listener()
+        one.events.follow("s", "p", listener)
+        assert (await one.events.after("s", "p", 1)).events == []
+        dead.events.append("s", "p", b"more")
+        await eventually(lambda: listener.heard_events == [(2, b"more")])
+        await dead.link.send("ZREM", dead.link.key("members"), dead.members.number)
+        await one.members.report()
+        await eventually(lambda: listener.is_over)
+        assert listener.heard_events == [(2, b"more"), (3, b"last words")]
+
+
+async def test_an_announcement_left_to_a_dead_reader_is_made_up_for() -> None:
+    address = fresh_address()
+    async with Process(address) as dead, Process(address) as one:
+        await one.members.report()
+        await dead.events.after("s", "s", None)  # it reads the stream
+        one.events.announce("s", "s", b"changed")
+        await eventually(lambda: bool(one.events._skipped))
+        await dead.link.send("ZREM", dead.link.key("members"), dead.members.number)
+        await one.members.report()
+        await eventually(lambda: not one.events._beside and not one.events._skipped)
+        assert (await one.events.after("s", "s", None)).events == [(1, b"changed")]
+        one.events.announce("s", "s", b"changed")  # it was not read yet: once is enough
+        await eventually(lambda: not one.events._beside)
+        assert len((await one.events.after("s", "s", None)).events) == 1
+
+
+# Workers that are killed
+
+
+async def test_a_killed_workers_task_is_taken_by_one_other() -> None:
+    address = fresh_address()
+    program = f"""
+import asyncio, os, signal
+from mcpearl.stores.redis_address import parse
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_tasks import RedisTaskStore
+from mcpearl.stores.tasks import TaskRecord
+
+async def main():
+    store = RedisTaskStore(RedisLink(parse({address!r})))
+    await store.start()
+    record = TaskRecord(id="t", owner=("issuer", "ann", None), ttl=60.0)
+    await store.create(record, "dead", 0.3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+    dead = subprocess.Popen([sys.executable, "-c", program])
+    assert await asyncio.to_thread(dead.wait) == -signal.SIGKILL
+    stores = [RedisTaskStore(RedisLink(parse(address))) for _ in range(3)]
+    for store in stores:
+        await store.start()
+
+    async def taken() -> list[Any]:
+        claims = await asyncio.gather(*(store.claim("t", "heir", 30.0) for store in stores))
+        return [claim for claim in claims if claim is not None]
+
+    claimed: list[Any] = []
+    async with asyncio.timeout(30):
+        while not claimed:
+            claimed = await taken()
+    assert len(claimed) == 1 and claimed[0].fence == 2
+    for store in stores:
+        await store.close()
+
+
+# Proofs and names
+
+
+async def test_a_proof_that_one_machine_saw_is_refused_by_all() -> None:
+    address = fresh_address()
+    links = [RedisLink(parse(address)) for _ in range(2)]
+    for link in links:
+        await link.start()
+    one, two = (RedisProofStore(link) for link in links)
+    assert await one.note("key", "id", 60.0)
+    assert not await two.note("key", "id", 60.0)
+    assert await two.note("other key", "id", 60.0)
+    for link in links:
+        await link.close()
+    with pytest.raises(StoreUnavailable):
+        await one.note("key", "another", 60.0)
+
+
+async def test_a_name_is_held_by_one_process_of_all_machines() -> None:
+    address = fresh_address()
+    async with Process(address) as one, Process(address) as two:
+        first = RedisNames(one.link, one.members, "here")
+        second = RedisNames(two.link, two.members, "there")
+        owner, other = object(), object()
+        await first.claim("job", owner)
+        await first.claim("job", owner)
+        with pytest.raises(NameTaken, match="here"):
+            await second.claim("job", other)
+        with pytest.raises(NameTaken):
+            await first.claim("job", other)
+        assert await second.machine_of("job") == "here"
+        assert await second.machine_of("other") is None
+        first.let_go(owner)
+        first.let_go(owner)
+
+        async def is_free_again() -> bool:
+            return await second.machine_of("job") is None
+
+        await eventually(is_free_again)
+        await second.claim("job", other)
+        assert await first.machine_of("job") == "there"
+        task = asyncio.create_task(asyncio.sleep(0))
+        await first.claim("of a task", task)
+        await task
+
+        async def is_free() -> bool:
+            return await first.machine_of("of a task") is None
+
+        await eventually(is_free)
+        assert {member.number for member in await one.members.all()} == {
+            one.members.number,
+            two.members.number,
+        }

@@ -3,8 +3,12 @@
 The records are written by a process of their own, so a machine with one processor pays more.
 """
 
+import shutil
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench import wrk
@@ -13,7 +17,7 @@ from bench.http import MODERN_CALLS, calls_per_second
 from bench.peers import MCPEARL
 from bench.progress import say
 from bench.results import Results
-from bench.stdio import Process, pipelined
+from bench.stdio import PATIENCE_SECONDS, Process, pipelined
 
 SERVER = [sys.executable, str(SERVERS / "mcpearl_receipts.py")]
 MODES = ("on", "durable")
@@ -35,10 +39,24 @@ def run(results: Results, *, quick: bool) -> None:
                 results.add_round(f"receipts_http_{mode}", MCPEARL.name, share)
 
 
+@contextmanager
+def log_folder() -> Iterator[str]:
+    """Make a folder for logs, and remove it when they are written to no more.
+
+    Servers are killed at the end; what they have handed over is still written then.
+    """
+    folder = tempfile.mkdtemp()
+    yield folder
+    until = time.monotonic() + PATIENCE_SECONDS
+    while Path(folder).exists() and time.monotonic() < until:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.2)
+
+
 def shares_on_stdio(calls: int) -> dict[str, float]:
     """Pipelined calls with receipts, in percent of those without; each server in its turn."""
     spent = dict.fromkeys(("off", *MODES), 0.0)
-    with tempfile.TemporaryDirectory() as folder:
+    with log_folder() as folder:
         processes = {
             mode: Process([*SERVER, "stdio", mode, str(Path(folder) / mode)]) for mode in spent
         }
@@ -56,7 +74,7 @@ def shares_on_stdio(calls: int) -> dict[str, float]:
 def shares_over_http(seconds: int) -> dict[str, float]:
     """Calls per second over HTTP with receipts, in percent of those without."""
     rates = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with log_folder() as folder:
         for mode in ("off", *MODES):
             options = (mode, str(Path(folder) / mode))
             rates[mode] = calls_per_second(MODERN_CALLS, SERVER, options, seconds)

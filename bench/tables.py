@@ -33,6 +33,7 @@ GROUPS = {
     "sockets": "TCP and WebSocket",
     "auth": "Authorization",
     "tasks": "Tasks",
+    "gateway": "Gateway",
     "isolation": "Isolated tools",
     "limits": "Limits",
     "telemetry": "Telemetry, of everything off",

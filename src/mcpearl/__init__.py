@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from mcpearl.client.sampling.openai import OpenAISampling
     from mcpearl.client.tasks.handle import ClientTask
     from mcpearl.client.tool_result import TypedToolResult
+    from mcpearl.gateway.bridge import bridge
+    from mcpearl.gateway.gateway import Gateway
+    from mcpearl.gateway.settings import Access, UpstreamSettings
     from mcpearl.host.host import Host
     from mcpearl.net.tls import Tls
     from mcpearl.protocol.errors import (
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from mcpearl.types.base import Icon
 
 _HOMES = {
+    "Access": "gateway.settings",
     "AnthropicSampling": "client.sampling.anthropic",
     "AssistantMessage": "server.registry.returns",
     "Audio": "server.registry.returns",
@@ -101,6 +105,7 @@ _HOMES = {
     "Elicited": "server.registry.forms",
     "File": "server.registry.returns",
     "Files": "runtime.isolation.profile",
+    "Gateway": "gateway.gateway",
     "Handler": "server.handler",
     "Host": "host.host",
     "Http": "server.serving.wires",
@@ -155,12 +160,15 @@ _HOMES = {
     "Transport": "transports.transport",
     "TypedToolResult": "client.tool_result",
     "Unix": "server.serving.wires",
+    "UpstreamSettings": "gateway.settings",
     "UrlElicitationRequired": "protocol.errors",
     "UserMessage": "server.registry.returns",
     "WebSocket": "server.serving.wires",
+    "bridge": "gateway.bridge",
 }
 
 __all__ = [
+    "Access",
     "AnthropicSampling",
     "AssistantMessage",
     "Audio",
@@ -179,6 +187,7 @@ __all__ = [
     "Elicited",
     "File",
     "Files",
+    "Gateway",
     "Handler",
     "Host",
     "Http",
@@ -233,10 +242,12 @@ __all__ = [
     "Transport",
     "TypedToolResult",
     "Unix",
+    "UpstreamSettings",
     "UrlElicitationRequired",
     "UserMessage",
     "WebSocket",
     "__version__",
+    "bridge",
 ]
 
 

@@ -1,6 +1,8 @@
 """Which requests a console answers, and what it sends along with its page."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
@@ -188,9 +190,24 @@ def test_the_log_says_where_the_console_is(caplog: pytest.LogCaptureFixture):
     assert f"/console/#key={KEY}" in caplog.text
 
 
-async def test_a_server_without_a_console_has_none_and_loads_none():
-    async with make().serving("http", port=0) as url, httpx2.AsyncClient() as http:
+async def test_a_server_without_a_console_has_none():
+    app = make()
+    async with app.serving("http", port=0) as url, httpx2.AsyncClient() as http:
         assert (await http.get(url.removesuffix("/mcp") + "/console/")).status_code == 404
+        assert app.core.observer is None, "a call does no work for a console that is not there"
+
+
+def test_a_server_without_a_console_does_not_load_it():
+    program = (
+        "import asyncio, sys\nfrom mcpearl import Server\n"
+        "async def main():\n    async with Server('a').serving('http', port=0):\n"
+        "        print([name for name in sys.modules if 'console' in name])\n"
+        "asyncio.run(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]", done
 
 
 async def test_a_console_of_its_own_is_local_and_answers_for_nothing_else():

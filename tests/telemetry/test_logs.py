@@ -15,6 +15,8 @@ import pytest
 from mcpearl import Client, Server
 from mcpearl.telemetry.logs import AddIds, JsonFormatter
 from tests.ports import free_port
+from tests.server.wire import ERAS, wire
+from tests.transports.raw_http import modern, serving
 from tests.waiting import eventually
 
 SERVER = """
@@ -97,6 +99,33 @@ async def test_records_of_a_handler_have_the_ids_of_its_call() -> None:
     assert inside["trace_id"] == "a" * 32
     assert "request_id" not in outside
     assert "s3cret" not in "".join(lines)
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_refused_request_is_logged_with_its_reason(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mcpearl.server")
+    async with wire(Server("x", telemetry=False), version) as client:
+        await client.ask("no/such\nmethod", {"secret": "s3cret"})
+        client.raw(b"{not json")
+        await client.ask("ping" if version == ERAS[0] else "server/discover")
+    refused = [text for text in caplog.messages if "refused" in text]
+    assert refused[0].startswith(
+        "refused a request over memory: Method not found: no/such\\nmethod"
+    )
+    assert "-32700" in refused[1]
+    assert "s3cret" not in caplog.text
+
+
+async def test_a_refused_request_over_http_is_logged_with_its_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mcpearl.server")
+    async with serving(Server("x", telemetry=False)) as client:
+        headers, body = modern("no/such", {})
+        assert (await client.post(body, headers)).status == 404
+    assert "refused a request over http: Method not found: no/such [-32601]" in caplog.messages
 
 
 def test_another_form_is_refused() -> None:

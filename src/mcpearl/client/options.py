@@ -15,6 +15,8 @@ from mcpearl.net.tls import Tls
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
+from mcpearl.runtime.observer import Observer
+from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Implementation
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
 
@@ -41,6 +43,8 @@ class SharedOptions(TypedDict, total=False):
     proxy: str | None
     http2: bool | None
     receipts: "str | Path | Receipts | None"
+    observer: Observer | Iterable[Observer] | None
+    telemetry: Telemetry | bool | None
 
 
 class ClientOptions(SharedOptions, total=False):

@@ -23,7 +23,7 @@ ROOM = 60  # calls noted in one interval, whatever they are
 ROOM_FAILED = 40  # further ones that failed, or that a page follows
 SHOWN = 4096  # bytes of arguments and results that are kept
 _LARGE = 64 * 1024  # bytes of a result that is not shown
-MAX_TIMES = 1_000  # calls of one interval whose time is measured
+MAX_TIMES = 500  # calls of one interval whose time is measured
 
 By = Literal["session", "trace", "name"]
 
@@ -92,7 +92,9 @@ class Watch(Observer):
             self._times.append(took)
         if self._room > 0:
             self._room -= 1
-        elif self._room_failed > 0 and (outcome != "result" or self._is_followed(call)):
+        elif self._room_failed > 0 and (
+            outcome != "result" or (self.followed and self._is_followed(call))
+        ):
             self._room_failed -= 1
         else:
             return
@@ -110,9 +112,7 @@ class Watch(Observer):
     # Noting
 
     def _is_followed(self, call: Call) -> bool:
-        return bool(self.followed) and any(
-            value == _about(call, by) for by, value in tuple(self.followed)
-        )
+        return any(value == _about(call, by) for by, value in tuple(self.followed))
 
     def _note(
         self, call: Call, took: float | None, outcome: Outcome, size: int, answer: Any

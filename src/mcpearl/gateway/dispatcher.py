@@ -137,6 +137,10 @@ class UpstreamDispatcher:
     async def _list(self, call: Call) -> Result:
         """Return a page of a list that is kept."""
         kind, result, member, key = _LISTS[call.method]
+        leg = self._upstream.known_leg(call.caller.session)
+        if leg is not None and kind in leg.own_lists:
+            own: Result = result(**{member: await self._own_list(leg, kind)})
+            return own
         items = await self._upstream.listed(kind)
         known = self._pages.get(kind)
         if known is None or known[0] is not items:
@@ -146,6 +150,18 @@ class UpstreamDispatcher:
         entries, following = known[1].page(call.params.cursor)
         made: Result = result(**{member: entries}, next_cursor=following)
         return made
+
+    async def _own_list(self, leg: "Leg", kind: str) -> list[Any]:
+        """Return a list that changed in the session of one client."""
+        known = leg.own_lists[kind]
+        if known is None:
+            known = []
+            async for item in getattr(leg.client, kind)():
+                known.append(item)
+                if len(known) >= self._upstream.settings.max_offers:
+                    break
+            leg.own_lists[kind] = known
+        return known
 
     async def _complete(self, call: Call, ctx: Context) -> Result | Encoded:
         known = self._upstream.capabilities

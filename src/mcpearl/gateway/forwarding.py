@@ -52,6 +52,7 @@ from mcpearl.types.base import (
     to_builtins,
 )
 from mcpearl.types.capabilities import ClientCapabilities
+from mcpearl.types.elicitation import ElicitRequestParams
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from mcpearl.types.logging import LoggingMessageNotificationParams
@@ -130,14 +131,14 @@ class Forwarding:
             raw = await relay.request(
                 call.method,
                 params,
-                encode(narrow(replace(params, meta=None), self._upstream.version)),
+                encode(narrow(_bare(params), self._upstream.version)),
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
                 meta=_further(params.meta),
             )
         except McpError as error:
             breaker.worked()
-            if error.code == _LEGACY_NOT_FOUND and call.method == "resources/read":
+            if call.method == "resources/read" and _is_not_found(error):
                 raise ResourceNotFound(params.uri) from None
             raise
         except (ConnectionLost, RequestTimeout) as error:
@@ -236,7 +237,7 @@ class Forwarding:
         work = {}
         for key, request in asked.input_requests.items():
             method = str(request.__struct_config__.tag)
-            put = ctx.put(method, request.params or RequestParams(), ANSWERS[method])
+            put = ctx.put(method, _for_legacy(request.params), ANSWERS[method])
             work[key] = asyncio.ensure_future(put)
         try:
             await asyncio.gather(*work.values())
@@ -325,7 +326,7 @@ class Forwarding:
     ) -> Result | Encoded:
         """Have another process go on with a call that is parked there."""
         away = self._upstream.away
-        if away is None or state.parked is None or state.home in (None, self._upstream.home):
+        if away is None or not state.parked or not state.home or state.home == self._upstream.home:
             raise McpError(
                 INVALID_PARAMS,
                 f"the call at `{self._upstream.name}` that this state belongs to is over, or was "
@@ -360,6 +361,20 @@ class Forwarding:
         return parked
 
 
+def _for_legacy(params: Any) -> Any:
+    """Return the params of a question with what the legacy era requires beside."""
+    if isinstance(params, ElicitRequestParams) and params.mode == "url":
+        return replace(params, elicitation_id=params.elicitation_id or clock.token(16))
+    return params or RequestParams()
+
+
+def _is_not_found(error: McpError) -> bool:
+    """Whether an error says that there is no such resource, in the words of either era."""
+    if error.code == _LEGACY_NOT_FOUND:
+        return True
+    return error.code == INVALID_PARAMS and isinstance(error.data, dict) and "uri" in error.data
+
+
 def _reporter(ctx: Context) -> Any:
     async def report(params: ProgressNotificationParams) -> None:
         await ctx.progress(params.progress, params.total, params.message)
@@ -373,6 +388,13 @@ def _reporter_of(parked: ParkedCall) -> Any:
             await parked.ctx.progress(params.progress, params.total, params.message)
 
     return report
+
+
+def _bare(params: Any) -> Any:
+    """Return params without `_meta`, which is made anew, and without `task`: tasks do not pass."""
+    if getattr(params, "task", None) is None:
+        return replace(params, meta=None)
+    return replace(params, meta=None, task=None)
 
 
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from mcpearl.gateway.trust import objection_to
 from mcpearl.gateway.upstream import Upstream
 from mcpearl.host.config import ConfigSource, HostConfig, read_config
 from mcpearl.host.records import ServerStatus
+from mcpearl.protocol.errors import brief
 from mcpearl.server.composition.rewrite import Rewrite
 from mcpearl.server.server import Server
 from mcpearl.types.capabilities import (
@@ -31,6 +32,7 @@ _PROMISED = ServerCapabilities(
     completions={},
     logging={},
 )
+_LONGEST = 10_000  # characters of an upstream's instructions
 _LOOK = 1.0  # seconds between two looks at the file
 
 
@@ -57,6 +59,7 @@ class Gateway(Server):
         watch: Whether the file is watched: servers are added, removed and changed with it.
         trusted: Whether the configuration is of somebody who may start programs and reach private
             addresses here. If not, only servers at public https addresses are used.
+        eager: Whether it serves only once every upstream was connected to, or `patience` is over.
         **options: Options of every server: `auth`, `limits`, `middleware`, `state_keys`, and so on.
     """
 
@@ -72,6 +75,7 @@ class Gateway(Server):
         prefix: bool = True,
         watch: bool = True,
         trusted: bool = True,
+        eager: bool = False,
         **options: Unpack[ServerOptions],
     ) -> None:
         super().__init__(name, version, **options)
@@ -80,6 +84,8 @@ class Gateway(Server):
         self._rewrites = dict(rewrite or {})
         self._prefix = prefix
         self._trusted = trusted
+        self._eager = eager
+        self._own_instructions = options.get("instructions")
         self._entries: dict[str, ServerEntry] = {}
         self._upstreams: dict[str, Upstream] = {}
         self._unused: dict[str, ServerStatus] = {}  # disabled, or with a problem
@@ -102,6 +108,19 @@ class Gateway(Server):
     def upstreams(self) -> Mapping[str, Upstream]:
         """The upstreams by name."""
         return dict(self._upstreams)
+
+    def _introduce(self) -> None:
+        """Announce the instructions of the upstreams, unless the gateway has its own."""
+        if self._own_instructions is not None:
+            return
+        found = {name: each.instructions for name, each in self._upstreams.items()}
+        texts = [
+            text if not self._prefix else f"{name}: {text}"
+            for name, text in found.items()
+            if text is not None
+        ]
+        joint = "\n\n".join(brief(text, _LONGEST) for text in texts)
+        self.core.offer.instructions = joint or None
 
     # The configuration
 
@@ -138,7 +157,14 @@ class Gateway(Server):
 
     def _add(self, entry: ServerEntry) -> None:
         name = entry.name
-        upstream = Upstream(entry, self._settings, self._access.get(name), trusted=self._trusted)
+        upstream = Upstream(
+            entry,
+            self._settings,
+            self._access.get(name),
+            trusted=self._trusted,
+            eager=self._eager,
+            introduced=self._introduce,
+        )
         self._entries[name] = entry
         self._upstreams[name] = upstream
         self._mount_part(name, upstream, self._rewrites.get(name), self._prefix)

@@ -25,6 +25,11 @@ from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
+_LISTS = {
+    "notifications/tools/list_changed": ("tools",),
+    "notifications/prompts/list_changed": ("prompts",),
+    "notifications/resources/list_changed": ("resources", "resource_templates"),
+}
 
 
 class Leg:
@@ -34,6 +39,8 @@ class Leg:
         self.client: UpstreamClient
         self.session = session
         self.calls: dict[Context, None] = {}  # in flight, in the order they began
+        self.own_lists: dict[str, list[Any] | None] = {}
+        """Lists that changed in this session, by kind; None for one that has to be read."""
         self.followed: dict[str, str] = {}  # resources, each with the URI as the client spells it
         self.questioner: Callable[[str, Any, type[Result]], Awaitable[Result]] | None = None
         """Takes the questions of a call whose client has no session."""
@@ -57,13 +64,18 @@ class Leg:
             say(ctx, params)
 
     def noticed(self, notice: Notice) -> None:
-        """Pass on that a resource changed which the client follows in this session."""
-        if notice.method != RESOURCE_UPDATED or self.session is None or self.session.closed:
+        """Pass on that something changed in this session: a list, or a resource that is followed."""
+        if self.session is None or self.session.closed:
             return
-        spelled = self.followed.get(notice.params.uri)
-        if spelled is not None:
-            call = call_of(self.session.context())
-            send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
+        call = call_of(self.session.context())
+        for kind in _LISTS.get(notice.method, ()):
+            self.own_lists[kind] = None
+        if notice.method in _LISTS:
+            send_notification(call, notice.method, notice.params)
+        elif notice.method == RESOURCE_UPDATED:
+            spelled = self.followed.get(notice.params.uri)
+            if spelled is not None:
+                send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
 
     def _speaker(self) -> Context | None:
         """Return the context to speak to the client with: that of its latest call, or its session's."""
@@ -145,9 +157,10 @@ class Legs:
 
     async def lend(self, caller: Hashable, capabilities: ClientCapabilities, key: bytes) -> Leg:
         """Return a leg for one call; `give_back` it."""
-        free = self._idle.get((caller, key))
-        while free:
+        while free := self._idle.get((caller, key)):
             leg, timer = free.pop()
+            if not free:
+                del self._idle[caller, key]
             timer.cancel()
             if not leg.client.is_over:
                 return leg

@@ -45,6 +45,8 @@ class ParkedCall:
     def __init__(self, leg: Leg, ended: Callable[[Leg, bool], None]) -> None:
         self.id = clock.token(18)
         self.ctx: Context | None = None  # of the round that waits for it at the moment
+        self.attended = False
+        """Whether a round of its client waits for it now."""
         self._leg = leg
         self._ended = ended
         self._work: asyncio.Task[Raw]
@@ -99,7 +101,7 @@ class ParkedCall:
 
     async def outcome(self, ctx: Context | None) -> Raw | dict[str, InputRequest]:
         """Wait for the result, or for questions; the call ends with a client that gives up."""
-        self.ctx = ctx
+        self.ctx, self.attended = ctx, True
         if self._expiry is not None:
             self._expiry.cancel()
         try:
@@ -114,17 +116,12 @@ class ParkedCall:
             self._work.cancel()
             raise
         finally:
-            self.ctx = None
+            self.ctx, self.attended = None, False
         return self._work.result()
 
     def expire_in(self, seconds: float) -> None:
         """Give the call up unless its client comes back in time."""
         self._expiry = asyncio.get_running_loop().call_later(seconds, self._work.cancel)
-
-    @property
-    def attended(self) -> bool:
-        """Whether a round of its client waits for it now."""
-        return self.ctx is not None
 
     async def close(self) -> None:
         """Give the call up."""

@@ -27,6 +27,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
         max_rounds: How often a modern upstream may ask before it answers a call.
         idle: Seconds a session is kept after the call of a client without sessions has ended.
         reconnect: When connections are tried again.
+        protocol: The one version to speak with it, or `auto` for any.
         failures: Failed calls in a row after which an upstream is left alone for a while.
     """
 
@@ -39,8 +40,9 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     max_parked: int = 1000
     max_offers: int = 50_000
     max_rounds: int = 16
-    idle: float = 30.0
+    idle: float = 300.0
     reconnect: Reconnect = Reconnect()
+    protocol: str = "auto"
     failures: int = 5
 
 

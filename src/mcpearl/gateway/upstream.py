@@ -8,13 +8,15 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
 from mcpearl.client.relay import Relay
+from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
 from mcpearl.gateway.forwarding import Forwarding
 from mcpearl.gateway.legs import Leg, Legs
@@ -25,7 +27,13 @@ from mcpearl.gateway.upstream_client import UpstreamClient
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
 from mcpearl.host.records import HostChange, Kind, ServerStatus
-from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    LimitReached,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+)
 from mcpearl.protocol.events import Caller, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
@@ -55,8 +63,11 @@ class Upstream:
         settings: How it is treated.
         access: How it is got into.
         trusted: Whether it may be a program, or at a private address.
+        eager: Whether the gateway starts only when it was connected to, or `patience` is over.
+        introduced: Called when it has introduced itself.
     """
 
+    is_open = True
     reads_raw = False
     tasked = False
 
@@ -67,6 +78,8 @@ class Upstream:
         access: Access | None = None,
         *,
         trusted: bool = True,
+        eager: bool = False,
+        introduced: Callable[[], None] | None = None,
     ) -> None:
         self.name = entry.name
         self.entry = entry
@@ -76,8 +89,10 @@ class Upstream:
         """Names this process, for calls that are parked in it."""
         self.breaker = self._make_breaker()
         self.parked = ParkedCalls(settings.max_parked)
-        self.away: Any = None
-        """The way to calls that are parked in other processes; None where there are none."""
+        self.away: Away | None = None
+        """The way to calls that are parked in other processes, while this one runs."""
+        self.state_ttl = 600.0
+        """Seconds a parked call waits for its client."""
         self.forwarding = Forwarding(self)
         self.dispatcher = UpstreamDispatcher(self)
         self.dispatch: Dispatch = self.dispatcher.dispatch
@@ -87,6 +102,10 @@ class Upstream:
         self.version = NEWEST.name
         self.capabilities: ServerCapabilities | None = None
         """What it can do; None until it was connected to."""
+        self.instructions: str | None = None
+        """How a model should use it, in its own words."""
+        self._eager = eager
+        self._introduced = introduced
         self._access = access or Access()
         self._guard = None if trusted else guard_of(entry)
         self._legs = Legs(entry.name, settings, self._leg_client)
@@ -128,11 +147,21 @@ class Upstream:
             self.entry, self._shared_client, lists, self.settings.reconnect, self._told, lazy=False
         )
         work = [loop.create_task(member.run()), loop.create_task(self._renew(member))]
+        if self._outer:
+            self.away = Away(self, self._outer[0].bus)
+            self.state_ttl = self._outer[0].core.state_ttl
         try:
+            if self._eager:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.settings.patience):
+                        await member.settled()
             yield
         finally:
             for each in work:
                 each.cancel()
+            if self.away is not None:
+                await self.away.close()
+                self.away = None
             await self.parked.close()
             await self._legs.close()
             await asyncio.wait(work)
@@ -167,6 +196,9 @@ class Upstream:
                 self.is_modern = client.era == "modern"
                 self.version = client.protocol_version
                 self.capabilities = client.server_capabilities
+                self.instructions = client.instructions
+                if self._introduced is not None:
+                    self._introduced()
                 self._stale.update(LISTED)
             elif change.status.state == "down":
                 self._listed.set()
@@ -174,6 +206,14 @@ class Upstream:
         else:
             self._stale.update(_kinds_of(change.what))
         self._news.set()
+
+    def noticed_in(self, leg: Leg, notice: Notice) -> None:
+        """Take a notification in the session of a single client: it concerns that client."""
+        if leg.session is not None:
+            leg.noticed(notice)
+        elif notice.method == _UPDATED:
+            for outer in self._outer:
+                outer.resource_updated(notice.params.uri)
 
     def _noticed(self, notice: Notice) -> None:
         if notice.method == _UPDATED:
@@ -307,9 +347,11 @@ class Upstream:
         """Return the session of a legacy client with this upstream."""
         try:
             return await self._legs.of_session(session, capabilities)
-        except ConnectionLost as error:
+        except (LimitReached, McpError):
+            raise
+        except McpearlError as error:
             self.breaker.failed(error)
-            raise self._not_there(error.reason) from None
+            raise self._not_there(getattr(error, "reason", None) or str(error)) from None
 
     def known_leg(self, session: Session | None) -> Leg | None:
         """Return the session of a legacy client with this upstream, if there is one."""
@@ -319,9 +361,11 @@ class Upstream:
         """Lend a session for a call of a client that has none."""
         try:
             return await self._legs.lend(_identity(caller), capabilities, key)
-        except ConnectionLost as error:
+        except (LimitReached, McpError):
+            raise
+        except McpearlError as error:
             self.breaker.failed(error)
-            raise self._not_there(error.reason) from None
+            raise self._not_there(getattr(error, "reason", None) or str(error)) from None
 
     def give_back(self, leg: Leg, caller: Caller, key: bytes) -> None:
         """Take back a session that was lent."""
@@ -345,7 +389,7 @@ class Upstream:
             capabilities=capabilities,
             ask=leg.ask,
             heard=leg.log,
-            on_notification=leg.noticed,
+            on_notification=partial(self.noticed_in, leg),
         )
 
     async def _headers_for(self, caller: Hashable) -> Any:

@@ -80,6 +80,7 @@ class UpstreamClient(Client):
             timeout=settings.timeout,
             max_timeout=settings.max_timeout,
             connect_timeout=settings.connect_timeout,
+            protocol=settings.protocol,
             validate_output=False,
             **options,
         )

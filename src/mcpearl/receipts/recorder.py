@@ -1,18 +1,20 @@
 """Notes the calls of one server or client as they begin and end, and hands the notes to the scribe.
 
-It runs on the event loop. A call costs two entries in a list; every few milliseconds the list goes to the
-process that writes. How much may wait for it is bounded, and what happens then is the user's choice.
+It runs on the event loop. A call costs two entries in a buffer; every few milliseconds the buffer goes to
+the process that writes. How much may wait for it is bounded, and what happens then is the user's choice.
 """
 
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call
 from mcpearl.receipts.records import Entry, Salts, about_call, about_result, split
-from mcpearl.receipts.scribe import Setup
+from mcpearl.receipts.scribe import HEADER, Setup, complete
 from mcpearl.receipts.scribe_process import ScribeProcess
 from mcpearl.runtime import clock
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcpearl.receipts")
 
+_encode_into = msgspec.msgpack.Encoder().encode_into
 _INTERVAL = 0.01  # seconds in which entries are collected
 _LARGE = 4096  # bytes of contents that are digested here, so that few are held
 
@@ -47,7 +50,9 @@ class Recorder:
         self._scribe: ScribeProcess | None = None
         self._salts: Salts | None = None
         self._calls = 0
-        self._batch: list[Entry] = []
+        # Entries are encoded as they come, so that nothing of a call is kept.
+        self._batch = bytearray(HEADER)
+        self._count = 0  # entries in it
         self._problem: str | None = None  # why nothing can be written now
         self._full = False  # whether calls are refused or not recorded
         self._reason = ""  # why
@@ -104,11 +109,13 @@ class Recorder:
         principal = caller.principal
         if principal is not None:
             principal = principal.subject, principal.client_id, principal.issuer
-        batch = self._batch
-        if not batch:
+        if not self._count:
             self._schedule()
-        batch.append(
-            (number, clock.now(), call.method, caller.version.name, call.id, contents, principal)
+        self._count += 1
+        _encode_into(
+            (number, clock.now(), call.method, caller.version.name, call.id, contents, principal),
+            self._batch,
+            -1,
         )
 
     def answered(self, call: Call, message: bytes) -> None:
@@ -121,10 +128,11 @@ class Recorder:
         contents: Any = message
         if len(message) > _LARGE:
             outcome, contents = self._summed_up(number, *split(message))
-        batch = self._batch
-        if not batch:
+        if not self._count:
             self._schedule()
-        batch.append((number, clock.now(), clock.monotonic() - since, outcome, contents))
+        self._count += 1
+        entry = number, clock.now(), clock.monotonic() - since, outcome, contents
+        _encode_into(entry, self._batch, -1)
 
     def ended(self, call: Call, outcome: str, contents: bytes = b"") -> None:
         """Record that a call ended: with this result, or without an answer."""
@@ -135,9 +143,13 @@ class Recorder:
         answer: Any = contents
         if len(contents) > _LARGE:
             outcome, answer = self._summed_up(number, outcome, contents)
-        if not self._batch:
+        self._add((number, clock.now(), clock.monotonic() - since, outcome, answer))
+
+    def _add(self, entry: Entry) -> None:
+        if not self._count:
             self._schedule()
-        self._batch.append((number, clock.now(), clock.monotonic() - since, outcome, answer))
+        self._count += 1
+        _encode_into(entry, self._batch, -1)
 
     def _digested(self, number: int, params: bytes) -> Any:
         assert self._salts is not None
@@ -164,7 +176,7 @@ class Recorder:
         """
         assert self._loop is not None
         future = self._loop.create_future()
-        if self._problem is None and self._batch:
+        if self._problem is None and self._count:
             self._commits.append(future)
         else:
             self._give_up([future])
@@ -202,11 +214,12 @@ class Recorder:
 
     def _hand_over(self) -> None:
         scribe = self._scribe
-        if scribe is None or not self._batch:
+        if scribe is None or not self._count:
             return
-        batch, self._batch = self._batch, []
+        frame = complete(self._batch, self._count)
+        self._batch, self._count = bytearray(HEADER), 0
         commits, self._commits = self._commits, []
-        scribe.put(batch, commits)
+        scribe.put(frame, commits)
         if scribe.waiting > self._most:
             self._fill("more is waiting to be written than `Receipts.queue`")
 
@@ -249,6 +262,4 @@ class Recorder:
         }
         logger.error("%d calls were not recorded: %s", self._lost, self._reason)
         self._lost = 0
-        if not self._batch:
-            self._schedule()
-        self._batch.append(gap)
+        self._add(gap)

@@ -34,6 +34,17 @@ def framed(message: Any) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+# Room for the length, and for the beginning of an array of msgpack with a count of 32 bits.
+HEADER = 9
+
+
+def complete(batch: bytearray, count: int) -> bytearray:
+    """Make a message of entries that were encoded one by one behind an empty header."""
+    batch[:4] = (len(batch) - 4).to_bytes(4, "big")
+    batch[4:HEADER] = b"\xdd" + count.to_bytes(4, "big")
+    return batch
+
+
 class Frames:
     """Cuts what was received into messages."""
 
@@ -86,13 +97,20 @@ class Scribe:
         """Write until the input ends."""
         messages: list[Any] = []
         while not messages:
-            data = self._channel.recv(_CHUNK)
+            data = self._receive()
             if not data:
                 return
             messages = self._frames.feed(data)
         if self._open(msgspec.convert(messages[0], Setup)):
             self._take(messages[1:])
             self._write_until_the_end()
+
+    def _receive(self) -> bytes:
+        """Return what has come; nothing when the server has ended."""
+        try:
+            return self._channel.recv(_CHUNK)
+        except ConnectionResetError:  # it was killed, and had not read all that it was told
+            return b""
 
     def _open(self, setup: Setup) -> bool:
         folder = Path(setup.folder)
@@ -125,7 +143,7 @@ class Scribe:
         poll.register(self._channel, select.POLLIN)
         while True:
             if poll.poll(self._patience()):
-                data = self._channel.recv(_CHUNK)
+                data = self._receive()
                 if not data:
                     break
                 self._take(self._frames.feed(data))

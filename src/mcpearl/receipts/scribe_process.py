@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mcpearl.receipts.scribe import Frames, Setup, framed
 from mcpearl.runtime.arguments import Unusable
@@ -28,7 +28,7 @@ _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe imp
 class Handed(NamedTuple):
     """A batch that was handed over, and the futures of those who wait until it is on disk."""
 
-    frame: bytes
+    frame: bytearray
     commits: "list[asyncio.Future[None]]"
 
 
@@ -100,9 +100,8 @@ class ScribeProcess:
 
     # Handing over
 
-    def put(self, entries: list[Any], commits: "list[asyncio.Future[None]]") -> None:
+    def put(self, frame: bytearray, commits: "list[asyncio.Future[None]]") -> None:
         """Hand over a batch."""
-        frame = framed(entries)
         self.handed.append(Handed(frame, commits))
         self.waiting += len(frame)
         self._unsent.append(memoryview(frame))

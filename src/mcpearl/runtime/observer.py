@@ -241,10 +241,12 @@ class Guarded:
 class Several(Guarded):
     """Observers that are told together, in order, each of them guarded from the others."""
 
-    __slots__ = ("_each",)
+    __slots__ = ("_each", "_entering", "_notes")
 
     def __init__(self, each: Iterable[Guarded]) -> None:
         self._each = tuple(each)
+        self._notes = [one.note for one in self._each]
+        self._entering = [place for place, one in enumerate(self._each) if one.enters]
         self.enters = any(one.enters for one in self._each)
         self.has_meta = any(one.has_meta for one in self._each)
 
@@ -265,13 +267,13 @@ class Several(Guarded):
 
     def call_began(self, call: Any) -> list[Any]:
         """Tell each that a call begins, and return what each returned."""
-        return [one.call_began(call) for one in self._each]
+        now = clock.monotonic()
+        return [now if note is None else note(call) for note in self._notes]
 
     def call_entered(self, began: list[Any]) -> None:
         """Let each prepare the task of a handler."""
-        for one, each in zip(self._each, began, strict=True):
-            if one.enters:
-                one.call_entered(each)
+        for place in self._entering:
+            self._each[place].call_entered(began[place])
 
     def call_meta(self, began: list[Any]) -> Mapping[str, Any] | None:
         """Return what all of them add to the `_meta` of a call."""

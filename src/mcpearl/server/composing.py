@@ -9,6 +9,7 @@ from mcpearl.server.dispatch import Dispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registry.registry import Registry
+from mcpearl.stores.bus import Bus
 
 if TYPE_CHECKING:
     from mcpearl.server.composition.composition import Composition
@@ -29,6 +30,7 @@ class Composing:
 
     handler: Handler | Dispatcher
     core: ServerCore
+    bus: Bus
     _registry: Registry
     _dispatcher: Dispatcher
     _extensions: list[ServerExtension]
@@ -98,6 +100,7 @@ class Composing:
             prefix,
             self._part_changed,
             self.notify_resource_updated,
+            lambda: self.bus,
         )
         composition.add(mount)
         part.join(mount)

@@ -170,6 +170,8 @@ class ServerConnection:
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
+        if isinstance(event, Reply) and event.refused:
+            self._core.refused(event.message, outlet.medium)
         return take(event, outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
@@ -234,6 +236,8 @@ class ServerConnection:
                 else:
                     self._calls.start(event)
             case Reply(message) | Opened(message):
+                if isinstance(event, Reply) and event.refused:
+                    self._core.refused(message, self.transport.medium)
                 self.transport.send(message)
             case Answer():
                 self._questions.settle(event)
@@ -503,6 +507,8 @@ class SoloConnection:
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
+        if isinstance(event, Reply) and event.refused:
+            self._core.refused(event.message, outlet.medium)
         return take(event, outlet, self._handle)
 
     def _handle(self, event: Event) -> None:

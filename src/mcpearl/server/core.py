@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import Stamp
 from mcpearl.protocol.offer import Offer
@@ -34,7 +36,19 @@ if TYPE_CHECKING:
     from mcpearl.stores.shared import SharedStore
 
 
+logger = logging.getLogger("mcpearl.server")
 sessions = logging.getLogger("mcpearl.sessions")
+
+
+class _Reason:
+    """What an encoded error says; it is decoded when it is logged."""
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+
+    def __str__(self) -> str:
+        error = msgspec.json.decode(self._message)["error"]
+        return f"{ascii(error['message'][:512])[1:-1]} [{error['code']}]"
 
 
 class ServerCore:
@@ -77,6 +91,7 @@ class ServerCore:
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
+        self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
         self.limits = limits
@@ -99,11 +114,13 @@ class ServerCore:
         self._lives = LimitedLog(
             sessions, logging.INFO, "%d more sessions began or ended within a second"
         )
+        more = "refused %d more requests within a second"
+        self._refusals = LimitedLog(logger, logging.INFO, more)
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
         # Where ids of requests to clients begin whose sessions several processes serve.
         self.first_request = 0
-        self._state_ttl = state_ttl
+        self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
             self.observer.started(self.counters)
@@ -144,6 +161,7 @@ class ServerCore:
             around: Puts limits around both.
         """
         self.dispatcher = dispatcher
+        self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)
         self._limited = self.redispatch if around is None else around(self.redispatch)
         self._enter()
@@ -192,7 +210,7 @@ class ServerCore:
 
             self._sealer = Sealer(
                 self.state_keys,
-                ttl=self._state_ttl,
+                ttl=self.state_ttl,
                 max_size=self.limits.max_request_state,
                 random_bytes=clock.random_bytes,
             )
@@ -207,6 +225,10 @@ class ServerCore:
     def session_ended(self, session: Session) -> None:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
+
+    def refused(self, message: bytes, medium: str) -> None:
+        """Log that a request was refused before it became a call, with the reason."""
+        self._refusals.note("refused a request over %s: %s", medium, _Reason(message))
 
     def blocked(self, what: str, seconds: float) -> None:
         """Tell the observer, if there is one, that something held up the event loop."""

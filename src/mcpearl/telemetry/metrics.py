@@ -172,7 +172,10 @@ class Metrics(FastObserver):
 
     def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Count a call that was cancelled, or one that other observers are told of too."""
-        add_time, add_size = self._adders_of(call, outcome, answer)
+        adders = None
+        if outcome == "result" and type(answer) is CallToolResult:
+            adders = self._tools.get(call.params.name)
+        add_time, add_size = adders or self._adders_of(call, outcome, answer)
         add_time(clock.monotonic() - began)
         add_size(size)
 

@@ -206,10 +206,13 @@ class OpenTelemetry(Observer):
         self, began: "Traced | Unsampled", call: Any, outcome: Outcome, size: int, answer: Any
     ) -> None:
         """End the span, and record the time."""
+        records = _is_real(self._operations)
+        if not records and began.__class__ is Unsampled:
+            return
         error = _error_type(outcome, answer)
         if isinstance(began, Traced):
             self._end(began, call, error, outcome, answer)
-        if self._operations is not None:
+        if records:
             took = clock.monotonic() - began.began
             self._operations.record(
                 took, self._metric_attributes(call, error, outcome), began.context
@@ -270,6 +273,11 @@ class OpenTelemetry(Observer):
         if reason is not None:
             attributes["error.type"] = type(reason).__name__
         self._sessions.record(clock.monotonic() - began, attributes)
+
+
+def _is_real(histogram: Any) -> bool:
+    """Whether what is recorded goes anywhere: the API has a stand-in until a provider is set."""
+    return getattr(histogram, "_real_instrument", histogram) is not None
 
 
 def server_attributes(url: object) -> Attributes:

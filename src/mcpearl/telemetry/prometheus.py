@@ -114,11 +114,11 @@ _OTHER = Metric("mcpearl_other", "gauge", "Counters that have no metric of their
 
 async def render(snapshot: Snapshot) -> bytes:
     """Render a snapshot in slices, between which the loop does other things."""
-    parts: list[str] = []
+    parts: list[bytes] = []
     for part in slices(snapshot):
-        parts.append(part)
+        parts.append(part.encode(errors="replace"))
         await asyncio.sleep(0)
-    return "".join(parts).encode(errors="replace")
+    return b"".join(parts)
 
 
 def slices(snapshot: Snapshot) -> Iterator[str]:

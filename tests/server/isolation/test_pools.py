@@ -14,8 +14,10 @@ import psutil
 import pytest
 
 from mcpearl import Client, Context, Files, Isolate, Limits, McpError, RateLimit, Server
+from mcpearl.auth import Principal
 from mcpearl.types import TextContent
 from tests.server.isolation.apps import children, descriptors, make
+from tests.server.wire import text_of, wire
 from tests.waiting import eventually
 
 ONE = Isolate(processes=1)
@@ -181,6 +183,29 @@ async def test_a_call_behind_one_that_hangs_goes_to_another_process() -> None:
         answers = await asyncio.gather(*quick)
         assert [each.data for each in answers] == list(range(1, 41))
         calls[0].cancel()
+
+
+async def test_a_client_that_floods_has_its_turn_like_others() -> None:
+    app = make(ONE)
+    async with (
+        wire(app, principal=Principal("flood")) as flooding,
+        wire(app, principal=Principal("other")) as other,
+    ):
+        doze = {"name": "doze", "arguments": {"seconds": 0.02}}
+        ids = [flooding.request("tools/call", doze) for _ in range(100)]
+        await flooding.answer_to(ids[0])
+        order: list[str] = []
+
+        async def flood() -> None:
+            await flooding.answer_to(ids[50])
+            order.append("flood")
+
+        async def add() -> None:
+            assert text_of(await other.call("add", {"a": 1, "b": 2})) == "3"
+            order.append("other")
+
+        await asyncio.gather(flood(), add())
+        assert order == ["other", "flood"]
 
 
 async def test_large_arguments_and_results() -> None:

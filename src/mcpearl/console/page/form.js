@@ -63,6 +63,7 @@ function make(given, place) {
   if (place.depth > DEEPEST || (place.depth && place.left.fields < 0)) return anything(schema, place);
   if (Object.hasOwn(schema, "const")) return constant(schema, place);
   const listed = choices(schema, place.root);
+  if (listed?.length === 1 && place.required) return constant({ ...schema, const: listed[0].value }, place);
   if (listed) return listed.length > MOST_CHOICES ? anything(schema, place) : choice(schema, place, listed);
   const each = variants(schema, place.root);
   if (each) {
@@ -370,7 +371,8 @@ function union(schema, place, each) {
   });
 }
 
-const tag = (schema) => Object.entries(schema.properties ?? {}).map(([, each]) => each?.const).find((each) => typeof each === "string");
+const fixed = (schema) => schema?.const ?? (schema?.enum?.length === 1 ? schema.enum[0] : undefined);
+const tag = (schema) => Object.values(schema.properties ?? {}).map(fixed).find((each) => typeof each === "string");
 
 function fits(schema, value, root) {
   if (Object.hasOwn(schema, "const")) return JSON.stringify(schema.const) === JSON.stringify(value);
@@ -383,7 +385,7 @@ function fits(schema, value, root) {
     case "null": return value === null;
     case "object": return value !== null && typeof value === "object" && !Array.isArray(value)
       && (schema.required ?? []).every((name) => Object.hasOwn(value, name))
-      && Object.entries(schema.properties ?? {}).every(([name, each]) => !Object.hasOwn(each ?? {}, "const") || each.const === value[name]);
+      && Object.entries(schema.properties ?? {}).every(([name, each]) => fixed(each) === undefined || fixed(each) === value[name]);
     case "any": return true;
   }
   return typeof value === kind(schema);

@@ -9,7 +9,6 @@ that settings the system does not have are an error there.
 import asyncio
 import logging
 import signal
-from collections import OrderedDict
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
@@ -17,12 +16,14 @@ from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.isolation.nursery import Nursery, ZygoteEnded
 from mcpearl.runtime.isolation.process import Job, Process, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate
+from mcpearl.runtime.isolation.turns import Turns
 from mcpearl.runtime.tree import Node, State
 
 logger = logging.getLogger("mcpearl.isolation")
 
 _READY = 60.0  # seconds a process has to take its first call, its lifespan included
-_DEPTH = 16  # calls of a process: one in hand, the others in its inbox
+_DEEPEST = 16  # calls that a process may have, in hand and in its inbox
+_QUICK = 0.01  # seconds of work that may be in an inbox
 _PAUSES = Backoff(delays=(0.0, *doubling(0.1, 5.0)), jitter=0.0)
 
 
@@ -52,8 +53,11 @@ class Pool:
         self._size = profile.size
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
+        self._able = 0  # of them not on their way out
         self._idle: list[Process] = []
-        self._waiting: OrderedDict[Job, None] = OrderedDict()
+        self._waiting = Turns()
+        self._average = _QUICK  # seconds of a call, the latest ones counting most
+        self._depth = 1  # calls of a process: one in hand, the others in its inbox
         self._most = self._size + profile.queue
         self._calls = 0  # that wait or run
         self._drained: asyncio.Future[None] | None = None
@@ -81,11 +85,17 @@ class Pool:
                 "waiting already"
             )
         self._calls += 1
-        if self._idle and not self._waiting:
+        if self._waiting:  # so no process has room
+            self._waiting.add(job)
+        elif self._idle:
             self._idle.pop().begin(job)  # which has room for any call
+            return
         else:
-            self._waiting[job] = None
-            self._feed()
+            process = self._least_busy()
+            if process is None or not process.begin(job):
+                self._waiting.add(job)
+        if self._able < self._size:
+            self._want_more()
 
     def finished(self) -> None:
         """Take note that a call has been answered."""
@@ -109,7 +119,7 @@ class Pool:
             self.take_again(process.take_back())  # unless it was begun meanwhile
             process = job.process
         if process is None:
-            self._waiting.pop(job, None)
+            self._waiting.remove(job)
             self._feed()
         elif job in process.jobs.values():
             if job.talk is not None and job.talk.suspended:
@@ -126,25 +136,25 @@ class Pool:
         """Have calls that no process has begun wait in front of the others."""
         for job in reversed(jobs):
             if not job.answer.done():
-                self._put_first(job)
-
-    def _put_first(self, job: Job) -> None:
-        self._waiting[job] = None
-        self._waiting.move_to_end(job, last=False)
-
-    def _next(self) -> Job | None:
-        """Take the call that has waited longest."""
-        return self._waiting.popitem(last=False)[0] if self._waiting else None
+                self._waiting.put_first(job)
 
     def _feed(self) -> None:
         """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
-        while (job := self._next()) is not None:
+        while self._waiting:
             process = self._idle.pop() if self._idle else self._least_busy()
-            if process is None or not process.begin(job):
-                self._put_first(job)
+            if process is None or not self._fill(process):
                 break
-        if self._count() < self._size:
+        if self._able < self._size:
             self._want_more()
+
+    def _fill(self, process: Process) -> bool:
+        """Hand a process the next call; False when it does not fit."""
+        job = self._waiting.take()
+        assert job is not None
+        if process.begin(job):
+            return True
+        self._waiting.put_first(job)
+        return False
 
     def _least_busy(self) -> Process | None:
         return min(filter(self._has_room, self._processes), key=_load, default=None)
@@ -154,7 +164,7 @@ class Pool:
         return (
             process.ready
             and not process.retiring
-            and len(process.jobs) < _DEPTH
+            and len(process.jobs) < self._depth
             and (reuse is None or process.served + len(process.jobs) < reuse)
         )
 
@@ -177,14 +187,22 @@ class Pool:
     def is_free(self, process: Process) -> None:
         """Have a process take its next call, or end when it has served enough."""
         reuse = self.profile.reuse
+        self._note_time(process)
         if process.jobs:
-            if self._waiting:
-                self._feed()
+            while self._waiting and self._has_room(process) and self._fill(process):
+                pass
         elif process.retiring or not self._up or (reuse is not None and process.served >= reuse):
             process.retire()
             self._feed()
         else:
             self._employ(process)
+
+    def _note_time(self, process: Process) -> None:
+        """Send calls ahead as far as those that are quick: nothing waits long behind another peer's."""
+        now = clock.monotonic()
+        self._average += (now - process.since - self._average) / 8
+        process.since = now
+        self._depth = max(1, min(_DEEPEST, int(_QUICK / self._average)))
 
     def _employ(self, process: Process) -> None:
         """Give a process without a call the one that has waited longest."""
@@ -200,12 +218,19 @@ class Pool:
         if len(busiest.jobs) > 1:
             self.take_again(busiest.take_back(1))
 
+    def is_leaving(self, process: Process) -> None:
+        """Give no more calls to a process."""
+        self._able -= 1
+        if process in self._idle:
+            self._idle.remove(process)
+
     def has_ended(self, process: Process, error: ProcessEnded) -> None:
         """Replace a process that has ended."""
         self._processes.discard(process)
         if process in self._idle:
             self._idle.remove(process)
         if not process.retiring:
+            self._able -= 1
             self._ended += 1
             self._last_error = str(error)
         if not process.ready:
@@ -224,7 +249,7 @@ class Pool:
         if not self._up:
             return
         logger.error("%s: a new process %s\n%s", self.name, error, error.said)
-        job = self._next()
+        job = self._waiting.take()
         if job is not None:
             job.fail(error)
         if self._timer is None:
@@ -241,7 +266,7 @@ class Pool:
             self._up
             and self._timer is None
             and self.waiting > self._starting
-            and self._count() < self._size
+            and self._able < self._size
         ):
             try:
                 self._start_one()
@@ -251,15 +276,12 @@ class Pool:
                 delay = self._retries.next_delay() or 0.1
                 self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
 
-    def _count(self) -> int:
-        """Count the processes that take calls, or will: those on their way out do not."""
-        return sum(not process.retiring for process in self._processes)
-
     def _start_one(self) -> None:
         process = Process(self, self._nursery, self._number, self._longest)
         process.expect_ready(_READY)
         self._processes.add(process)
         self._starting += 1
+        self._able += 1
 
     # Service
 
@@ -272,7 +294,6 @@ class Pool:
         self._up = True
         self._first = asyncio.get_running_loop().create_future()
         self._all_gone = None
-        self._starting = 0
         try:
             self._start_one()
             await self._first

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import Protocol
 
@@ -40,6 +41,8 @@ class Job(Struct, eq=False):
     payload: bytes
     answer: "asyncio.Future[tuple[int, bytes]]"
     talk: Talk | None = None
+    share: Hashable = None
+    """The peer it is for; None when peers cannot be told apart."""
     process: "Process | None" = None
     """The process that has it in hand or in its inbox."""
 
@@ -84,6 +87,10 @@ class Owner(Protocol):
         """Take calls back that a process has not begun."""
         ...
 
+    def is_leaving(self, process: "Process") -> None:
+        """Take note that it gets no more calls."""
+        ...
+
     def has_ended(self, process: "Process", error: ProcessEnded) -> None:
         """Take note that it is gone."""
         ...
@@ -106,6 +113,7 @@ class Process:
         self.pid = 0
         self.jobs: dict[int, Job] = {}  # the call in hand, and those in the inbox
         self.served = 0
+        self.since = 0.0  # when the call in hand began
         self.ready = False
         self.retiring = False  # it gets no more calls
         self.began = clock.monotonic()
@@ -156,6 +164,7 @@ class Process:
             self._send(frame(self._mark, Kind.CALL, job.payload))
         if not self.jobs:
             self._output.forget()
+            self.since = clock.monotonic()
         self.jobs[number] = job
         job.process = self
         return True
@@ -269,7 +278,7 @@ class Process:
             self._output.forget()
         self.served += 1
         if kind == Kind.LAST:
-            self.retiring = True
+            self._leave()
         if job.talk is None:
             job.end(kind, payload)
         else:
@@ -283,15 +292,20 @@ class Process:
         """Kill it if it does not take calls within this time."""
         self._at_most(seconds, f"was not ready within {seconds:g} s")
 
+    def _leave(self) -> None:
+        if not self.retiring:
+            self.retiring = True
+            self._owner.is_leaving(self)
+
     def retire(self) -> None:
         """Have it end by itself; kill it if it does not."""
-        self.retiring = True
+        self._leave()
         self._inbox.close_for_more()
         self._at_most(_LEAVING)
 
     def kill(self, reason: str) -> None:
         """End it at once, with everything that it has started. What it has not begun goes elsewhere."""
-        self.retiring = True
+        self._leave()
         self._owner.take_again(self.take_back())
         if self._fault is None:
             self._fault = reason

@@ -4,7 +4,7 @@ The index is made of the parts' catalogs when it is first needed after a change.
 what they offer are found by the beginning of a name, and by what was seen in their lists.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from mcpearl.runtime.joint_names import SEPARATOR, joint_name
@@ -132,7 +132,10 @@ class Index:
             renamed = {outer: own_name for own_name, outer in mount.rewrite.rename.items()}
             if inner in mount.rewrite.rename:
                 continue
-            return mount.expose(kind, renamed.get(inner, inner), name, None)
+            inner = renamed.get(inner, inner)
+            if (mount.name, kind, inner) in self._inner:
+                continue  # it is listed: hidden, or under another name
+            return mount.expose(kind, inner, name, None)
         return None
 
     # From a part's list to what clients get
@@ -152,8 +155,12 @@ class Index:
                 self._refresh()
             return self._inner.get(key)
         # Its list says something else than its catalog: to this caller, for example.
-        outer = inner if found is None else found.outer
-        return None if found is None else mount.expose(kind, inner, outer, source)
+        if found is not None:
+            return mount.expose(kind, inner, found.outer, source)
+        if not mount.part.is_open:
+            return None
+        outer = inner if kind in ("resources", "templates") else self._outer_name(mount, inner, ())
+        return mount.expose(kind, inner, outer, source)
 
     # Making
 
@@ -178,7 +185,11 @@ class Index:
             if kind == "resources" and keys is not None:
                 keys = frozenset(map(normal_uri, keys))
             self._own_names[kind] = keys
-            self._unknown[kind] = [m for m in self._mounts.values() if _known(m, kind) is None]
+            self._unknown[kind] = [
+                mount
+                for mount in self._mounts.values()
+                if mount.part.is_open or _known(mount, kind) is None
+            ]
         templates = map(_template, self._own_names["templates"] or ())
         self._own_templates = [each for each in templates if each is not None]
 
@@ -205,7 +216,7 @@ class Index:
         if all(each is not None for each in known):
             mount.warn_of_unknown(name for each in known for name in each or ())
 
-    def _outer_name(self, mount: Mount, inner: str, taken: set[str]) -> str:
+    def _outer_name(self, mount: Mount, inner: str, taken: Container[str]) -> str:
         name = mount.rewrite.rename.get(inner, inner)
         if not mount.prefix and name not in taken:
             return name

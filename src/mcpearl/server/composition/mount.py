@@ -14,6 +14,7 @@ from mcpearl.server.composition.part import Part
 from mcpearl.server.composition.rewrite import UNCHANGED, Kind, Offered, Rewrite
 from mcpearl.server.context import Context, call_of
 from mcpearl.server.peer import Peer
+from mcpearl.stores.bus import Bus
 from mcpearl.types.base import Result, encode
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -81,6 +82,7 @@ class Mount:
         prefix: Whether the names of its tools and prompts begin with its own.
         changed: Called with the kind of list that changed.
         updated: Called with the URI of a resource that changed.
+        bus: Returns what connects the processes of the outer server.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Mount:
         prefix: bool,
         changed: Callable[[str], None],
         updated: Callable[[str], None],
+        bus: Callable[[], Bus],
     ) -> None:
         self.name = name
         self.number = number
@@ -101,6 +104,7 @@ class Mount:
         self.calls = 0  # in flight
         self.learned: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
         self._core = core
+        self._bus = bus
         self._rewrite = rewrite
         self._changed = changed
         self._updated = updated
@@ -112,6 +116,16 @@ class Mount:
 
     def __repr__(self) -> str:
         return f"<Mount {self.name!r}>"
+
+    @property
+    def bus(self) -> Bus:
+        """What connects the processes of the outer server."""
+        return self._bus()
+
+    @property
+    def core(self) -> ServerCore:
+        """What the connections of the outer server share."""
+        return self._core
 
     # What is changed of it
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.registry import Registry
+from mcpearl.stores.bus import Bus
 from mcpearl.types.prompts import Prompt
 from mcpearl.types.resources import Resource, ResourceTemplate
 from mcpearl.types.tasks import TASKS_EXTENSION
@@ -36,6 +37,16 @@ class Enclosing(Protocol):
 
     def is_followed(self, uri: str) -> bool:
         """Whether a client is subscribed to a resource."""
+        ...
+
+    @property
+    def bus(self) -> Bus:
+        """What connects the processes of the server."""
+        ...
+
+    @property
+    def core(self) -> "ServerCore":
+        """What the server's connections share."""
         ...
 
 
@@ -75,6 +86,11 @@ class Part(Protocol):
     @property
     def catalog(self) -> Catalog:
         """What the part offers, as far as that is known."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may have more than its catalog says: names it does not list are passed to it."""
         ...
 
     @property
@@ -150,6 +166,8 @@ class UnknownCatalog:
 class ServerPart:
     """Another server of this process."""
 
+    is_open = False
+
     def __init__(self, server: "Server") -> None:
         self._server = server
         self.reads_raw = not isinstance(server.handler, Handler)
@@ -198,6 +216,7 @@ class ServerPart:
 class HandlerPart:
     """A handler, or a dispatcher, without a server of its own."""
 
+    is_open = True
     catalog: Catalog = UnknownCatalog()
 
     def __init__(self, handler: Handler | Dispatcher) -> None:

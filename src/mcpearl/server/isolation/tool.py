@@ -14,7 +14,7 @@ from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.pool import PoolFull
 from mcpearl.runtime.isolation.process import Job, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate, profile_of
-from mcpearl.server.context import Context, call_of, rounds_of
+from mcpearl.server.context import Context, call_of, rounds_of, share_of
 from mcpearl.server.isolation.messages import (
     CallContext,
     CallerRecord,
@@ -81,6 +81,7 @@ class IsolatedTool(ToolEntry):
         context = self._context(ctx) if self._wants_context else b""
         version = call_of(ctx).caller.version.index
         job = Job(pack_call(self._index, version, context, raw), loop.create_future())
+        job.share = share_of(ctx)
         timer, talk = None, None
         if context:
             job.talk = talk = Conversation(ctx, job)

@@ -1,6 +1,7 @@
 """The server as an HTTP endpoint sees it."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from mcpearl.auth.principal import ANONYMOUS, Principal
@@ -8,7 +9,6 @@ from mcpearl.protocol.events import Call
 from mcpearl.runtime.budget import Account
 from mcpearl.runtime.observer import Counters
 from mcpearl.server.connection import ServerConnection, SoloConnection
-from mcpearl.transports.http_server.header_check import Mirrored
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:
@@ -24,13 +24,12 @@ class HttpHost:
 
     def __init__(self, server: "Server") -> None:
         self._server = server
+        self._core = server.core
         self.limits = server.core.limits
         self.budget = server.core.budget
 
-    @property
-    def mirrored(self) -> Mirrored:
-        """The parameters that tools mirror into headers, of what answers calls at the moment."""
-        return self._server.core.dispatcher.mirrored
+    # Of what answers calls at the moment; without a Python frame, since every modern call asks.
+    mirrored = property(attrgetter("_core.mirrored"))
 
     def converse(
         self, transport: Transport, principal: Principal | None, account: Account | None = None

@@ -1,0 +1,112 @@
+"""The gateway in front of one server, beside FastMCP's proxy in front of the same.
+
+Every row sends the modern calls of `http`, from wrk, with 16 connections. Shares are of mcpearl's own
+HTTP server in the same round. The start is that of a gateway with twenty servers, until one list has all
+tools.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench.environments import SERVERS, python_peer
+from bench.http import MODERN_CALLS, calls_per_second
+from bench.http_messages import TURNS, modern
+from bench.http_probe import Probe
+from bench.http_server import HttpServer, http_command, serving
+from bench.peers import FASTMCP, MCPEARL
+from bench.progress import say
+from bench.results import Results, WrongAnswer
+
+OWN = MCPEARL.name
+UPSTREAMS = 20
+
+
+def run(results: Results, *, quick: bool) -> None:
+    """Measure calls through a gateway, what it adds to one, how it starts, and its memory."""
+    rounds, seconds = (1, 1) if quick else (5, 4)
+    for number in range(1, rounds + 1):
+        say(f"gateway: round {number} of {rounds}")
+        with results.noting("gateway, mcpearl"):
+            measure(results, seconds, 200 if quick else 2000)
+        with results.noting("gateway, FastMCP"):
+            measure_fastmcp(results, seconds)
+        with results.noting("gateway with many upstreams"):
+            measure_start(results)
+
+
+def own(*options: str) -> list[str]:
+    """The command of our gateway, up to the port."""
+    return [sys.executable, str(SERVERS / "mcpearl_gateway.py"), *options]
+
+
+def fastmcp(*options: str) -> list[str]:
+    """The command of FastMCP's proxy, up to the port."""
+    return [str(python_peer("fastmcp")), str(SERVERS / "fastmcp_gateway.py"), *options]
+
+
+def measure(results: Results, seconds: int, single: int) -> None:
+    """Calls through our gateway, as shares of direct ones."""
+    direct = calls_per_second(MODERN_CALLS, http_command(MCPEARL), (), seconds)
+    results.add_round("gateway_direct", OWN, direct)
+    through = calls_per_second(MODERN_CALLS, own("stdio"), (), seconds)
+    results.add_round("gateway_stdio", OWN, through)
+    results.add_round("gateway_stdio_share", OWN, 100 * through / direct)
+    with serving(http_command(MCPEARL)) as upstream:
+        through = calls_per_second(MODERN_CALLS, own(upstream.url), (), seconds)
+        results.add_round("gateway_http", OWN, through)
+        results.add_round("gateway_http_share", OWN, 100 * through / direct)
+        with serving(own(upstream.url)) as gateway:
+            added = median(gateway, single) - median(upstream, single)
+            results.add_round("gateway_added", OWN, added * 1e6)
+
+
+def measure_fastmcp(results: Results, seconds: int) -> None:
+    """Calls through FastMCP's proxy, to the same upstreams."""
+    name = FASTMCP.name
+    through = calls_per_second(MODERN_CALLS, fastmcp("stdio"), (), seconds)
+    results.add_round("gateway_stdio", name, through)
+    with serving(http_command(MCPEARL)) as upstream:
+        through = calls_per_second(MODERN_CALLS, fastmcp(upstream.url), (), seconds)
+        results.add_round("gateway_http", name, through)
+
+
+def measure_start(results: Results) -> None:
+    """From the start of a gateway to a list of the tools of twenty servers, and its memory."""
+    for name, command in ((OWN, own("many")), (FASTMCP.name, fastmcp("many"))):
+        began = time.perf_counter()
+        with listing(command, UPSTREAMS) as server:
+            results.add_round("gateway_start", name, (time.perf_counter() - began) * 1000)
+            if name == OWN:
+                with listing(own("one"), 1) as small:
+                    more = (server.rss - small.rss) / (UPSTREAMS - 1) / 1000
+                results.add_round("gateway_upstream", name, more)
+
+
+@contextmanager
+def listing(command: list[str], upstreams: int) -> Iterator[HttpServer]:
+    """Run a gateway until it has listed the tools of all its upstreams."""
+    with serving(command) as server, Probe(server.port) as probe:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            body = probe.ask(modern("tools/list", {}, 1)).body
+            if body.count(b"add_sync") >= upstreams:
+                yield server
+                return
+            time.sleep(0.01)
+    raise WrongAnswer("the list was never whole")
+
+
+def median(server: HttpServer, count: int) -> float:
+    """Seconds of one call, in the median."""
+    times: list[float] = []
+    with Probe(server.port) as probe:
+        for turn in range(count):
+            number = TURNS[turn % len(TURNS)]
+            request = MODERN_CALLS.request(None, number)
+            began = time.perf_counter()
+            response = probe.ask(request)
+            times.append(time.perf_counter() - began)
+            MODERN_CALLS.check(number, response.kind, response.body)
+    return sorted(times)[count // 2]

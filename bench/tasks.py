@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import psutil
+from tests.redis_server import running
 
 from bench.environments import SERVERS, python_peer
 from bench.peers import MCPEARL
@@ -99,6 +100,13 @@ def run(results: Results, *, quick: bool) -> None:
             with results.noting("tasks in SQLite, mcpearl"), mcpearl(store) as server:
                 rate(server, 2)
                 results.add_round("tasks_sqlite", MCPEARL.name, rate(server, 3 if quick else 20))
+        with (
+            results.noting("tasks in Redis, mcpearl"),
+            running("redis", "--appendfsync", "everysec") as redis,
+            mcpearl(redis.url) as server,
+        ):
+            rate(server, 2)
+            results.add_round("tasks_redis", MCPEARL.name, rate(server, 3 if quick else 20))
 
 
 @contextmanager

@@ -24,18 +24,22 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("host", PLACES)
-def test_into_each_host_and_out_again(tmp_path: Path, host: str):
-    done = mcpearl("install", WEATHER, host, "--env", "KEY=a b", home=tmp_path)
+def test_into_every_host_and_out_again(tmp_path: Path):
+    done = mcpearl("install", WEATHER, *PLACES, "--env", "KEY=a b", home=tmp_path)
     assert done.code == 0, done.err
-    file = tmp_path / PLACES[host]
-    entry = read_config(file).entries["weather"]  # as hosts would read it
-    assert entry.command == (sys.executable, "-m", "mcpearl", "run", str(WEATHER), "--stdio")
-    assert entry.env == {"KEY": "a b"}
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for place in PLACES.values():
+        file = tmp_path / place
+        entry = read_config(file).entries["weather"]  # as hosts would read it
+        assert entry.command == (
+            *(sys.executable, "-P", "-m", "mcpearl", "run"),
+            *(str(WEATHER), "--stdio"),
+        )
+        assert entry.env == {"KEY": "a b"}
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert mcpearl("ping", "weather", home=tmp_path).code == 0
     assert mcpearl("uninstall", "weather", home=tmp_path).code == 0
-    assert "weather" not in file.read_text()
+    for place in PLACES.values():
+        assert "weather" not in (tmp_path / place).read_text()
 
 
 def test_an_address(tmp_path: Path):
@@ -81,26 +85,26 @@ def test_comments_layout_and_a_backup_are_kept(tmp_path: Path):
     assert "// mine" in file.read_text()
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        '{"mcpServers": {',
-        '{"mcpServers": []}',
-        "[]",
-        "nonsense",
-        '{"mcpServers": {}} x',
-        "\x00\xff",
-    ],
-)
-def test_a_file_that_cannot_be_read_is_left_alone(tmp_path: Path, broken: str):
+BROKEN = [
+    *('{"mcpServers": {', '{"mcpServers": []}', "[]", "nonsense", '{"mcpServers": {}} x', "\x00"),
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_cannot_be_read_is_refused(broken: str):
+    with pytest.raises((Failure, ValueError), match="file"):
+        with_member(broken, "mcpServers", "n", {}, "file")
+
+
+def test_a_file_that_cannot_be_read_is_left_alone(tmp_path: Path):
     file = tmp_path / ".cursor" / "mcp.json"
     file.parent.mkdir()
-    file.write_text(broken)
+    file.write_text(BROKEN[0])
     done = mcpearl("install", WEATHER, "cursor", home=tmp_path)
     assert done.code in (1, 2)
     assert "mcp.json" in done.err
     assert "Traceback" not in done.err
-    assert file.read_text() == broken
+    assert file.read_text() == BROKEN[0]
     assert list(file.parent.iterdir()) == [file]
 
 

@@ -1,6 +1,7 @@
 """`run --reload` and `dev`: files change, and clients stay connected."""
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -84,6 +85,9 @@ async def test_over_http_the_address_stays(tmp_path: Path, version: str):
             await asyncio.to_thread(serving.until, "serves at", times=2)
             assert await version_of(client) == "two"
         written = serving.until("changed: ")
+        pages = re.findall(r"console: (\S+)", written)
+        assert len(pages) == 2
+        assert len(set(pages)) == 1  # the page in the browser goes on
         assert "info    server: reloaded 0.0.0 serves at http://127.0.0.1:" in written
         assert serving.stop() == 0
 

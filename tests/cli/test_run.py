@@ -1,13 +1,28 @@
 """`mcpearl run`: finding the server of a file, and serving it on every wire."""
 
+import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mcpearl import Client
+from mcpearl.cli.exits import Failure
+from mcpearl.cli.loading import load_server
 from tests.cli.running import WEATHER, Screen, Serving, mcpearl
 
 ONE = "from mcpearl import Server\n"
+
+
+@pytest.fixture
+def own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of modules that this process forgets."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize(
@@ -23,11 +38,18 @@ ONE = "from mcpearl import Server\n"
         ("same = other = Server('found')", None),
     ],
 )
-def test_the_server_of_a_file_is_found(tmp_path: Path, source: str, name: str | None):
-    file = tmp_path / "json.py"  # named as a module of Python
+def test_the_server_of_a_file_is_found(own_modules: Path, source: str, name: str | None):
+    file = own_modules / "json.py"  # named as a module of Python
     file.write_text(ONE + source)
-    found = mcpearl("ping", f"{file}:{name}" if name else file, "--json").json
-    assert found["server"]["name"] == "found"
+    assert load_server(f"{file}:{name}" if name else str(file)).name == "found"
+
+
+def test_files_beside_a_server_do_not_stand_in_for_modules(tmp_path: Path):
+    file = tmp_path / "server.py"
+    file.write_text(ONE + "app = Server('found')")
+    (tmp_path / "click.py").write_text("raise ImportError('not the one that is meant')")
+    done = mcpearl("ping", "server.py", "--json", cwd=tmp_path, PYTHONSAFEPATH="1")
+    assert done.json["server"]["name"] == "found"
 
 
 @pytest.mark.parametrize(
@@ -43,12 +65,21 @@ def test_the_server_of_a_file_is_found(tmp_path: Path, source: str, name: str | 
         ("1 / 0", "", "ZeroDivisionError"),
     ],
 )
-def test_why_there_is_no_server(tmp_path: Path, source: str, name: str, says: str):
-    file = tmp_path / "server.py"
+def test_why_there_is_no_server(own_modules: Path, source: str, name: str, says: str):
+    file = own_modules / "server.py"
     file.write_text(ONE + source)
-    done = mcpearl("run", f"{file}{name}")
-    assert done.code in (1, 2)
-    assert says in done.err
+    with pytest.raises(Failure) as failed:
+        load_server(f"{file}{name}")
+    assert says in str(failed.value)
+    assert "mcpearl/cli" not in str(failed.value)
+
+
+def test_a_file_without_a_server_is_not_served(tmp_path: Path):
+    file = tmp_path / "server.py"
+    file.write_text("1 / 0")
+    done = mcpearl("run", file)
+    assert done.code == 1
+    assert "ZeroDivisionError" in done.err
     assert "mcpearl/cli" not in done.err
 
 
@@ -113,3 +144,19 @@ def test_on_a_terminal_it_says_how_to_connect():
         screen.until("to put it into a host: `mcpearl install")
         screen.type("\x04")
         assert screen.ended() == 0
+
+
+def test_a_server_elsewhere_and_a_configuration_are_passed_on(tmp_path: Path):
+    with Serving("run", WEATHER, "--http", "--port", "0") as far:
+        passed = f"{sys.executable} -m mcpearl run {far.url} --stdio"
+        assert "sun in Oslo" in mcpearl("call", passed, "forecast", "city=Oslo").out
+        config = tmp_path / "mcp.json"
+        servers = {"one": {"url": far.url}, "two": {"url": far.url}}
+        config.write_text(json.dumps({"mcpServers": servers}))
+        with Serving("run", config, "--http", "--port", "0") as all_of_them:
+            names = [
+                each["name"] for each in mcpearl("list", all_of_them.url, "--json").json["tools"]
+            ]
+            assert {"one__forecast", "two__forecast"} <= set(names)
+        with Serving("run", f"{config}:one", "--http", "--port", "0") as one:
+            assert "sun in Oslo" in mcpearl("call", one.url, "forecast", "city=Oslo").out

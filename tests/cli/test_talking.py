@@ -28,7 +28,7 @@ def test_list(url: str):
 
 def test_targets(url: str, tmp_path: Path):
     """A file, a file with a name, a URL, a command, a configuration, an entry of it."""
-    command = f"{sys.executable} -m mcpearl run {WEATHER} --stdio"
+    command = f"{sys.executable} -m mcpearl run --stdio {WEATHER}"  # ends as a file does
     config = tmp_path / "mcp.json"
     servers = {"one": {"url": url}, "two": {"command": "no-such-command"}}
     config.write_text(json.dumps({"mcpServers": servers}))
@@ -57,7 +57,8 @@ def test_a_file_that_serves_itself_with_another_sdk(tmp_path: Path):
         "def twice(n: int) -> int:\n    return 2 * n\n"
         "if __name__ == '__main__':\n    server.run()\n"
     )
-    assert mcpearl("call", server, "twice", "n=21").out == "42\n"
+    done = mcpearl("call", server, "twice", "n=21")
+    assert done.out == "42\n", done.err
 
 
 def test_arguments_from_stdin_and_nested_ones(url: str):

@@ -16,6 +16,7 @@ from mcpearl.gateway.gateway import Gateway
 from mcpearl.gateway.settings import UpstreamSettings
 from tests.gateway.upstream_server import LEGACY, MODERN, make
 from tests.ports import free_port
+from tests.server.wire import wire
 from tests.waiting import eventually
 
 SERVER = str(Path(__file__).with_name("upstream_server.py"))
@@ -246,3 +247,35 @@ async def test_many_calls_at_once_each_have_one_outcome() -> None:
         )
     assert [result.data for result in results] == list(range(2000))
     assert sorted(ran) == list(range(2000))
+
+
+async def test_sessions_of_single_clients_are_bounded_and_end_when_idle() -> None:
+    settings = replace(PATIENT, max_sessions=1, idle=0.2)
+    gateway = Gateway({"up": command(LEGACY)}, upstreams=settings)
+    async with gateway.serving("http", port=0) as url:
+        options: dict[str, Any] = {"protocol": MODERN[0], "elicitation": lambda p: {"value": "x"}}
+        async with Client(url, **options) as client:
+            results = await asyncio.gather(
+                *(client.call_tool("up__ask", {"question": "?"}) for _ in range(3)),
+                return_exceptions=True,
+            )
+            refused = [each for each in results if isinstance(each, McpError)]
+            assert len(refused) == 2
+            assert "`max_sessions`" in refused[0].message
+            upstream = gateway.upstreams["up"]
+            await eventually(lambda: upstream.sessions == 0)
+            assert not upstream._legs._idle
+            assert (await client.call_tool("up__ask", {"question": "?"})).data == "? accept x"
+
+
+async def test_parked_calls_are_bounded_and_given_up_when_no_answer_comes() -> None:
+    settings = replace(PATIENT, max_parked=1)
+    gateway = Gateway({"up": command(LEGACY)}, upstreams=settings, state_ttl=1.0)
+    async with wire(gateway, MODERN[0]) as client:
+        asked = await client.call("up__ask", {"question": "?"})
+        assert asked["result"]["resultType"] == "input_required"
+        refused = await client.call("up__ask", {"question": "another?"})
+        assert "`max_parked`" in refused["error"]["message"]
+        await eventually(lambda: len(gateway.upstreams["up"].parked) == 0)
+        again = await client.call("up__ask", {"question": "another?"})
+        assert again["result"]["resultType"] == "input_required"

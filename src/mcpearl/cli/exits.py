@@ -39,6 +39,10 @@ class Failure(Exception):
         self.hint = hint
 
 
+class NoServer(Failure):
+    """A file was loaded and has no server in it."""
+
+
 def as_failure(error: BaseException) -> Failure | None:
     """Return how an error of mcpearl ends the command; None for an error that is a defect."""
     if isinstance(error, Failure):

@@ -9,15 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import Exit, Failure, NoServer
 from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.server.server import Server
 
 _USUAL = ("app", "server", "mcp", "main")
-
-
-class NoServer(Failure):
-    """A file was loaded and has no server in it."""
 
 
 def split_name(target: str) -> tuple[str, str | None]:

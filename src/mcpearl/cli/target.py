@@ -1,5 +1,6 @@
 """What a command is about: from the word on the command line to a connected client."""
 
+import re
 import shlex
 import shutil
 import sys
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from mcpearl.client.client import Client
     from mcpearl.client.entries import ServerEntry
     from mcpearl.host.locations import Location
+    from mcpearl.server.server import Server
 else:
     Location = ServerEntry = Any  # they take longer to load than most commands
+
+
+_SPACE = re.compile(r"\s")
 
 
 class Target(NamedTuple):
@@ -128,6 +133,8 @@ def _unquoted(value: str) -> str:
 
 def resolve(text: str) -> Any:
     """Return what a `Client` takes for a target: an address, a command as a list, or a host's entry."""
+    if _is_command(text):
+        return _words(text)
     if "://" in text:
         return text
     place, _, name = text.rpartition(":")
@@ -142,9 +149,6 @@ def resolve(text: str) -> Any:
         return text
     if (entry := _known(text)) is not None:
         return entry
-    words = _words(text)
-    if len(words) > 1:
-        return words
     if shutil.which(text):
         return [text]
     names = {name for each in configured_servers() for name in (each.entry.name, _full_name(each))}
@@ -153,6 +157,34 @@ def resolve(text: str) -> Any:
         Exit.USAGE,
         "a target is server.py, a URL, 'a command in quotes', mcp.json, or the name of a server",
     )
+
+
+def passed_on(text: str) -> "Server | None":
+    """Return a server that passes on what a target offers; None for a file or module of Python."""
+    if _python_file(text) is not None and not _is_command(text):
+        return None
+    from mcpearl.gateway.gateway import Gateway
+
+    if text.endswith(".json") and not _is_command(text):
+        return Gateway(text)
+    if not (_is_command(text) or "://" in text or ".json:" in text or _suffix(text)):
+        entry = _known(text)
+        if entry is None:
+            return None
+        return Gateway({entry.name: entry}, name=entry.name, prefix=False)
+    reach = resolve(text)
+    name = getattr(reach, "name", None) or "upstream"
+    return Gateway({name: reach}, name=name, prefix=False)
+
+
+def _is_command(text: str) -> bool:
+    """Return whether a target is a command: it has several words, and is not a file with a blank."""
+    file = Path(text) if text.endswith((".py", ".json", ".js")) else Path(text.rpartition(":")[0])
+    return _SPACE.search(text.strip()) is not None and not file.is_file()
+
+
+def _suffix(text: str) -> bool:
+    return Path(text).suffix in (".js", ".mjs")
 
 
 def _words(text: str) -> list[str]:
@@ -168,8 +200,11 @@ def _python_file(text: str) -> str | None:
 
 
 def serving_command(target: str) -> list[str]:
-    """Return the command that serves a Python file on stdio."""
-    return [sys.executable, "-m", "mcpearl", "run", target, "--stdio"]
+    """Return the command that serves a Python file on stdio.
+
+    With `-P`, files of the current directory do not stand in for modules that mcpearl imports.
+    """
+    return [sys.executable, "-P", "-m", "mcpearl", "run", target, "--stdio"]
 
 
 def _configured(path: str, name: str | None) -> ServerEntry:

@@ -9,6 +9,8 @@ import click
 from mcpearl.cli.exits import Exit, Failure
 from mcpearl.cli.target import read_env_file
 
+CONSOLE_KEY = "_MCPEARL_CONSOLE_KEY"
+"""The variable by which a process that reloads gives all its children's consoles the same key."""
 _NETWORK = ("http", "tcp", "ws")
 
 
@@ -56,6 +58,9 @@ _OPTIONS = (
     click.option("--stateless", is_flag=True, help="HTTP without sessions."),
     click.option("--health", metavar="PATH", help="Where HTTP answers whether the server is up."),
     click.option("--access-log", is_flag=True, help="Log every HTTP request."),
+    click.option(
+        "--console", is_flag=True, help="A page that shows the server at work, over HTTP."
+    ),
     click.option("--env-file", type=click.Path(exists=True), help="Variables to set before."),
 )
 
@@ -93,7 +98,15 @@ def wire_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _SETTINGS = (
     *("host", "port", "path", "workers", "certificate", "key"),
-    *("allowed_hosts", "allowed_origins", "websocket", "stateless", "health", "access_log"),
+    *(
+        "allowed_hosts",
+        "allowed_origins",
+        "websocket",
+        "stateless",
+        "health",
+        "access_log",
+        "console",
+    ),
 )
 
 
@@ -101,6 +114,7 @@ def choose(chosen: Chosen) -> list[Any]:
     """Return the wires to serve on."""
     from mcpearl.server.serving.choose import WIRES
     from mcpearl.server.serving.choose import chosen as named
+    from mcpearl.server.serving.wires import ConsoleOptions
 
     if not chosen.names:
         return list(named((), {}))
@@ -115,6 +129,8 @@ def choose(chosen: Chosen) -> list[Any]:
         own = {key: value for key, value in chosen.options.items() if key in fields}
         if name == "unix":
             own = {"path": chosen.unix}
+        if "console" in own and (key := os.environ.get(CONSOLE_KEY)):
+            own["console"] = ConsoleOptions(key=key)
         for key in own:
             left.pop(key, None)
         wires += named((name,), own)

@@ -131,7 +131,7 @@ class Forwarding:
             raw = await relay.request(
                 call.method,
                 params,
-                encode(narrow(replace(params, meta=None), self._upstream.version)),
+                encode(narrow(_bare(params), self._upstream.version)),
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
                 meta=_further(params.meta),
@@ -388,6 +388,13 @@ def _reporter_of(parked: ParkedCall) -> Any:
             await parked.ctx.progress(params.progress, params.total, params.message)
 
     return report
+
+
+def _bare(params: Any) -> Any:
+    """Return params without `_meta`, which is made anew, and without `task`: tasks do not pass."""
+    if getattr(params, "task", None) is None:
+        return replace(params, meta=None)
+    return replace(params, meta=None, task=None)
 
 
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -157,9 +157,10 @@ class Legs:
 
     async def lend(self, caller: Hashable, capabilities: ClientCapabilities, key: bytes) -> Leg:
         """Return a leg for one call; `give_back` it."""
-        free = self._idle.get((caller, key))
-        while free:
+        while free := self._idle.get((caller, key)):
             leg, timer = free.pop()
+            if not free:
+                del self._idle[caller, key]
             timer.cancel()
             if not leg.client.is_over:
                 return leg

@@ -27,7 +27,13 @@ from mcpearl.gateway.upstream_client import UpstreamClient
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
 from mcpearl.host.records import HostChange, Kind, ServerStatus
-from mcpearl.protocol.errors import ConnectionLost, McpearlError, McpError, RequestTimeout
+from mcpearl.protocol.errors import (
+    ConnectionLost,
+    LimitReached,
+    McpearlError,
+    McpError,
+    RequestTimeout,
+)
 from mcpearl.protocol.events import Caller, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
@@ -341,9 +347,11 @@ class Upstream:
         """Return the session of a legacy client with this upstream."""
         try:
             return await self._legs.of_session(session, capabilities)
-        except ConnectionLost as error:
+        except (LimitReached, McpError):
+            raise
+        except McpearlError as error:
             self.breaker.failed(error)
-            raise self._not_there(error.reason) from None
+            raise self._not_there(getattr(error, "reason", None) or str(error)) from None
 
     def known_leg(self, session: Session | None) -> Leg | None:
         """Return the session of a legacy client with this upstream, if there is one."""
@@ -353,9 +361,11 @@ class Upstream:
         """Lend a session for a call of a client that has none."""
         try:
             return await self._legs.lend(_identity(caller), capabilities, key)
-        except ConnectionLost as error:
+        except (LimitReached, McpError):
+            raise
+        except McpearlError as error:
             self.breaker.failed(error)
-            raise self._not_there(error.reason) from None
+            raise self._not_there(getattr(error, "reason", None) or str(error)) from None
 
     def give_back(self, leg: Leg, caller: Caller, key: bytes) -> None:
         """Take back a session that was lent."""

@@ -71,7 +71,7 @@ class RedisAddress(Struct, frozen=True, kw_only=True):
 
         nodes = [ClusterNode(host, port) for host, port in self.hosts]
         return RedisCluster(
-            startup_nodes=nodes, ssl=self.tls, cluster_error_retry_attempts=1, **common
+            startup_nodes=nodes, ssl=self.tls, retry=Retry(NoBackoff(), 1), **common
         )
 
     def _master(self, common: dict[str, Any]) -> "Redis":

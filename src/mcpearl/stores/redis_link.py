@@ -32,6 +32,7 @@ RECONNECTS = Backoff(delays=doubling(0.1, 5.0))
 """Delays before attempts to reach a server that is away."""
 TIMEOUT = 5.0  # seconds a reply may take
 MAX_WAITING = 100_000  # commands that may wait to be sent
+_STEADY = 10.0  # seconds between two failures of the watch at least
 _AT_ONCE = 1000  # commands that leave together at most
 _DENIED = (
     "Authentication",
@@ -63,6 +64,7 @@ class RedisLink:
         self._again_at = 0.0  # when the next attempt may be made, in the loop's time
         self._down: asyncio.Event | None = None  # set when the server is lost
         self._up: asyncio.Event | None = None  # set while the server can be reached
+        self._lost_at = -_STEADY  # when the watch last failed, in the loop's time
         self._loaded: set[str] = set()  # scripts the server knows
         self._denied = False  # the server was reached, and does not let this process in
         self.checked = False
@@ -140,14 +142,18 @@ class RedisLink:
 
     async def watch(self) -> None:
         """Run while the server can be reached. It fails when the server is lost, as a supervised part."""
+        loop = asyncio.get_running_loop()
         if self._down is None:
             self._down = asyncio.Event()
+        # A server that comes and goes is not a reason to give up, however often it does.
+        await asyncio.sleep(max(0.0, self._lost_at + _STEADY - loop.time()))
         await self.until_up()
         if not self.checked:
             await self.check()
         self._down.clear()
         while self.is_up:
             await self._down.wait()
+        self._lost_at = loop.time()
         raise self._away()
 
     async def until_up(self) -> None:

@@ -210,7 +210,7 @@ class RedisSessionStore:
         given: list[Any] = [self._first(), record.revision, int(_is_young(facts))]
         given += [msgspec.msgpack.encode(changing), ttl]
         tells = record.revision > 2  # before, no other process can have it
-        message = _message(_Notice(record.id, record.revision, changing))
+        message = _message(_Notice(record.id, record.revision, changing)) if tells else b""
         if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
             keys.append(self._bus.key)
             given += self._bus.entry(_TOPIC, message)

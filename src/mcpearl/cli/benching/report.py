@@ -8,7 +8,7 @@ from typing import Any
 from mcpearl.cli.benching.measures import Measures
 
 _WIDTH, _HEIGHT = 760, 240
-_LEFT, _BOTTOM, _TOP, _RIGHT = 64, 28, 12, 12
+_LEFT, _BOTTOM, _TOP, _RIGHT = 64, 28, 12, 24
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --dim: #59636e; --line: #d1d9e0; --page: #ffffff;
@@ -34,10 +34,12 @@ def report_page(measures: Measures, title: str, conditions: dict[str, str]) -> s
     """
     figures = measures.as_json()
     intervals = figures["intervals"]
-    times = [each["at"] for each in intervals]
-    rates = _plot(times, {"calls per second": [each["rate"] for each in intervals]}, _whole)
+    times = [each["at"] + measures.length / 2 for each in intervals]
+    end = measures.duration
+    rates = _plot(times, end, {"calls per second": [each["rate"] for each in intervals]}, _whole)
     latencies = _plot(
         times,
+        end,
         {
             "p50": [each["p50_ms"] for each in intervals],
             "p99": [each["p99_ms"] for each in intervals],
@@ -95,10 +97,11 @@ def _errors(figures: dict[str, Any]) -> str:
     return f"<h2>Errors</h2><table>{rows}</table>"
 
 
-def _plot(times: list[float], series: dict[str, list[float]], label: Callable[[float], str]) -> str:
+def _plot(
+    times: list[float], end: float, series: dict[str, list[float]], label: Callable[[float], str]
+) -> str:
     """Return lines over time as SVG; both axes are linear, and the values begin at zero."""
     top = _nice(max((value for values in series.values() for value in values), default=0.0))
-    end = (times[-1] if times else 0.0) or 1.0
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def point(at: float, value: float) -> str:
@@ -116,7 +119,7 @@ def _plot(times: list[float], series: dict[str, list[float]], label: Callable[[f
     for step in range(5):
         x = _LEFT + step / 4 * width
         parts.append(
-            f'<text x="{x:.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{end * step / 4:g} s</text>'
+            f'<text x="{x:.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{end * step / 4:.3g} s</text>'
         )
     for number, (name, values) in enumerate(series.items()):
         colour = ("var(--one)", "var(--two)")[number % 2]

@@ -1,4 +1,4 @@
-"""Serve a file on stdio, HTTP, TCP, a Unix socket or WebSocket."""
+"""Serve a file, a server elsewhere, or all of a configuration, on any wire."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import NoServer
 from mcpearl.cli.output import Output
 from mcpearl.cli.wires import Chosen, choose, wire_options
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @make_command()
-@click.argument("file", metavar="FILE[:APP]", type=click.Path())
+@click.argument("file", metavar="FILE[:APP]|TARGET", type=click.Path())
 @wire_options
 @click.option("--reload", is_flag=True, help="Load it again when a file changes; clients stay.")
 @click.option("--reload-dir", type=click.Path(exists=True), help="Where to look for changes.")
@@ -37,7 +37,8 @@ def command(
     """Serve a file on stdio, or on other wires.
 
     FILE is a Python file with a mcpearl `Server` in it, which is found by itself; FILE:APP names the
-    server, or a function that makes it. A module (package.module:app) will do as well.
+    server, or a function that makes it. A module (package.module:app) will do as well. Any other TARGET
+    is passed on: a server at a URL, one that a command starts, or all servers of an mcp.json as one.
     """
     if reload:
         reload_and_serve(out, file, chosen, reload_dir, short_logs=short_logs)
@@ -48,8 +49,14 @@ def command(
         show_logs()
     wires = choose(chosen)
     on_stdio = any(type(wire).__name__ == "Stdio" for wire in wires)
-    with _prints_aside() if on_stdio else nullcontext():
-        server = _load(file, chosen)
+    sys.argv = [file]  # what a file reads there is not this command's
+    try:
+        server = _load(file, aside=on_stdio)
+    except NoServer:
+        # A file of another SDK is run as Python would, if it serves itself on stdio.
+        if not on_stdio or len(wires) > 1 or held_by is not None or not _serves_itself(file):
+            raise
+        os.execv(sys.executable, [sys.executable, file])
     if held_by is not None:
         from mcpearl.cli.reloading.child import wait_to_serve
 
@@ -77,7 +84,13 @@ def _prints_aside() -> Iterator[None]:
 
 
 def reload_and_serve(
-    out: Output, file: str, chosen: Chosen, folder: str | None, *, short_logs: bool
+    out: Output,
+    file: str,
+    chosen: Chosen,
+    folder: str | None,
+    *,
+    short_logs: bool,
+    open_console: bool = False,
 ) -> None:
     """Serve a file, and load it again whenever a file changes."""
     from mcpearl.cli.reloading.child import folder_of
@@ -87,24 +100,17 @@ def reload_and_serve(
     files = SourceFiles(Path(folder) if folder else folder_of(file))
     more = ("--short-logs",) if short_logs else ()
     out.note(f"looking for changes in {files.folder}", dim=True)
-    run_reloading(out, Reloaded(file, chosen, files, more))
+    run_reloading(out, Reloaded(file, chosen, files, more, open_console))
 
 
-def _load(file: str, chosen: Chosen) -> "Server":
-    from mcpearl.cli.loading import NoServer, load_server
+def _load(file: str, *, aside: bool) -> "Server":
+    from mcpearl.cli.loading import load_server
+    from mcpearl.cli.target import passed_on
 
-    try:
+    if (gateway := passed_on(file)) is not None:
+        return gateway
+    with _prints_aside() if aside else nullcontext():
         return load_server(file)
-    except NoServer as error:
-        _run_as_script(file, chosen, error)
-        raise
-
-
-def _run_as_script(file: str, chosen: Chosen, error: Failure) -> None:
-    """Run a file without a server of ours as Python would, if it serves itself on stdio."""
-    if chosen.names not in ((), ("stdio",)) or not _serves_itself(file):
-        return
-    os.execv(sys.executable, [sys.executable, file])
 
 
 def _serves_itself(file: str) -> bool:

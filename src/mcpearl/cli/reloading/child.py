@@ -44,7 +44,7 @@ class Child:
         numbers = [theirs.fileno(), *(each.fileno() for each in self._sockets)]
         pipe = asyncio.subprocess.PIPE if self._on_stdio else asyncio.subprocess.DEVNULL
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "mcpearl", "run", *self._arguments),
+            *(sys.executable, "-P", "-m", "mcpearl", "run", *self._arguments),
             *("--held-by", ",".join(map(str, numbers))),
             stdin=pipe,
             stdout=pipe if self._on_stdio else None,

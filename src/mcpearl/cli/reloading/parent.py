@@ -1,18 +1,22 @@
 """The process that stays: watches files, and replaces the process that serves."""
 
 import asyncio
+import os
+import secrets
 import signal
 import socket
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from mcpearl.cli.exits import Exit, Failure
 from mcpearl.cli.output import Output
 from mcpearl.cli.reloading.child import Child
 from mcpearl.cli.reloading.conversation import Conversation
 from mcpearl.cli.reloading.files import SourceFiles
-from mcpearl.cli.wires import Chosen, choose
+from mcpearl.cli.wires import CONSOLE_KEY, Chosen, choose
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -25,6 +29,8 @@ class Reloaded(NamedTuple):
     files: SourceFiles
     more: tuple[str, ...] = ()
     """Further arguments of `mcpearl run`."""
+    open_console: bool = False
+    """Whether the console is opened in the browser once the server is there."""
 
 
 def run_reloading(out: Output, served: Reloaded) -> None:
@@ -130,6 +136,7 @@ class _OverSockets(_Reloading):
         super().__init__(out, served)
         self._sockets: list[socket.socket] = []
         self._unix: list[Any] = []
+        self._console: str | None = None
         for wire in wires:
             self._sockets.append(self._bound(wire))
 
@@ -149,7 +156,23 @@ class _OverSockets(_Reloading):
             self._served = self._served._replace(
                 chosen=self._served.chosen._replace(options=options)
             )
+        if getattr(wire, "console", False):
+            self._make_key(wire, bound.getsockname()[1])
         return bound
+
+    def _make_key(self, wire: Any, port: int) -> None:
+        """Choose the key of the console, so that its page goes on after a reload."""
+        key = os.environ.setdefault(CONSOLE_KEY, secrets.token_urlsafe(24))
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(wire.host, wire.host)
+        place = f"[{host}]" if ":" in host else host
+        scheme = "https" if wire.certificate else "http"
+        self._console = f"{scheme}://{place}:{port}/console/#key={key}"
+
+    async def _take_up(self, child: Child) -> None:
+        await super()._take_up(child)
+        if self._served.open_console and self._console is not None:
+            click.launch(self._console)
+            self._served = self._served._replace(open_console=False)
 
     def _new_child(self) -> Child:
         return Child(self._arguments(), self._sockets)

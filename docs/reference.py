@@ -141,6 +141,9 @@ def generate() -> None:
         found = [entry(module, name, getattr(loaded, name)) for name in names]
         write(OUT / f"{page}.rst", rst(title, f"The names of `{module}`.", found))
         written.append(page)
+    for old in OUT.glob("*.rst"):
+        if old.stem not in {*written, "index"}:
+            old.unlink()
     toc = ["", ".. toctree::", "   :maxdepth: 1", "", *(f"   {page}" for page in written), ""]
     text = (
         "Every public name, from the docstrings. In Python, `help(mcpearl.Server)` shows the same."

@@ -4,9 +4,11 @@ Everything has two processes, or two threads.
 """
 
 import asyncio
+import signal
 from concurrent.futures import ProcessPoolExecutor
 
 from mcpearl import Isolate, Server
+from mcpearl.runtime.isolation.system import PR_SET_PDEATHSIG, prctl
 
 TURNS = 200_000  # of a loop, some milliseconds of processor time
 TWO = Isolate(processes=2)
@@ -22,6 +24,11 @@ def spun(a: int, b: int) -> int:
     for number in range(TURNS):
         count ^= number
     return a + b
+
+
+def end_with_server() -> None:
+    """Have a process of the executor end when the benchmark kills the server."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 app = Server("bench", version="1.0.0", threads=2)
@@ -46,6 +53,6 @@ async def executor(a: int, b: int) -> int:
 
 
 if __name__ == "__main__":
-    pool = ProcessPoolExecutor(2)
+    pool = ProcessPoolExecutor(2, initializer=end_with_server)
     pool.submit(total, 1, 2).result()  # it forks now
     app.run()

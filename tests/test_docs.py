@@ -30,7 +30,8 @@ def snippets(page: Path) -> list[str]:
         for n, code in enumerate(snippets(page))
     ],
 )
-def test_snippet(code: str):
+def test_snippet(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     names = {"__name__": "snippet"}
     exec(compile(code, "snippet", "exec"), names)
     if "main" in names:

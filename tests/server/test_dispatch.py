@@ -103,7 +103,7 @@ async def test_an_encoded_result_may_be_complete_already(version: str) -> None:
 
 
 async def test_the_chain_is_compiled_when_middleware_is_added() -> None:
-    app = Server("layers")
+    app = Server("layers", telemetry=False)
 
     @app.tool
     async def work() -> str:

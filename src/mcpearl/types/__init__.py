@@ -113,6 +113,7 @@ if TYPE_CHECKING:
         InputRequiredResult,
     )
     from mcpearl.types.jsonrpc import (
+        ERROR_CODES,
         HEADER_MISMATCH,
         INTERNAL_ERROR,
         INVALID_PARAMS,
@@ -274,6 +275,7 @@ _MODULES = {
         "METHOD_NOT_FOUND",
         "MISSING_REQUIRED_CLIENT_CAPABILITY",
         "MissingRequiredClientCapabilityData",
+        "ERROR_CODES",
         "OVERLOADED",
         "PARSE_ERROR",
         "RATE_LIMITED",
@@ -440,6 +442,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "CLIENT_CAPABILITIES_KEY",
     "CLIENT_INFO_KEY",
+    "ERROR_CODES",
     "HEADER_MISMATCH",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",

@@ -8,7 +8,7 @@ from mcpearl.host.locations import locations
 
 def test_the_files_of_each_system() -> None:
     def path(host: str, scope: str, system: str, **env: str) -> str:
-        found = locations("/work", home="/home/me", system=system, env=env)
+        found = locations("/project", home="/home/me", system=system, env=env)
         (only,) = (each for each in found if (each.host, each.scope) == (host, scope))
         return only.path.as_posix()
 
@@ -19,8 +19,8 @@ def test_the_files_of_each_system() -> None:
         path("claude-desktop", "user", "darwin") == f"/home/me/Library/Application Support/{name}"
     )
     assert path("claude-desktop", "user", "win32", APPDATA="/roaming") == f"/roaming/{name}"
-    assert path("vscode", "project", "linux") == "/work/.vscode/mcp.json"
-    assert path("claude-code", "project", "linux") == "/work/.mcp.json"
+    assert path("vscode", "project", "linux") == "/project/.vscode/mcp.json"
+    assert path("claude-code", "project", "linux") == "/project/.mcp.json"
 
 
 def test_a_file_at_each_place_can_be_read(tmp_path: Path) -> None:

@@ -153,3 +153,19 @@ async def test_a_closed_client_still_knows_its_server() -> None:
     assert (client.protocol_version, client.era) == version
     with pytest.raises(McpearlError, match="not connected"):
         await client.call_tool("ask")
+
+
+async def test_clients_that_export_leave_nothing_behind_either() -> None:
+    async def come_and_go(times: int) -> None:
+        for _ in range(times):
+            async with Client(Server("exporting", telemetry=True), telemetry=True) as client:
+                await client.ping()
+
+    await come_and_go(5)
+    gc.collect()
+    threads, before = threading.active_count(), len(gc.get_objects())
+    await come_and_go(50)
+    gc.collect()
+    await eventually(lambda: threading.active_count() <= threads + 1)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 500

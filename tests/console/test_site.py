@@ -191,7 +191,7 @@ def test_the_log_says_where_the_console_is(caplog: pytest.LogCaptureFixture):
 
 
 async def test_a_server_without_a_console_has_none():
-    app = make()
+    app = Server("plain", telemetry=False)
     async with app.serving("http", port=0) as url, httpx2.AsyncClient() as http:
         assert (await http.get(url.removesuffix("/mcp") + "/console/")).status_code == 404
         assert app.core.observer is None, "a call does no work for a console that is not there"

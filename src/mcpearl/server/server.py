@@ -283,9 +283,11 @@ class Server(Registering, Composing):
         """Export what is left, in a thread that is not waited for long."""
         from mcpearl.telemetry.sdk import flush
 
+        pool = ThreadPool(1, name="mcpearl-export")
         with suppress(Exception):
             async with asyncio.timeout(_FLUSHING):
-                await ThreadPool(1, name="mcpearl-export").run(flush)
+                await pool.run(flush)
+        pool.close()
 
     def _make_throttle(
         self, rate: RateLimit | None, shedding: "Shedding | None"

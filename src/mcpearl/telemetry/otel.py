@@ -6,6 +6,7 @@ is loaded when something is exported, and not otherwise.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -72,6 +73,23 @@ class Traced:
         self.began = began
 
 
+@lru_cache(maxsize=16)
+def _histograms(side: str, provider: metrics.MeterProvider) -> tuple[Any, Any]:
+    """Return the instruments of all servers or clients: OpenTelemetry forgets none that it made."""
+    meter = provider.get_meter("mcpearl", __version__)
+
+    def make(what: str, description: str) -> Any:
+        name = f"mcp.{side}.{what}.duration"
+        return meter.create_histogram(
+            name, "s", description, explicit_bucket_boundaries_advisory=BOUNDS
+        )
+
+    return (
+        make("operation", "The time from a request to its answer."),
+        make("session", "How long a session took."),
+    )
+
+
 class OpenTelemetry(Observer):
     """Makes spans and durations of what it is told.
 
@@ -97,25 +115,12 @@ class OpenTelemetry(Observer):
         self._kind = SpanKind.SERVER if self._is_server else SpanKind.CLIENT
         self._tracer = trace.get_tracer("mcpearl", __version__)
         self._coin = Coin(self._tracer)
-        self._operations, self._sessions = self._make_histograms(side)
+        self._operations: Any = None
+        self._sessions: Any = None
+        if telemetry.metrics:
+            self._operations, self._sessions = _histograms(side, metrics.get_meter_provider())
         self._open: dict[object, float] = {}  # when each connection began
         self._connection: Any = None  # of a client: the latest one
-
-    def _make_histograms(self, side: str) -> tuple[Any, Any]:
-        if not self._telemetry.metrics:
-            return None, None
-        meter = metrics.get_meter("mcpearl", __version__)
-
-        def make(what: str, description: str) -> Any:
-            name = f"mcp.{side}.{what}.duration"
-            return meter.create_histogram(
-                name, "s", description, explicit_bucket_boundaries_advisory=BOUNDS
-            )
-
-        return (
-            make("operation", "The time from a request to its answer."),
-            make("session", "How long a session took."),
-        )
 
     # Calls
 
@@ -266,6 +271,8 @@ class OpenTelemetry(Observer):
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Record how long it took."""
+        if connection is self._connection:
+            self._connection = None
         began = self._open.pop(connection, None)
         if began is None or self._sessions is None:
             return

@@ -13,7 +13,8 @@ class Tasks(Struct, frozen=True, kw_only=True):
 
     Args:
         after: Seconds the tool runs as a plain call before it becomes a task, where the client leaves
-            that to the server; `math.inf` leaves it to `ctx.become_task()`. None makes it one at once.
+            that to the server; up to a quarter more, since calls are looked at from time to time.
+            `math.inf` leaves it to `ctx.become_task()`. None makes it one at once.
         required: Refuse clients that cannot take a task, instead of running the tool as a plain call.
         ttl: Seconds from its creation until a task and its result are deleted.
         max_ttl: The most that a client can ask for instead, in seconds.

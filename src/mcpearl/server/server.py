@@ -281,8 +281,11 @@ class Server(Registering, Composing):
 
     async def _flush(self) -> None:
         """Export what is left, in a thread that is not waited for long."""
-        from mcpearl.telemetry.sdk import flush
+        from mcpearl.telemetry.sdk import left_to_flush
 
+        flush = left_to_flush()
+        if flush is None:
+            return
         pool = ThreadPool(1, name="mcpearl-export")
         with suppress(Exception):
             async with asyncio.timeout(_FLUSHING):

@@ -6,7 +6,8 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from opentelemetry import metrics, trace
@@ -83,15 +84,16 @@ def _has(module: str) -> bool:
         return False
 
 
-def flush() -> None:
-    """Export what is left, for a few seconds at most. It blocks."""
+def left_to_flush() -> Callable[[], None] | None:
+    """Return what exports what is left, for a few seconds at most; None if the SDK is not set up."""
     providers: tuple[Any, ...] = (trace.get_tracer_provider(), metrics.get_meter_provider())
-    for provider in providers:
-        force_flush = getattr(provider, "force_flush", None)
-        if force_flush is not None:
-            try:
-                force_flush(int(_PATIENCE * 1000))
-            except Exception:
-                logger.warning(
-                    "what was left of the telemetry could not be exported", exc_info=True
-                )
+    flushes = [each.force_flush for each in providers if hasattr(each, "force_flush")]
+    return partial(_flush, flushes) if flushes else None
+
+
+def _flush(flushes: Iterable[Callable[[int], Any]]) -> None:
+    for flush in flushes:
+        try:
+            flush(int(_PATIENCE * 1000))
+        except Exception:
+            logger.warning("what was left of the telemetry could not be exported", exc_info=True)

@@ -94,9 +94,13 @@ def make(profile: bool | Isolate = TWO, **options: Any) -> Server:
     return app
 
 
+EARLIER: set[int] = set()  # processes of other tests, such as a store that several of them use
+
+
 def children(pid: int | None = None) -> list[psutil.Process]:
-    """The processes below one: this one by default."""
-    return psutil.Process(pid).children(recursive=True)
+    """The processes below one: this one by default, without those that were there before the test."""
+    below = psutil.Process(pid).children(recursive=True)
+    return [each for each in below if each.pid not in EARLIER]
 
 
 def descriptors() -> int:

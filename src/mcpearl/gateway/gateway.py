@@ -57,7 +57,7 @@ class Gateway(Server):
         rewrite: What is changed of an upstream, by name; see `Rewrite`.
         prefix: Whether an upstream's name is part of the names of its tools and prompts.
         watch: Whether the file is watched: servers are added, removed and changed with it.
-        trusted: Whether the configuration is of somebody who may start programs and reach private
+        trusted: Whether the configuration comes from an author who may start programs and reach private
             addresses here. If not, only servers at public https addresses are used.
         eager: Whether it serves only once every upstream was connected to, or `patience` is over.
         **options: Options of every server: `auth`, `limits`, `middleware`, `state_keys`, and so on.

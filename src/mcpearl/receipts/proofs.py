@@ -130,7 +130,7 @@ def _text(data: bytes) -> str:
 def salts_of(key_file: Path, call: str, folder: Path) -> tuple[bytes, bytes]:
     """Return the salts of the arguments and the result of a call.
 
-    Whoever has one of them, and the contents, can compare them with the digest in a record.
+    A holder of one of them, and of the contents, can compare them with the digest in a record.
 
     Args:
         key_file: The private key of the log.

@@ -248,7 +248,7 @@ class Mount:
                 return
             logger.error("`%s` cannot be started: %s", self.name, error)
             starting.set_exception(error)
-            starting.exception()  # whoever waits gets it; no one has to
+            starting.exception()  # a waiter gets it too; there need not be one
 
     async def _settle(self) -> None:
         """Let calls in flight finish within the grace period."""

@@ -52,7 +52,7 @@ class Found(Protocol):
     """Finds the sessions of this process."""
 
     def here(self, id: str) -> HttpSession | None:
-        """Return a session of this process, whoever its principal is."""
+        """Return a session of this process, of any principal."""
         ...
 
 

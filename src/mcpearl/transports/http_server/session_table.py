@@ -172,7 +172,7 @@ class Sessions(Generic[S]):
         return session
 
     def here(self, id: str) -> S | None:
-        """Return a session of this process, whoever its principal is."""
+        """Return a session of this process, of any principal."""
         session = self._used.get(id) or self._unused.get(id) or self._opening.get(id)
         return None if session is None or session.closed else session
 

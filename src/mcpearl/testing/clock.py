@@ -1,6 +1,7 @@
 """Time that a test moves: the wall clock, monotonic time and the timers of event loops together."""
 
 import asyncio
+import os
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -9,7 +10,8 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.clock import SystemSource
 
 _TURNS = 30  # of the loop, in which sockets and tasks do what a timer made them do
-_loop_time = asyncio.BaseEventLoop.time
+_Loop: Any = asyncio.BaseEventLoop
+_loop_time = _Loop.time
 
 
 class MovableClock:
@@ -22,7 +24,7 @@ class MovableClock:
     ...     await clock.advance(3600)        # whatever is due within an hour happens now
     """
 
-    random_bytes = SystemSource.random_bytes
+    random_bytes = staticmethod(os.urandom)
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -38,7 +40,7 @@ class MovableClock:
     def __enter__(self) -> Self:
         clock.use(self)
         # On the class: a loop may have been made already, and others may be made later.
-        asyncio.BaseEventLoop.time = lambda loop: _loop_time(loop) + self._ahead  # type: ignore[method-assign]
+        _Loop.time = lambda loop: _loop_time(loop) + self._ahead
         return self
 
     def __exit__(
@@ -47,7 +49,7 @@ class MovableClock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        asyncio.BaseEventLoop.time = _loop_time  # type: ignore[method-assign]
+        _Loop.time = _loop_time
         clock.use(SystemSource)
 
     def move(self, seconds: float) -> None:

@@ -7,10 +7,11 @@ from mcpearl.runtime.child import Restart
 from mcpearl.runtime.names import Names
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.runtime.tree import Changes, Node
-from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.server.connection import ServerConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.registry.registry import Registry
 from mcpearl.server.session import Session
+from mcpearl.server.solo_connection import SoloConnection
 from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import HealthCheck, Web
 from mcpearl.telemetry.options import Telemetry, chosen
@@ -61,7 +62,7 @@ class Operating:
 
         Clients of 2026-07-28 have none: each of their requests stands for itself.
         """
-        found = (getattr(connection, "session", None) for connection in self.core.roster)
+        found = (connection.session for connection in self.core.roster)
         return tuple(session for session in found if session is not None)
 
     @property

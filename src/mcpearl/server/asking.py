@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
     from mcpearl.server.input_rounds import InputRounds
     from mcpearl.server.tasks.questions import TaskQuestions
+else:
+    # Loaded where they are made, not where they are named.
+    InputRounds = ServerCore = TaskQuestions = Any
 
 T = TypeVar("T")
 

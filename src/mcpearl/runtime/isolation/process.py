@@ -57,6 +57,9 @@ class Job(Struct, eq=False):
             self.answer.set_exception(error)
 
 
+_NO_CALL: tuple[int, Job | None] = 0, None
+
+
 class ProcessEnded(Exception):
     """An isolated process ended before it had answered.
 
@@ -256,9 +259,9 @@ class Process:
             self._take(kind, payload)
 
     def _take(self, kind: int, payload: bytes) -> None:
-        job = self.job
+        number, job = next(iter(self.jobs.items()), _NO_CALL)
         if job is not None and kind in FINAL:
-            self._finish(job, kind, payload)
+            self._finish(number, job, kind, payload)
         elif job is not None and self.ready:
             if job.talk is not None:
                 job.talk.take(kind, payload)
@@ -271,9 +274,10 @@ class Process:
         else:
             self.kill("wrote a message out of turn")
 
-    def _finish(self, job: Job, kind: int, payload: bytes) -> None:
-        self._stop_timer()
-        del self.jobs[next(iter(self.jobs))]
+    def _finish(self, number: int, job: Job, kind: int, payload: bytes) -> None:
+        if self._timer is not None:
+            self._stop_timer()
+        del self.jobs[number]
         if self.jobs:
             self._output.forget()
         self.served += 1

@@ -13,6 +13,7 @@ import signal
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.nursery import Nursery, ZygoteEnded
 from mcpearl.runtime.isolation.process import Job, Process, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate
@@ -85,6 +86,8 @@ class Pool:
                 "waiting already"
             )
         self._calls += 1
+        if not self._nursery.watching:
+            self._nursery.watch()
         if self._waiting.count:  # so no process has room
             self._waiting.add(job)
         elif self._idle:
@@ -172,7 +175,17 @@ class Pool:
         """Say how the process of a call ended, and with which limit that has to do."""
         if ended.code == -signal.SIGXCPU and self.profile.cpu is not None:
             return f"it used more than {self.profile.cpu:g} s of processor time"
+        if ended.excess is not None:
+            return self._too_much(ended.excess)
         return f"its process {ended}"
+
+    def _too_much(self, excess: Excess) -> str:
+        profile = self.profile
+        if excess == Excess.MEMORY:
+            return f"it and what it started exceeded its memory of {profile.memory_text}"
+        if excess == Excess.CPU:
+            return f"what it started used more than {profile.cpu:g} s of processor time"
+        return f"it started more than {profile.descendants} processes"
 
     # Processes
 

@@ -18,11 +18,11 @@ from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.console import asking
 from mcpearl.console.actions import Answer, Ask
 from mcpearl.console.outbox import Outbox
-from mcpearl.console.tap import Direction, Tap, about
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpearlError, McpError
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
+from mcpearl.transports.tap import Direction, Tap, about
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Implementation, Wire, convert, to_builtins
 from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult

@@ -1,0 +1,1 @@
+"""A testing kit."""

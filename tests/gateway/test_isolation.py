@@ -58,7 +58,8 @@ async def test_state_of_a_session_stays_with_its_client(era: str, options: dict[
 @pytest.mark.parametrize("options", [{}, ASKED], ids=["quiet", "asked"])
 async def test_a_principal_has_its_own_sessions(options: dict[str, Any]) -> None:
     async with (
-        gateway_to(auth=TOKENS) as (url, _), Client(url, protocol=MODERN[0], auth=ADA, **options) as ada,
+        gateway_to(auth=TOKENS) as (url, _),
+        Client(url, protocol=MODERN[0], auth=ADA, **options) as ada,
         Client(url, protocol=MODERN[0], auth=BOB, **options) as bob,
     ):
         await ada.call_tool("up__remember", {"text": "secret"})
@@ -107,7 +108,8 @@ async def test_ids_and_tokens_of_another_client_reach_nothing(era: str, upstream
     heard: list[Any] = []
     steps: dict[str, list[Any]] = {"ada": [], "bob": []}
     async with (
-        gateway_to(OF[upstream]) as (url, gateway), Client(url, protocol=protocol) as ada,
+        gateway_to(OF[upstream]) as (url, gateway),
+        Client(url, protocol=protocol) as ada,
         Client(url, protocol=protocol, on_notification=heard.append) as bob,
         Client(url, protocol=protocol) as eve,
     ):

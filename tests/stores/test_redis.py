@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from mcpearl.stores.redis_proofs import RedisProofStore
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import TaskRecord
+from mcpearl.stores.tasks import TaskRecord, holder_name
 from tests.redis_server import fresh_address, running, shared
 from tests.stores.test_events import Listener
 from tests.waiting import eventually
@@ -334,6 +335,7 @@ class Process:
         self.members = RedisMembers(self.link)
         self.bus = RedisBus(self.link, self.members)
         self.events = RedisEventStore(self.link, self.bus, self.members)
+        self.tasks = RedisTaskStore(self.link)
 
     async def __aenter__(self) -> "Process":
         await self.bus.start()
@@ -405,7 +407,7 @@ import asyncio, os, signal
 from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_tasks import RedisTaskStore
-from mcpearl.stores.tasks import TaskRecord
+from mcpearl.stores.tasks import TaskRecord, holder_name
 
 async def main():
     store = RedisTaskStore(RedisLink(parse({address!r})))
@@ -456,8 +458,8 @@ async def test_a_proof_that_one_machine_saw_is_refused_by_all() -> None:
 async def test_a_name_is_held_by_one_process_of_all_machines() -> None:
     address = fresh_address()
     async with Process(address) as one, Process(address) as two:
-        first = RedisNames(one.link, one.members, "here")
-        second = RedisNames(two.link, two.members, "there")
+        first = RedisNames(one.link, one.members, one.tasks, "here")
+        second = RedisNames(two.link, two.members, two.tasks, "there")
         owner, other = object(), object()
         await first.claim("job", owner)
         await first.claim("job", owner)
@@ -484,6 +486,10 @@ async def test_a_name_is_held_by_one_process_of_all_machines() -> None:
             return await first.machine_of("of a task") is None
 
         await eventually(is_free)
+        record = TaskRecord(id="t", owner=ANN, ttl=60.0)
+        await one.tasks.create(record, holder_name(), 60.0)
+        assert await second.machine_of(("task", "t")) == socket.gethostname()
+        assert await second.machine_of(("task", "u")) is None
         assert {member.number for member in await one.members.all()} == {
             one.members.number,
             two.members.number,

@@ -68,6 +68,7 @@ class Upstream:
     """
 
     is_open = True
+    is_upstream = True
     reads_raw = False
     tasked = False
 

@@ -317,8 +317,7 @@ class Server(Registering, Composing):
 
         Clients of 2026-07-28 have none: each of their requests stands for itself.
         """
-        found = (getattr(connection, "session", None) for connection in self.core.roster)
-        return tuple(session for session in found if session is not None)
+        return tuple(self.core.roster.sessions.values())
 
     @property
     def threads(self) -> ThreadPool:
@@ -327,7 +326,10 @@ class Server(Registering, Composing):
 
     @property
     def names(self) -> Names:
-        """What is found by name in this process, until the task or connection that holds it ends."""
+        """What is found by name, until the task or connection that holds it ends.
+
+        Sessions, tasks, upstreams and workers are found there as well, as in `("session", id)`.
+        """
         return self.core.roster.names
 
     @property

@@ -20,7 +20,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull
+from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull, machine_in
 
 _EXPIRED_AT_ONCE = 1000
 _FIELDS = (
@@ -254,6 +254,11 @@ class RedisTaskStore:
         """Return a task to its owner."""
         task = await self._find(id)
         return task if task is not None and task.owner == owner else None
+
+    async def machine_of(self, id: str) -> str | None:
+        """Return the machine that runs a task; None when no machine does."""
+        task = await self._find(id)
+        return None if task is None or not task.holder else machine_in(task.holder)
 
     async def _find(self, id: str) -> TaskRecord | None:
         return _record(await self._link.run(_GET, self._keys(id), self._first(id)))

@@ -191,6 +191,7 @@ class Sessions(Generic[S]):
             self._adopt(found, record)
             return found
         session = self.create(principal, caller)
+        session.id = id
         try:
             session.receiver.restore(record.state, record.uris)
         except LimitReached as error:

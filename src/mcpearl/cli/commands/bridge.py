@@ -20,6 +20,9 @@ from mcpearl.cli.wires import Chosen, wire_options
     "--protocol", default="auto", metavar="VERSION", help="The one version to speak with it."
 )
 @click.option("--timeout", type=float, default=60.0, help="Seconds for a call. [60]")
+@click.option(
+    "--stateless", is_flag=True, help="The server keeps nothing of a client: all may share it."
+)
 def command(
     out: Output,
     target: str,
@@ -28,6 +31,7 @@ def command(
     auth: str | None,
     protocol: str,
     timeout: float,
+    stateless: bool,
 ) -> None:
     """Serve a server on another wire, under its own names.
 
@@ -47,7 +51,11 @@ def command(
     given = dict(pairs(header, ":", "--header"))
     entry = replace(found, headers={**found.headers, **given})
     settings = UpstreamSettings(
-        timeout=timeout, max_timeout=max(600.0, timeout), patience=30.0, protocol=protocol
+        timeout=timeout,
+        max_timeout=max(600.0, timeout),
+        patience=30.0,
+        protocol=protocol,
+        stateless=stateless,
     )
     login: Any = auth
     if auth is not None and auth != "oauth":

@@ -21,7 +21,7 @@ from mcpearl.cli.wires import Chosen, wire_options
 )
 @click.option("--timeout", type=float, default=60.0, help="Seconds for a call. [60]")
 @click.option(
-    "--stateless", is_flag=True, help="The server keeps nothing of a client: all may share it."
+    "--share", is_flag=True, help="The server keeps nothing of a client: all may share it."
 )
 def command(
     out: Output,
@@ -31,7 +31,7 @@ def command(
     auth: str | None,
     protocol: str,
     timeout: float,
-    stateless: bool,
+    share: bool,
 ) -> None:
     """Serve a server on another wire, under its own names.
 
@@ -55,7 +55,7 @@ def command(
         max_timeout=max(600.0, timeout),
         patience=30.0,
         protocol=protocol,
-        stateless=stateless,
+        stateless=share,
     )
     login: Any = auth
     if auth is not None and auth != "oauth":

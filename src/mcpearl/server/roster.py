@@ -10,8 +10,9 @@ from mcpearl.runtime.names import Names
 
 if TYPE_CHECKING:
     from mcpearl.runtime.observer import Guarded
-    from mcpearl.server.connection import ServerConnection, SoloConnection
+    from mcpearl.server.connection import ServerConnection
     from mcpearl.server.session import Session
+    from mcpearl.server.solo_connection import SoloConnection
 
 logger = logging.getLogger("mcpearl.server")
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
@@ -53,7 +54,7 @@ class Sessions:
 
     def values(self) -> "Iterator[Session]":
         """Iterate over all sessions, with those that have no id."""
-        found = (getattr(connection, "session", None) for connection in self._roster)
+        found = (connection.session for connection in self._roster)
         return (session for session in found if session is not None)
 
     def __len__(self) -> int:

@@ -140,6 +140,15 @@ class Transport(Channel, Protocol):
 
 
 @runtime_checkable
+class Announcing(Protocol):
+    """A transport of a session that several processes have, and one of them has to announce for."""
+
+    def announce(self, message: bytes) -> None:
+        """Send what every process that has the session sends, once."""
+        ...
+
+
+@runtime_checkable
 class Talkative(Protocol):
     """A transport to a process that may explain itself outside the protocol."""
 

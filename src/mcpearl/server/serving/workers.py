@@ -197,6 +197,7 @@ class _Worker(Struct):
     ready: int = -1  # the descriptor it reports on that it is up
     began: float = 0.0
     retries: Retries = field(default_factory=lambda: Retries(_PAUSES))  # counts early deaths
+    was_up: bool = False  # whether any process in this place has come up
     due: float | None = None  # when it is to be started again, while there is no process
 
 
@@ -323,8 +324,8 @@ class Crew:
             return
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
         self._names.changed("worker", worker.number, None)
-        came_up = self._came_up(worker)
-        if not came_up and not worker.retries.attempts:
+        worker.was_up = self._came_up(worker) or worker.was_up
+        if not worker.was_up:
             raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
         worker.retries.worked_for(lived)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
@@ -39,7 +40,8 @@ from mcpearl.server.roster import UNWINDING
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
 from mcpearl.server.session import Session
-from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.server.subscriptions import LIST_CHANGED
+from mcpearl.server.telling import Telling
 from mcpearl.server.tree import ServerTree
 from mcpearl.server.web import HealthCheck, Web
 from mcpearl.stores.bus import Bus
@@ -259,9 +261,9 @@ class Server(Registering, Composing):
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
         self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
+        self._telling = Telling(self.core.subscriptions, lambda: self.bus)
         self._coalescers = {
-            kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
-            for kind in LIST_CHANGED
+            kind: Coalescer(partial(self._telling.list_changed, kind)) for kind in LIST_CHANGED
         }
 
     def _be_watched(self, log: Literal["text", "json"], telemetry: Telemetry | bool | None) -> None:
@@ -564,13 +566,9 @@ class Server(Registering, Composing):
         self._uptime.on_loop(lambda: self._resource_updated(uri))
 
     def _resource_updated(self, uri: str) -> None:
-        self.core.subscriptions.resource_updated(uri)
-        self.bus.publish(RESOURCE_UPDATED, uri.encode())
+        self._telling.resource_updated(uri)
         for outer in self.core.enclosing:
             outer.resource_updated(uri)
-
-    def _updated_elsewhere(self, uri: bytes) -> None:
-        self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
 
     def notify_list_changed(self, kind: str) -> None:
         """Notify clients that a list changed. The decorators do so themselves; a handler has to.
@@ -590,9 +588,6 @@ class Server(Registering, Composing):
         loop = self._uptime.loop
         if coalescer is not None and loop is not None:
             self._uptime.on_loop(lambda: coalescer.poke(loop))
-
-    def _announce(self, kind: str) -> None:
-        self.core.subscriptions.list_changed(kind)
 
     # Serving
 
@@ -616,12 +611,8 @@ class Server(Registering, Composing):
             if self.core.recorder is not None:
                 await self.core.recorder.start()
                 stack.push_async_callback(self.core.recorder.stop)
-            stack.callback(
-                self.bus.subscribe(
-                    RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
-                )
-            )
-            await self.parts.start(self.bus, subscriptions.all_updated)
+            stack.callback(self._telling.hear())
+            await self.parts.start(self.bus, subscriptions.all_changed)
             stack.push_async_callback(self.parts.root.stop)
             if self.shared is not None:
                 await self.parts.add_store(self.shared)

@@ -127,7 +127,7 @@ async def test_an_update_while_no_machine_had_the_session_is_made_up_for() -> No
     address = fresh_address()
     async with two_machines(address) as (one, two), two_machines(address) as (three, _):
         begun = await one.raw.initialize("2025-06-18")
-        await begun.ask("resources/subscribe", {"uri": "CONFIG://a"})
+        await begun.ask("resources/subscribe", {"uri": "config://%61"})
         stream = await begun.get()
         for session in one.app.connections:
             session.transport.end()  # as if the machine had died
@@ -138,11 +138,11 @@ async def test_an_update_while_no_machine_had_the_session_is_made_up_for() -> No
         await eventually(lambda: not two.store.bus._unsent)
         stream = await three.take_up(begun).get()
         heard = [await stream.next() for _ in range(2)]
-        assert {"uri": "CONFIG://a"} in [each.get("params") for each in heard]
+        assert {"uri": "config://%61"} in [each.get("params") for each in heard]
         assert "notifications/tools/list_changed" in [each["method"] for each in heard]
         assert (await two.take_up(begun).ask("ping")).status == 200  # it has the session now, too
         two.app.notify_resource_updated("config://a")
-        assert (await stream.next())["params"] == {"uri": "CONFIG://a"}
+        assert (await stream.next())["params"] == {"uri": "config://%61"}
         stream.close()
 
 

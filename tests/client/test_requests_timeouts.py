@@ -10,8 +10,8 @@ import pytest
 from mcpearl import Client, ConnectionLost, Context, Reconnect, RequestTimeout, Server
 from mcpearl.client.requests import ClientCall
 from mcpearl.protocol.pending import Entry
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types.base import RequestParams, Result
-from tests.clock import MovableClock
 from tests.waiting import eventually
 
 from ..transports.http_peer import Request, http_peer, modern

@@ -13,7 +13,7 @@ import pytest
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix
 from mcpearl.runtime.supervisor import GaveUp
 from mcpearl.server.server import Server as ServerType
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
 

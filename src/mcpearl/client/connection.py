@@ -154,6 +154,7 @@ class ClientConnection(ClientReceiver):
         on_progress: ProgressCallback | None,
         presentation: Presentation | None,
         meta: dict[str, Any] | None,
+        on_sent: Callable[[RequestId], None] | None = None,
     ) -> msgspec.Raw:
         """Send a request whose params are encoded already, and return its result undecoded.
 
@@ -166,6 +167,7 @@ class ClientConnection(ClientReceiver):
             on_progress: Called with each progress notification.
             presentation: The client the request is made for; None for this one.
             meta: Further members of `_meta`.
+            on_sent: Called with the request's id.
         """
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
@@ -181,6 +183,8 @@ class ClientConnection(ClientReceiver):
             presentation=presentation,
             meta=meta,
         )
+        if on_sent is not None:
+            on_sent(entry.id)
         if on_progress is not None:
             self._progress_callbacks[entry.id] = on_progress
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)

@@ -4,12 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher
 from mcpearl.server.handler import Handler
-from mcpearl.server.lifespan import Uptime
-from mcpearl.server.registry.registry import Registry
-from mcpearl.stores.bus import Bus
+from mcpearl.server.telling import Telling
 
 if TYPE_CHECKING:
     from mcpearl.server.composition.composition import Composition
@@ -25,32 +22,17 @@ else:
 _NO_HANDLER = Handler()
 
 
-class Composing:
+class Composing(Telling):
     """The part of a `Server` that mounts others in it."""
 
-    handler: Handler | Dispatcher
-    core: ServerCore
-    bus: Bus
-    _registry: Registry
     _dispatcher: Dispatcher
     _extensions: list[ServerExtension]
     _page_size: int
-    _uptime: Uptime
     _composition: Composition | None = None
     _mounted = 0  # how many parts were ever mounted
     _stopping: "tuple[asyncio.Task[None], ...]" = ()
 
     def _compose(self) -> None:
-        raise NotImplementedError
-
-    def _have_tasks(self) -> None:
-        raise NotImplementedError
-
-    def _changed(self, kind: str) -> None:
-        raise NotImplementedError
-
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify subscribers; the server does."""
         raise NotImplementedError
 
     def mount(

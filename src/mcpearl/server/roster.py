@@ -9,7 +9,8 @@ from mcpearl.runtime.names import Names
 
 if TYPE_CHECKING:
     from mcpearl.runtime.observer import Guarded
-    from mcpearl.server.connection import ServerConnection, SoloConnection
+    from mcpearl.server.connection import ServerConnection
+    from mcpearl.server.solo_connection import SoloConnection
 
 logger = logging.getLogger("mcpearl.server")
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled

@@ -1,73 +1,104 @@
-"""Changes of resources and lists, told to subscribers here and at the other processes.
-
-Without a store, subscribers here are told at once, and the bus carries the change to the others. On a
-bus that stores its messages, a change has a position. Sessions whose streams outlive a process are told
-by that position, wherever the change came from: each of them hears of it once, however many processes
-announce it, and a process that meets such a session later makes up for what was not announced.
-"""
+"""What passes between a server and its clients beside calls: notifications, and sessions that begin."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, overload
 
-from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED, Reach, Subscriptions
-from mcpearl.stores.bus import Bus, Stored, StoringBus
+from mcpearl.runtime.coalesce import Coalescer
+from mcpearl.server.attendants import NoticeListener, SessionListener
+from mcpearl.server.broadcast import Broadcast
+from mcpearl.server.core import ServerCore
+from mcpearl.server.lifespan import Uptime
+from mcpearl.server.registering import Registering
+from mcpearl.stores.bus import Bus
 
-LISTS = "lists"  # the topic of changed lists
+if TYPE_CHECKING:
+    from mcpearl.server.composition.composition import Composition
+else:
+    Composition = Any
 
 
-class Telling:
-    """Tells subscribers of all processes.
+class Telling(Registering):
+    """The part of a `Server` that notifies clients and hears what they notify."""
 
-    Args:
-        subscriptions: The subscribers of this process.
-        bus: Returns the way to the others.
-    """
+    core: ServerCore
+    bus: Bus
+    _broadcast: Broadcast
+    _uptime: Uptime
+    _composition: Composition | None
+    _coalescers: dict[str, Coalescer]
 
-    def __init__(self, subscriptions: Subscriptions, bus: Callable[[], Bus]) -> None:
-        self._subscriptions = subscriptions
-        self._bus = bus
+    def on_session(self, function: SessionListener) -> SessionListener:
+        """Call a function when a legacy client has connected, for as long as it stays.
 
-    def hear(self) -> Callable[[], None]:
-        """Begin to hear what other processes publish; return what ends that."""
-        bus, missed = self._bus(), self._subscriptions.all_changed
-        with ExitStack() as stack:
-            if isinstance(bus, StoringBus):
-                stack.callback(bus.follow(RESOURCE_UPDATED, self._updated_at, missed))
-                stack.callback(bus.follow(LISTS, self._changed_at, lambda: None))
-            else:
-                stack.callback(bus.subscribe(RESOURCE_UPDATED, self._updated, missed))
-                stack.callback(bus.subscribe(LISTS, self._changed))
-            return stack.pop_all().close
-        raise AssertionError
+        >>> @app.on_session
+        ... async def visit(session):
+        ...     await session.log("info", "welcome")
+        ...     yield                                # until the client leaves
+        ...     print(session.client.name, "left")
 
-    def resource_updated(self, uri: str) -> None:
-        """Tell every subscriber of a resource."""
-        self._subscriptions.resource_updated(uri, self._reach())
-        self._bus().publish(RESOURCE_UPDATED, uri.encode())
+        Args:
+            function: Gets the `Session`, on the event loop. It may be plain, async, in which case it is
+                cancelled when the client leaves, or a generator, whose rest then runs.
+        """
+        self.core.attendants.on_session.append(function)
+        return function
 
-    def list_changed(self, kind: str) -> None:
-        """Tell every subscriber of a kind of list."""
-        self._subscriptions.list_changed(kind, self._reach())
-        self._bus().publish(LISTS, kind.encode())
+    @overload
+    def on_notification(self, function: NoticeListener, /) -> NoticeListener: ...
 
-    def _reach(self) -> Reach:
-        """Return which subscribers hear at once what this process publishes."""
-        return Reach.LIVE if isinstance(self._bus(), StoringBus) else Reach.ALL
+    @overload
+    def on_notification(self, method: str, /) -> Callable[[NoticeListener], NoticeListener]: ...
 
-    def _updated(self, uri: bytes) -> None:
-        self._subscriptions.resource_updated(uri.decode(errors="replace"))
+    def on_notification(self, which: NoticeListener | str, /) -> Any:
+        """Call a function with what clients notify.
 
-    def _changed(self, kind: bytes) -> None:
-        if (name := kind.decode(errors="replace")) in LIST_CHANGED:
-            self._subscriptions.list_changed(name)
+        >>> @app.on_notification("notifications/roots/list_changed")
+        ... async def changed(notice, caller):
+        ...     print(await caller.session.roots())
 
-    def _updated_at(self, stored: Stored) -> None:
-        uri = stored.message.decode(errors="replace")
-        reach = Reach.KEPT if stored.own else Reach.ALL
-        self._subscriptions.resource_updated(uri, reach, stored.position)
+        Args:
+            which: The method of the notifications; the decorator alone hears all of them. The function
+                gets the notice (`method`, `params`) and the caller, on the event loop; it may be async.
+        """
+        if isinstance(which, str):
+            return lambda function: self._add_listener(function, which)
+        return self._add_listener(which, None)
 
-    def _changed_at(self, stored: Stored) -> None:
-        kind = stored.message.decode(errors="replace")
-        if kind in LIST_CHANGED:
-            reach = Reach.KEPT if stored.own else Reach.ALL
-            self._subscriptions.list_changed(kind, reach, stored.position)
+    def _add_listener(self, function: NoticeListener, method: str | None) -> NoticeListener:
+        registry = self._own_registry("on_notification")
+        registry.listeners.append(self.core.attendants.guarded(function, method))
+        return function
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Notify every client that subscribed to this resource that it changed.
+
+        Safe from any thread.
+
+        Args:
+            uri: The resource's URI.
+        """
+        self._uptime.on_loop(lambda: self._resource_updated(uri))
+
+    def _resource_updated(self, uri: str) -> None:
+        self._broadcast.resource_updated(uri)
+        for outer in self.core.enclosing:
+            outer.resource_updated(uri)
+
+    def notify_list_changed(self, kind: str) -> None:
+        """Notify clients that a list changed. The decorators do so themselves; a handler has to.
+
+        Args:
+            kind: `tools`, `resources` or `prompts`.
+        """
+        self._changed(kind)
+
+    def _changed(self, kind: str) -> None:
+        if self._composition is not None:
+            self._composition.index.doubt()
+        self.core.renew()
+        for outer in self.core.enclosing:
+            outer.list_changed(kind)
+        coalescer = self._coalescers.get(kind)
+        loop = self._uptime.loop
+        if coalescer is not None and loop is not None:
+            self._uptime.on_loop(lambda: coalescer.poke(loop))

@@ -104,6 +104,8 @@ class HttpTransport:
         self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self.reading: RequestId | None = None
+        """The request on whose stream came what the receiver is being handed."""
         self._retiring: asyncio.Task[None] | None = None  # set once the server ended the session
         self._not_run: dict[RequestId, str] = {}  # requests that session did not take, and why
         self.guard: Callable[[], Awaitable[list[str]]] | None = None
@@ -283,23 +285,32 @@ class HttpTransport:
             finally:
                 connection.release()
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server opened a session, and so may keep state for this client."""
+        return self._endpoint.has_session
+
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
         """Note which parameters of tools go into headers; return the tools with valid schemas."""
         return self._tools.learn(tools)
 
     # Receiving
 
-    async def _hand_on(self, frames: Sequence[Frame | Envelope]) -> None:
+    async def _hand_on(
+        self, frames: Sequence[Frame | Envelope], id: RequestId | None = None
+    ) -> None:
         """Pass messages to the receiver, once it takes any and its answers have room."""
         if len(frames) > _HANDED_ON:
             for start in range(0, len(frames), _HANDED_ON):
-                await self._hand_on(frames[start : start + _HANDED_ON])
+                await self._hand_on(frames[start : start + _HANDED_ON], id)
             return
         while not (self._flowing.is_set() and self._deliveries.has_room):
             await self._flowing.wait()
             await self._deliveries.room()
         if self._receiver is not None and not self._finished and frames:
+            self.reading = id
             self._receiver.received(frames)
+            self.reading = None
 
     def pause(self) -> None:
         """Stop handing on messages; what is being read fills up, and then the server waits."""

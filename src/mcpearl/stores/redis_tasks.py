@@ -357,7 +357,7 @@ class RedisTaskStore:
             for id, revision in news.items():
                 hear(id, revision)
 
-    def _heard(self, entry: Mapping[bytes, bytes]) -> None:
+    def _heard(self, entry: Mapping[bytes, bytes], _id: bytes) -> None:
         if entry.get(b"w") == self._writer.encode():
             return
         id, _, revision = entry.get(b"m", b"").decode(errors="replace").rpartition(" ")

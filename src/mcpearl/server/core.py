@@ -129,6 +129,7 @@ class ServerCore:
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
         self.first_request = (store.relay.number << REQUEST_BITS) + 1
+        self.roster.names.directory = store.names
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer, of the connections that are made from now on."""
@@ -210,12 +211,16 @@ class ServerCore:
     def session_began(self, session: Session) -> None:
         """Tell the application that a legacy client is ready."""
         self._lives.note("session begun: %a", session)
+        if session.id is not None:
+            self.roster.names.changed("session", session.id, session)
         if self.attendants.on_session:
             self.attendants.attend(session)
 
     def session_ended(self, session: Session) -> None:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
+        if session.id is not None:
+            self.roster.names.changed("session", session.id, None)
 
     def refused(self, message: bytes, medium: str) -> None:
         """Log that a request was refused before it became a call, with the reason."""

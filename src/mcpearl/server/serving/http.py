@@ -81,6 +81,7 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
         pages=make_pages(server, http, console),
         relay=_relay(server, http),
     )
+    server.core.roster.sessions.add(endpoint)
     if console is not None:
         console.watch(endpoint.usage)
     return endpoint
@@ -180,6 +181,7 @@ class HttpListener:
             pages=make_pages(server, http, self._console),
             relay=_relay(server, http),
         )
+        server.core.roster.sessions.add(self._endpoint)
         self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
         self._up = AsyncExitStack()
         self._port = self._make_port(listening)

@@ -346,6 +346,13 @@ class Endpoint:
             await site.serve(request, outlet.read_body)
         return True
 
+    def receiver_of(self, id: str) -> Any:
+        """Return the server's side of a session that is here; None for any other."""
+        session = self._sessions.here(id)
+        if session is not None:
+            return session.receiver
+        return None if self._sse is None else self._sse.receiver_of(id)
+
     def usage(self) -> dict[str, tuple[int, int]]:
         """Return how much of each bound is in use, and the bound."""
         return {

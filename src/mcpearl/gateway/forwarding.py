@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from mcpearl.client.relay import Relay
+from mcpearl.client.requests import BETWEEN_ROUNDS
 from mcpearl.gateway.legs import Leg
 from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.parked import ParkedCall, required
@@ -214,7 +215,7 @@ class Forwarding:
                 )
             answers = await self._answers(asked, ctx)
             if not asked.input_requests:
-                await asyncio.sleep(min(0.05 * 2**rounds, 5.0))
+                await asyncio.sleep(BETWEEN_ROUNDS.delay(rounds))
             rounds += 1
             params = replace(params, input_responses=answers, request_state=asked.request_state)
 

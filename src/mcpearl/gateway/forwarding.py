@@ -19,7 +19,7 @@ from mcpearl.client.relay import Relay
 from mcpearl.gateway.legs import Leg
 from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.parked import ParkedCall, required
-from mcpearl.gateway.results import asked_of, relayed
+from mcpearl.gateway.results import asked_of, members_of, relayed
 from mcpearl.gateway.tasks import is_task
 from mcpearl.gateway.upstream_client import ANSWERS, UpstreamClient
 from mcpearl.protocol.errors import (
@@ -137,7 +137,7 @@ class Forwarding:
             raw = await relay.request(
                 call.method,
                 params,
-                encode(narrow(_bare(params), self._upstream.version)),
+                self._body(call, params),
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
                 meta=_further(params.meta),
@@ -159,6 +159,14 @@ class Forwarding:
             raise
         breaker.worked()
         return raw
+
+    def _body(self, call: Call, params: Any) -> bytes:
+        """Return encoded params without `_meta`, which is made anew."""
+        if type(params) is not RequestParams:
+            return encode(narrow(replace(params, meta=None), self._upstream.version))
+        members = members_of(call.raw)  # of an extension: only the upstream knows them
+        members.pop("_meta", None)
+        return encode(members)
 
     def _failed(self, error: McpearlError) -> McpError:
         name = self._upstream.name
@@ -452,11 +460,6 @@ def _reporter_of(parked: ParkedCall) -> Any:
             await parked.ctx.progress(params.progress, params.total, params.message)
 
     return report
-
-
-def _bare(params: Any) -> Any:
-    """Return params without `_meta`, which is made anew."""
-    return replace(params, meta=None)
 
 
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:

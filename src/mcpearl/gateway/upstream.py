@@ -72,6 +72,7 @@ class Upstream:
     """
 
     is_open = True
+    passes = True
     reads_raw = False
 
     def __init__(

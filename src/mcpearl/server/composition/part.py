@@ -94,6 +94,11 @@ class Part(Protocol):
         ...
 
     @property
+    def passes(self) -> bool:
+        """Whether it takes methods that neither the specification nor its dispatcher's routes have."""
+        ...
+
+    @property
     def reads_raw(self) -> bool:
         """Whether it looks at `Call.raw`, which then has to have its own names too."""
         ...
@@ -167,6 +172,7 @@ class ServerPart:
     """Another server of this process."""
 
     is_open = False
+    passes = False
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -217,6 +223,7 @@ class HandlerPart:
     """A handler, or a dispatcher, without a server of its own."""
 
     is_open = True
+    passes = False
     catalog: Catalog = UnknownCatalog()
 
     def __init__(self, handler: Handler | Dispatcher) -> None:

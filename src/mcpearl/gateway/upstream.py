@@ -72,7 +72,7 @@ class Upstream:
     """
 
     is_open = True
-    passes = True
+    is_upstream = True
     reads_raw = False
 
     def __init__(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mcpearl.net.http_server.batching import IterationBatch
 from mcpearl.net.http_server.http1_connection import HttpServerConnection
+from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.request import Head, Serving
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
 from mcpearl.net.ports import host_of
@@ -33,6 +34,7 @@ class HttpFront:
         websocket: Makes the protocol that takes a connection over after an upgrade request.
         budget: Counts what is held for the clients.
         reached: Notified when there are too many connections: the name of the setting, and the reason.
+        request_type: What requests are made as.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class HttpFront:
         websocket: Callable[[], asyncio.Protocol] | None = None,
         budget: Budget | None = None,
         reached: Callable[[str, str], None] | None = None,
+        request_type: type[Http1Request] = Http1Request,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -55,6 +58,7 @@ class HttpFront:
         self.websocket = websocket
         self._budget = budget or Budget()
         self._reached = reached
+        self.request_type = request_type
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         self.connections: set[HttpServerConnection] = set()

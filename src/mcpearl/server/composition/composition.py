@@ -109,7 +109,7 @@ class Composition:
 
     def beyond(self, method: str) -> Route | None:
         """Return the route of a method that only a part elsewhere may know; None if there is none."""
-        if not any(mount.part.passes for mount in self._mounts.values()):
+        if not any(mount.part.is_upstream for mount in self._mounts.values()):
             return None
         return Route(Method(name=method, params=RequestParams, result=Result, sender="client"))
 
@@ -268,7 +268,7 @@ class Composition:
     async def _pass_on(self, call: Call, ctx: Context) -> Result | Encoded:
         """Have the first part answer that knows a method: one that does not has done nothing."""
         method = call.method
-        passing = [mount for mount in self._mounts.values() if mount.part.passes]
+        passing = [mount for mount in self._mounts.values() if mount.part.is_upstream]
         found = self._takers.get(method)
         for mount in sorted(passing, key=lambda each: each.name != found):
             try:

@@ -94,13 +94,13 @@ class Part(Protocol):
         ...
 
     @property
-    def passes(self) -> bool:
-        """Whether it takes methods that neither the specification nor its dispatcher's routes have."""
+    def reads_raw(self) -> bool:
+        """Whether it looks at `Call.raw`, which then has to have its own names too."""
         ...
 
     @property
-    def reads_raw(self) -> bool:
-        """Whether it looks at `Call.raw`, which then has to have its own names too."""
+    def is_upstream(self) -> bool:
+        """Whether it is a server that is reached over a connection."""
         ...
 
     def core(self, outer: "ServerCore") -> "ServerCore":
@@ -172,7 +172,7 @@ class ServerPart:
     """Another server of this process."""
 
     is_open = False
-    passes = False
+    is_upstream = False
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -223,7 +223,7 @@ class HandlerPart:
     """A handler, or a dispatcher, without a server of its own."""
 
     is_open = True
-    passes = False
+    is_upstream = False
     catalog: Catalog = UnknownCatalog()
 
     def __init__(self, handler: Handler | Dispatcher) -> None:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mcpearl.server.throttle import Shedding, Throttle
     from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
+    from mcpearl.transports.http_server.turning_away import Refusal
 else:
     # They take longer to load than most servers to start.
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
@@ -300,6 +301,12 @@ class Server(Registering, Composing):
         from mcpearl.server.throttle import Throttle
 
         return Throttle(rate, shedding, self._pool, self.turns, self.core.bounded)
+
+    @property
+    def shed(self) -> "Refusal | None":
+        """What a method is refused with while the server does not keep up; None if it never is."""
+        throttle = self._throttle
+        return None if throttle is None or throttle.congestion is None else throttle.refusal
 
     @property
     def name(self) -> str:

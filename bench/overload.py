@@ -103,9 +103,8 @@ class _Lines(asyncio.Protocol):
         self.transport: asyncio.WriteTransport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.WriteTransport):
-            self.transport = transport
-            transport.write(INITIALIZE)
+        self.transport = cast("asyncio.WriteTransport", transport)
+        self.transport.write(INITIALIZE)
 
     def send(self, due: float) -> None:
         number, self._next = self._next, self._next + 1
@@ -116,6 +115,9 @@ class _Lines(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
+            if b'"id":null' in line[:30]:
+                self._driver.wrong(f"it said {line[:300]!r}")
+                continue
             at = line.index(b'"id":') + 5
             number = int(line[at : line.index(b",", at)])
             if number == 0:
@@ -228,7 +230,7 @@ async def _connected(
     for _ in range(count):
         _, connection = await loop.create_connection(make, "127.0.0.1", port)
         if isinstance(connection, _Lines):
-            await connection.ready
+            await asyncio.wait_for(connection.ready, PATIENCE)
         connections.append(connection)
         driver.free(connection)
     try:
@@ -270,11 +272,10 @@ async def _stdio(driver: _Driver, program: list[str], tool: str) -> AsyncIterato
     assert process.stdin is not None
     assert process.stdout is not None
     connection = _Lines(driver, tool)
-    connection.transport = process.stdin.transport
-    connection.transport.write(INITIALIZE)
+    connection.connection_made(process.stdin.transport)
     reading = loop.create_task(_read(process.stdout, connection))
     try:
-        await connection.ready
+        await asyncio.wait_for(connection.ready, PATIENCE)
         driver.free(connection)
         yield
     finally:

@@ -14,7 +14,7 @@ MODERN = ("2026-07-28",)
 
 def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
     app = Server(name, "1.2.3", versions=versions)
-    notes: dict[str, str] = {}
+    notes: dict[Any, str] = {}  # by session
     app.calls = 0  # type: ignore[attr-defined]
 
     @app.tool
@@ -72,11 +72,13 @@ def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
 
     @app.tool
     async def remember(ctx: Context, text: str) -> str:
-        try:
-            ctx.session["note"] = text  # type: ignore[index]
-        except (LookupError, TypeError):
-            notes["shared"] = text
+        """Keep something in the session."""
+        notes[ctx.client.session] = text
         return "noted"
+
+    @app.tool
+    async def recall(ctx: Context) -> str:
+        return notes.get(ctx.client.session, "nothing")
 
     @app.tool
     async def slow(seconds: float) -> str:

@@ -26,9 +26,9 @@ from mcpearl import (
     Unix,
 )
 from mcpearl.auth import BearerToken, StaticTokens
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import OVERLOADED, RATE_LIMITED
-from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
 

@@ -10,7 +10,7 @@ from mcpearl.protocol.errors import McpearlError, McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
 from mcpearl.protocol.routes import Route
 from mcpearl.runtime.eager import spawn
-from mcpearl.server.context import Context, peer_of
+from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering
 from mcpearl.server.registry.pagination import Listing
 from mcpearl.transports.mirrored_headers import Path, annotated
@@ -213,6 +213,14 @@ class UpstreamDispatcher:
 
     async def follow(self, uri: str, ctx: Context) -> None:
         """Have the upstream announce changes of a resource."""
+        upstream = self._upstream
+        if upstream.is_modern is None:
+            await upstream.until_known()
+        if not upstream.is_stateless:
+            tenant = upstream.tenant_of(call_of(ctx), ctx)
+            if tenant.key is not None:
+                await upstream.follow_in_sessions(tenant, uri, ctx)
+                return
         if uri in self._followed:
             return
         client = await self._upstream.shared()

@@ -10,7 +10,6 @@
 
 import asyncio
 import logging
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 
 from mcpearl.client.relay import Relay
 from mcpearl.gateway.legs import Leg
-from mcpearl.gateway.logs import say
+from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.parked import ParkedCall, required
 from mcpearl.gateway.results import asked_of, relayed
 from mcpearl.gateway.upstream_client import ANSWERS
@@ -37,7 +36,7 @@ from mcpearl.protocol.seal import Binding, binding
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import BreakerOpen
-from mcpearl.server.context import Context, call_of, peer_of
+from mcpearl.server.context import Context, call_of
 from mcpearl.server.core import ServerCore
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -45,6 +44,7 @@ from mcpearl.types.base import (
     LOG_LEVEL_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
+    RequestId,
     RequestParams,
     Result,
     decode,
@@ -55,7 +55,6 @@ from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.elicitation import ElicitRequestParams
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
-from mcpearl.types.logging import LoggingMessageNotificationParams
 from mcpearl.types.progress import ProgressNotificationParams
 from mcpearl.types.tasks import TASKS_EXTENSION
 
@@ -97,7 +96,7 @@ class Forwarding:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._presentations: dict[int, tuple[Caller, str | None, Presentation]] = {}
-        self._logged: dict[Context, Hashable] = {}  # calls whose clients want log messages
+        self.logs = SharedLogs()
 
     async def forward(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         """Answer a call with what the upstream answers."""
@@ -119,7 +118,13 @@ class Forwarding:
     # Sending
 
     async def send(
-        self, relay: Relay, call: Call, params: Any, ctx: Context | None, on_progress: Any = None
+        self,
+        relay: Relay,
+        call: Call,
+        params: Any,
+        ctx: Context | None,
+        on_progress: Any = None,
+        on_sent: Any = None,
     ) -> Raw:
         """Send a request, and count how it went."""
         breaker = self._upstream.breaker
@@ -135,6 +140,7 @@ class Forwarding:
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
                 meta=_further(params.meta),
+                on_sent=on_sent,
             )
         except McpError as error:
             breaker.worked()
@@ -164,7 +170,7 @@ class Forwarding:
 
     def _presentation(self, caller: Caller) -> Presentation:
         """Return how a caller is presented to a modern upstream."""
-        known, level = self._presentations.get(id(caller)), _level(caller)
+        known, level = self._presentations.get(id(caller)), level_of(caller)
         if known is not None and known[0] is caller and known[1] == level:
             return known[2]
         info = caller.client or self._upstream.info
@@ -181,8 +187,12 @@ class Forwarding:
     # To a modern upstream
 
     async def _to_modern(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
-        relay = await self._upstream.relay_for(call.caller)
-        params = call.params
+        upstream, params = self._upstream, call.params
+        relay = (
+            (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client.relay
+            if upstream.is_named
+            else await upstream.relay()
+        )
         if call.method not in ROUND_METHODS:
             return self._answer(await self._logging(relay, call, params, ctx), call, core)
         rounds = 0
@@ -209,24 +219,23 @@ class Forwarding:
             params = replace(params, input_responses=answers, request_state=asked.request_state)
 
     async def _logging(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
-        """Send a request whose client may get log messages of it."""
-        if _level(call.caller) is None:
+        """Send a request on the shared connection whose client may get log messages of it."""
+        level = level_of(call.caller)
+        if level is None:
             return await self.send(relay, call, params, ctx)
-        self._logged[ctx] = _owner(call, ctx)
+        if not self._upstream.is_modern and self.logs.lower(level):
+            await self._upstream.set_level(await self._upstream.shared(), level)
+        logs, sent = self.logs, []
+        logs.enter(call, ctx)
+
+        def on_sent(id: RequestId) -> None:
+            sent.append(id)
+            logs.sent(id, ctx)
+
         try:
-            return await self.send(relay, call, params, ctx)
+            return await self.send(relay, call, params, ctx, on_sent=on_sent)
         finally:
-            del self._logged[ctx]
-
-    def log(self, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a connection that clients share.
-
-        It does not say which call it belongs to. So it is passed on only while a single client has
-        calls there: another one must not see it.
-        """
-        owners = set(self._logged.values())
-        if len(owners) == 1:
-            say(next(reversed(self._logged)), params)
+            logs.leave(ctx, sent[-1] if sent else None)
 
     async def _answers(
         self, asked: InputRequiredResult, ctx: Context
@@ -263,31 +272,52 @@ class Forwarding:
     async def _to_legacy(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         caller, upstream = call.caller, self._upstream
         session = caller.session
-        if not caller.version.modern and session is not None and not session.closed:
-            leg = await upstream.leg_of(session, declared(caller))
-            return await self._on_leg(leg, call, ctx, core)
         capabilities = declared(caller)
-        if not caller.version.modern or not _can_be_asked(capabilities):
-            relay = await upstream.relay_for(caller)
+        if not caller.version.modern and session is not None and not session.closed:
+            leg = await upstream.leg_of(session, capabilities)
+            return await self._on_leg(leg, call, ctx, core)
+        can_be_asked = caller.version.modern and _can_be_asked(capabilities)
+        if not can_be_asked and upstream.is_stateless and not upstream.is_named:
+            relay = await upstream.relay()
             return self._answer(await self._logging(relay, call, call.params, ctx), call, core)
-        if call.method not in ROUND_METHODS or ctx.task is not None:
-            key = encode(capabilities)
-            leg = await upstream.lend(caller, capabilities, key)
-            try:
-                return await self._on_leg(leg, call, ctx, core)
-            finally:
-                upstream.give_back(leg, caller, key)
-        return await self._parking(call, ctx, core, capabilities)
+        if can_be_asked and call.method in ROUND_METHODS and ctx.task is None:
+            return await self._parking(call, ctx, core, capabilities)
+        tenant = upstream.tenant_of(call, ctx)
+        if not can_be_asked and tenant.key is not None:
+            return await self._on_leg(await upstream.joint_leg(tenant), call, ctx, core)
+        key = encode(capabilities)
+        leg = await upstream.lend(tenant, capabilities, key)
+        ended = False
+        try:
+            answer = await self._on_leg(leg, call, ctx, core)
+            ended = True
+            return answer
+        except McpError:
+            ended = True
+            raise
+        finally:
+            if ended:
+                upstream.give_back(leg, tenant, key)
+            else:
+                upstream.drop(leg)
 
     async def _on_leg(
         self, leg: Leg, call: Call, ctx: Context, core: ServerCore
     ) -> Result | Encoded:
+        if call.caller.log_level != leg.level:
+            await self._set_level(leg, call.caller)
         leg.calls[ctx] = None
         try:
             raw = await self.send(leg.client.relay, call, call.params, ctx)
         finally:
             leg.calls.pop(ctx, None)
         return self._answer(raw, call, core)
+
+    async def _set_level(self, leg: Leg, caller: Caller) -> None:
+        """Have an upstream send log messages as the client wants them."""
+        leg.level = caller.log_level
+        if caller.log_level is not None:
+            await self._upstream.set_level(leg.client, caller.log_level)
 
     async def _parking(
         self, call: Call, ctx: Context, core: ServerCore, capabilities: ClientCapabilities
@@ -341,18 +371,20 @@ class Forwarding:
     async def _begin(
         self, call: Call, ctx: Context, capabilities: ClientCapabilities
     ) -> ParkedCall:
-        upstream, caller = self._upstream, call.caller
+        upstream, tenant = self._upstream, self._upstream.tenant_of(call, ctx)
         upstream.parked.reserve()
         key = encode(capabilities)
-        leg = await upstream.lend(caller, capabilities, key)
+        leg = await upstream.lend(tenant, capabilities, key)
 
         def ended(leg: Leg, by_itself: bool) -> None:
             upstream.parked.remove(parked)
             if by_itself:
-                upstream.give_back(leg, caller, key)
+                upstream.give_back(leg, tenant, key)
             else:
                 upstream.drop(leg)
 
+        if call.caller.log_level != leg.level:
+            await self._set_level(leg, call.caller)
         parked = ParkedCall(leg, ended)
         upstream.parked.add(parked)
         wanted = call.progress_token is not None
@@ -404,13 +436,6 @@ def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:
     return {key: value for key, value in meta.items() if key not in _PRESENTED}
 
 
-def _level(caller: Caller) -> str | None:
-    """Return the level of log messages a caller wants; None for none."""
-    if caller.version.modern:
-        return caller.log_level
-    return caller.log_level or "debug"
-
-
 def declared(caller: Caller) -> ClientCapabilities:
     """Return what a caller can do, as far as a gateway passes it on: tasks are the gateway's."""
     capabilities = caller.capabilities
@@ -423,18 +448,6 @@ def declared(caller: Caller) -> ClientCapabilities:
 
 def _can_be_asked(capabilities: ClientCapabilities) -> bool:
     return any((capabilities.sampling, capabilities.elicitation, capabilities.roots))
-
-
-def _owner(call: Call, ctx: Context) -> Hashable:
-    """Return what tells the client of a call from others."""
-    caller = call.caller
-    if caller.session is not None:
-        return id(caller.session)
-    peer = peer_of(ctx)
-    if peer.share is not None or caller.principal is None:
-        return id(peer)  # one connection, one client
-    principal = ctx.principal
-    return id(ctx) if principal is None else principal.identity
 
 
 def _binding(call: Call) -> Binding:

@@ -12,7 +12,7 @@ from mcpearl.protocol.errors import ConnectionLost, McpError
 from mcpearl.protocol.events import Notice
 from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.transports.transport import Transport
-from mcpearl.types.base import Result
+from mcpearl.types.base import RequestId, Result
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
@@ -27,6 +27,8 @@ ANSWERS: dict[str, type[Result]] = {
 }
 Ask = Callable[[str, Any, type[Result]], Awaitable[Result]]
 """Puts a question to a client: method, params, and the type of the answer."""
+Heard = Callable[[LoggingMessageNotificationParams, RequestId | None], None]
+"""Takes a log message, and the request on whose stream it came."""
 NOTHING = ClientCapabilities()
 
 
@@ -57,7 +59,7 @@ class UpstreamClient(Client):
         settings: How the gateway treats it.
         capabilities: What the other client can do.
         ask: Puts questions to it.
-        heard: Called with each log message as it arrives.
+        heard: Called with each log message as it arrives, and the request on whose stream it came.
         guard: Returns the addresses that may be connected to, for one that is not trusted.
         **options: Options of `Client`.
     """
@@ -68,7 +70,7 @@ class UpstreamClient(Client):
         settings: UpstreamSettings,
         capabilities: ClientCapabilities = NOTHING,
         ask: Ask | None = None,
-        heard: Callable[[LoggingMessageNotificationParams], None] | None = None,
+        heard: Heard | None = None,
         guard: Callable[[], Awaitable[list[str]]] | None = None,
         **options: Any,
     ) -> None:
@@ -88,14 +90,18 @@ class UpstreamClient(Client):
         """The way for requests of the other client."""
 
     @property
-    def busy(self) -> bool:
-        """Whether a request waits for its answer."""
+    def has_session(self) -> bool:
+        """Whether the upstream can keep state for this connection: over HTTP, if it opened a session."""
         connection = self._link.connection
-        return connection is not None and bool(connection.end.pending)
+        transport = None if connection is None else connection.transport
+        return not isinstance(transport, HttpTransport) or transport.has_session
 
     def _noticed(self, notice: Notice) -> Told | None:
         if notice.method == "notifications/message" and self._heard is not None:
-            self._heard(notice.params)
+            connection = self._link.connection
+            transport = None if connection is None else connection.transport
+            reading = transport.reading if isinstance(transport, HttpTransport) else None
+            self._heard(notice.params, reading)
             return None
         return super()._noticed(notice)
 

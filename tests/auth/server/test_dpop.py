@@ -8,9 +8,9 @@ import pytest
 from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnavailable
 from mcpearl.auth.server.dpop_proof import ProofChecker, same_place
 from mcpearl.auth.server.proof_memory import OwnProofs
+from mcpearl.testing.clock import MovableClock
 from tests.auth.server.issuer import AUDIENCE, Issuer, KeyPair, unsigned
 from tests.auth.server.protected import as_bearer, challenge, make_app, structured
-from tests.clock import MovableClock
 from tests.transports.raw_http import Raw, Response, serving
 
 

@@ -40,6 +40,7 @@ class HttpFront:
         reached: Notified when there are too many connections: the name of the setting, and the reason.
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
+        request_type: What requests are made as.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class HttpFront:
         reached: Callable[[str, str], None] | None = None,
         congestion: "Congestion | None" = None,
         turn_away: Callable[[Http1Request], bool] | None = None,
+        request_type: type[Http1Request] = Http1Request,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -64,6 +66,7 @@ class HttpFront:
         self.websocket = websocket
         self._budget = budget or Budget()
         self._reached = reached
+        self.request_type = request_type
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         if congestion is not None:

@@ -258,7 +258,8 @@ class Composition:
             await self._own.follow(uri, ctx)
             return
         found.check_scopes(ctx)
-        inner = found.mount.context(ctx, ctx.params)
+        peer: Any = None if found.inner == uri else SpelledPeer(peer_of(ctx), uri)
+        inner = found.mount.context(ctx, ctx.params, peer)
         await found.mount.part.dispatcher.follow(found.inner, inner)
 
     async def read_resource(self, uri: str, ctx: Context) -> ReadResourceResult:

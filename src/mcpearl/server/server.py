@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from mcpearl.server.throttle import Shedding, Throttle
     from mcpearl.stores.tasks import TaskStore
     from mcpearl.transports.http_server.endpoint import Endpoint
-    from mcpearl.transports.http_server.turning_away import Refusal
 else:
     # They take longer to load than most servers to start.
     Auth = Endpoint = Measuring = Meter = Principal = ServerExtension = Shedding = Throttle = (
@@ -268,12 +267,6 @@ class Server(Operating, Running):
 
         return Throttle(rate, shedding, self._pool, self.turns, self.core.bounded)
 
-    @property
-    def shed(self) -> "Refusal | None":
-        """What a method is refused with while the server does not keep up; None if it never is."""
-        throttle = self._throttle
-        return None if throttle is None or throttle.congestion is None else throttle.refusal
-
     def measure(self) -> "Measuring":
         """Count calls, connections and bounds from now on; call it before serving.
 
@@ -345,6 +338,7 @@ class Server(Operating, Running):
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
+            self.core.refusal = self._throttle.refusal
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 

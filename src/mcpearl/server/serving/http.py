@@ -234,7 +234,7 @@ class HttpListener:
         )
 
     def _turn_away(self) -> "TurningAway | None":
-        refusal = self._server.shed
+        refusal = self._server.core.refusal
         if refusal is None:
             return None
         from mcpearl.transports.http_server.turning_away import TurningAway

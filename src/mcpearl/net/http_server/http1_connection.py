@@ -379,7 +379,12 @@ class HttpServerConnection(TimedProtocol):
         if self._current is not None or self.transport.is_closing():
             return
         if self._waiting:
-            self.begin(self._waiting.popleft())
+            request = self._waiting.popleft()
+            if self.batch.in_turns:
+                self._current = request
+                self.batch.add(request, self.loop)
+            else:
+                self.begin(request)
         elif self._coming is not None:
             self._begin_early()
 

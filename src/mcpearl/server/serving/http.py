@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
     from mcpearl.stores.shared import Relay
     from mcpearl.transports.http_server.siblings import Siblings
+    from mcpearl.transports.http_server.turning_away import TurningAway
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -233,8 +234,18 @@ class HttpListener:
             websocket=websocket,
             budget=self._server.core.budget,
             reached=self._server.core.bounded,
+            congestion=self._server.turns.congestion,
+            turn_away=self._turn_away() if endpoint is self._endpoint else None,
             request_type=request_type,
         )
+
+    def _turn_away(self) -> "TurningAway | None":
+        refusal = self._server.core.refusal
+        if refusal is None:
+            return None
+        from mcpearl.transports.http_server.turning_away import TurningAway
+
+        return TurningAway(refusal)
 
     def _make_websocket(
         self, hosts: Collection[str] | None, gate: Gate | None

@@ -20,7 +20,7 @@ from mcpearl.server.context import Context
 from mcpearl.types.base import Result, convert
 from mcpearl.types.elicitation import ElicitRequest
 from mcpearl.types.input_required import InputRequest, InputRequiredResult
-from mcpearl.types.jsonrpc import INVALID_PARAMS
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 from mcpearl.types.roots import ListRootsRequest
 from mcpearl.types.sampling import CreateMessageRequest
 
@@ -67,7 +67,8 @@ class ParkedCall:
         if self._expiry is not None:
             self._expiry.cancel()
         for question in self._questions.values():
-            question.answer.cancel()
+            if not question.answer.done():
+                question.answer.set_exception(McpError(INTERNAL_ERROR, "the call is over"))
         self._ended(self._leg, not work.cancelled())
         if not work.cancelled():
             work.exception()  # the round that waits for it gets it

@@ -16,9 +16,12 @@ from mcpearl.cli.wires import Chosen, wire_options
 @wire_options
 @click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header of requests.")
 @click.option("--auth", metavar="oauth|TOKEN", help="Log in with the browser, or a bearer token.")
+@click.option(
+    "--protocol", default="auto", metavar="VERSION", help="The one version to speak with it."
+)
 @click.option("--timeout", type=float, default=60.0, help="Seconds for a call. [60]")
 @click.option(
-    "--stateless", is_flag=True, help="The server keeps nothing of a client: all may share it."
+    "--share", is_flag=True, help="The server keeps nothing of a client: all may share it."
 )
 def command(
     out: Output,
@@ -26,8 +29,9 @@ def command(
     chosen: Chosen,
     header: tuple[str, ...],
     auth: str | None,
+    protocol: str,
     timeout: float,
-    stateless: bool,
+    share: bool,
 ) -> None:
     """Serve a server on another wire, under its own names.
 
@@ -47,7 +51,11 @@ def command(
     given = dict(pairs(header, ":", "--header"))
     entry = replace(found, headers={**found.headers, **given})
     settings = UpstreamSettings(
-        timeout=timeout, max_timeout=max(600.0, timeout), patience=30.0, stateless=stateless
+        timeout=timeout,
+        max_timeout=max(600.0, timeout),
+        patience=30.0,
+        protocol=protocol,
+        stateless=share,
     )
     login: Any = auth
     if auth is not None and auth != "oauth":

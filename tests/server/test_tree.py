@@ -236,7 +236,7 @@ async def test_the_error_of_a_wire_that_does_not_start_is_its_own() -> None:
 async def test_a_bus_that_failed_is_joined_again_and_everything_is_announced() -> None:
     app = server()
     updated: list[str] = []
-    app.core.subscriptions.all_updated = lambda: updated.append("all")  # type: ignore[method-assign]
+    app.core.subscriptions.all_changed = lambda: updated.append("all")  # type: ignore[method-assign]
     async with Client(app):
         assert app.parts.root.kill("bus")
         await eventually(lambda: updated == ["all"])

@@ -85,9 +85,12 @@ class Composing(Telling):
             lambda: self.bus,
         )
         composition.add(mount)
+        if part.is_upstream:
+            self.core.roster.names.changed("upstream", name, part)
         part.join(mount)
         if part.tasked:
             self._have_tasks()
+        self.core.offer.beyond = composition.beyond
         self._compose()
         if self._uptime.loop is not None:
             self._uptime.on_loop(mount.start)
@@ -108,6 +111,8 @@ class Composing(Telling):
             known = ", ".join(f"`{each}`" for each in self.mounts) or "nothing"
             raise KeyError(f"nothing is mounted as `{name}`; there is {known}")
         mount = composition.remove(name)
+        if mount.part.is_upstream:
+            self.core.roster.names.changed("upstream", name, None)
         mount.part.leave(mount)
         self._compose()
         self._uptime.on_loop(lambda: self._end(mount))
@@ -142,11 +147,13 @@ class Composing(Telling):
     def _have_composition(self) -> "Composition":
         if self._composition is None:
             from mcpearl.server.composition.composition import Composition
+            from mcpearl.server.composition.upstreams import Upstreams
 
             handler = self.handler if isinstance(self.handler, Handler) else None
             own, catalog = self._dispatcher, self.catalog
             self._composition = Composition(own, handler, catalog, self._page_size)
             self._dispatcher = self._composition
+            self.core.roster.names.serve("upstream", Upstreams(self._composition.mounts))
             for extension in self._extensions:
                 look_in = getattr(extension, "look_in", None)
                 if look_in is not None:

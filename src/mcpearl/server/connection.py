@@ -47,6 +47,7 @@ from mcpearl.server.questions import Questions
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.server.whole_outlet import WholeOutlet
+from mcpearl.stores.sessions import Missed
 from mcpearl.transports.null import NullTransport
 from mcpearl.transports.transport import Announcing, Transport
 from mcpearl.types.base import RequestId, Result
@@ -204,7 +205,8 @@ class ServerConnection(CallEnd):
 
     def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
         """Return the lasting state of the session, and the resources it is subscribed to."""
-        uris = () if self._subscriber is None else tuple(sorted(self._subscriber.uris))
+        subscriber, subscriptions = self._subscriber, self._core.subscriptions
+        uris = () if subscriber is None else subscriptions.spelled(subscriber)
         return self.end.snapshot(), uris
 
     def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
@@ -221,11 +223,16 @@ class ServerConnection(CallEnd):
             self.end.lifecycle.take(Step.INITIALIZED)
             self._ready()
         self.end.caller.log_level = state.log_level
-        held, wanted = set(self._own_subscriber().uris), set(uris)
+        held = set(self._core.subscriptions.spelled(self._own_subscriber()))
+        wanted = set(uris)
         for uri in held - wanted:
             self.unsubscribe(uri)
         for uri in wanted - held:
             self.subscribe(uri)
+
+    def make_up(self, missed: Sequence[Missed] | None) -> None:
+        """Announce what other processes may not have announced to the client of a restored session."""
+        self._core.subscriptions.make_up(self._own_subscriber(), missed)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -355,10 +362,10 @@ class ServerConnection(CallEnd):
 
     def _own_subscriber(self) -> Subscriber:
         if self._subscriber is None:
-            transport, outlet = self.transport, self.outlet
-            if isinstance(transport, Announcing):
-                outlet = WholeOutlet(transport, transport.announce)
-            self._subscriber = Subscriber(outlet, self._account)
+            announce = None
+            if isinstance(self.transport, Announcing):
+                announce = self.transport.announce
+            self._subscriber = Subscriber(self.outlet, self._account, announce=announce)
         return self._subscriber
 
     def reserve(self, uri: str) -> None:

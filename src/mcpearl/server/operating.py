@@ -62,8 +62,7 @@ class Operating:
 
         Clients of 2026-07-28 have none: each of their requests stands for itself.
         """
-        found = (connection.session for connection in self.core.roster)
-        return tuple(session for session in found if session is not None)
+        return tuple(self.core.roster.sessions.values())
 
     @property
     def threads(self) -> ThreadPool:
@@ -72,7 +71,10 @@ class Operating:
 
     @property
     def names(self) -> Names:
-        """What is found by name in this process, until the task or connection that holds it ends."""
+        """What is found by name, until the task or connection that holds it ends.
+
+        Sessions, tasks, upstreams and workers are found there as well, as in `("session", id)`.
+        """
         return self.core.roster.names
 
     def route(

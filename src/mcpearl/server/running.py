@@ -9,7 +9,6 @@ from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.threads import ThreadPool
 from mcpearl.server.composing import Composing
 from mcpearl.server.roster import UNWINDING
-from mcpearl.server.subscriptions import RESOURCE_UPDATED
 from mcpearl.server.tree import ServerTree
 from mcpearl.telemetry.options import Telemetry
 
@@ -82,12 +81,8 @@ class Running(Composing):
             if self.core.recorder is not None:
                 await self.core.recorder.start()
                 stack.push_async_callback(self.core.recorder.stop)
-            stack.callback(
-                self.bus.subscribe(
-                    RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
-                )
-            )
-            await self.parts.start(self.bus, subscriptions.all_updated)
+            stack.callback(self._broadcast.hear())
+            await self.parts.start(self.bus, subscriptions.all_changed)
             stack.push_async_callback(self.parts.root.stop)
             if self.shared is not None:
                 await self.parts.add_store(self.shared)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -16,6 +17,7 @@ from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
+from mcpearl.server.broadcast import Broadcast
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher, Middleware
@@ -251,9 +253,9 @@ class Server(Operating, Running):
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
         self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
+        self._broadcast = Broadcast(self.core.subscriptions, lambda: self.bus)
         self._coalescers = {
-            kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
-            for kind in LIST_CHANGED
+            kind: Coalescer(partial(self._broadcast.list_changed, kind)) for kind in LIST_CHANGED
         }
 
     def _make_throttle(
@@ -336,6 +338,7 @@ class Server(Operating, Running):
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
+            self.core.refusal = self._throttle.refusal
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.server.attendants import NoticeListener, SessionListener
+from mcpearl.server.broadcast import Broadcast
 from mcpearl.server.core import ServerCore
 from mcpearl.server.lifespan import Uptime
 from mcpearl.server.registering import Registering
-from mcpearl.server.subscriptions import RESOURCE_UPDATED
 from mcpearl.stores.bus import Bus
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Telling(Registering):
 
     core: ServerCore
     bus: Bus
+    _broadcast: Broadcast
     _uptime: Uptime
     _composition: Composition | None
     _coalescers: dict[str, Coalescer]
@@ -79,13 +80,9 @@ class Telling(Registering):
         self._uptime.on_loop(lambda: self._resource_updated(uri))
 
     def _resource_updated(self, uri: str) -> None:
-        self.core.subscriptions.resource_updated(uri)
-        self.bus.publish(RESOURCE_UPDATED, uri.encode())
+        self._broadcast.resource_updated(uri)
         for outer in self.core.enclosing:
             outer.resource_updated(uri)
-
-    def _updated_elsewhere(self, uri: bytes) -> None:
-        self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
 
     def notify_list_changed(self, kind: str) -> None:
         """Notify clients that a list changed. The decorators do so themselves; a handler has to.
@@ -105,6 +102,3 @@ class Telling(Registering):
         loop = self._uptime.loop
         if coalescer is not None and loop is not None:
             self._uptime.on_loop(lambda: coalescer.poke(loop))
-
-    def _announce(self, kind: str) -> None:
-        self.core.subscriptions.list_changed(kind)

@@ -65,7 +65,7 @@ class RedisStore:
         self.events = RedisEventStore(link, self.bus, self.members)
         self.relay = RedisRelay(self.bus, self.members)
         self.proofs = RedisProofStore(link)
-        self.names = RedisNames(link, self.members)
+        self.names = RedisNames(link, self.members, self.tasks)
 
     async def start(self, keys: list[bytes] | None) -> list[bytes]:
         """Join as a new process, with a number of its own."""

@@ -143,8 +143,13 @@ class Transport(Channel, Protocol):
 class Announcing(Protocol):
     """A transport of a session that several processes have, and one of them has to announce for."""
 
-    def announce(self, message: bytes) -> None:
-        """Send what every process that has the session sends, once."""
+    def announce(self, message: bytes, position: str | None = None) -> None:
+        """Send what every process that has the session sends, once.
+
+        Args:
+            message: The announcement.
+            position: Where it is on a bus that stores messages.
+        """
         ...
 
 

@@ -168,6 +168,7 @@ class IsolatedTool(ToolEntry):
                 headers=dict(outlet.request_headers),
                 rounds=call.caller.version.modern or rounds_of(ctx) is not None,
                 task=ctx.task,
+                promotable=call.run is not None,
                 state={key: value for key, value in encoded.items() if value is not None},
                 unsent=[key for key, value in encoded.items() if value is None],
             )

@@ -159,7 +159,11 @@ class EventStreams:
                     if is_stream(connection):
                         resumption.opened()
                         await self._read(connection, reader, resumption)
-                    elif connection.status < 500:
+                    elif connection.status == 400 and reader.last_id:
+                        reader.last_id = ""  # what followed it is gone; what comes now is not
+                        reader.restart()
+                        continue
+                    elif connection.status < 500 and connection.status != 429:
                         status = connection.status
                         logger.debug("the server has no standing stream: HTTP status %d", status)
                         return

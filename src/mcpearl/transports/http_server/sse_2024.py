@@ -137,6 +137,11 @@ class HttpSse:
             session.receiver.received([body])
         await request.respond(202, b"")
 
+    def receiver_of(self, id: str) -> Any:
+        """Return the server's side of a session that is here; None for any other."""
+        session = self._sessions.here(id)
+        return None if session is None else session.receiver
+
     def end_streams(self) -> None:
         """End every session once its calls are answered, within the server's grace period."""
         for session in self._sessions.all():

@@ -70,7 +70,13 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
 
         location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
-            location, host.converse, server.core.limits, gate, http.max_websockets
+            location,
+            host.converse,
+            server.core.limits,
+            host.budget,
+            gate,
+            http.max_websockets,
+            http.stall_timeout,
         )
     console = make_console(server, http)
     endpoint = Endpoint(

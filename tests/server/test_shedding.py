@@ -177,7 +177,9 @@ async def test_a_flood_on_sockets_costs_other_addresses_nothing() -> None:
     async with serving(app, wire):
         attacker = Attacker(wire.port)
         for _ in range(20):
-            await attacker.send(lines("work", 15))
+            await attacker.connect()
+        for _, flooding in attacker.lines:
+            flooding.write(lines("work", 15))
         readers = [reader for reader, _ in attacker.lines]
         reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
         for n in range(10):

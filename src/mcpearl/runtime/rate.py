@@ -64,6 +64,7 @@ class Meter:
         "_newer",
         "_shared",
         "_tolerance",
+        "_used",
         "limit",
         "take",
     )
@@ -77,6 +78,7 @@ class Meter:
         self._newer: dict[Hashable, float] = {}
         self._earlier: dict[Hashable, float] = {}
         self._shared: SharedTimes | None = None
+        self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
         self.take: Callable[[Hashable], float] = self._taking()
         """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
 
@@ -88,6 +90,53 @@ class Meter:
         self._shared = shared = SharedTimes(self._most)
         interval, tolerance = self._interval, self._tolerance
         self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
+
+    def spread(self, wake: Callable[[], None]) -> None:
+        """Note the calls of each key for `spent`, since other machines count them, too.
+
+        Ask for `before` again.
+
+        Args:
+            wake: Called with the first call after `spent`.
+        """
+        take = self._taking()
+        used: dict[Hashable, int] = {}
+        self._used = used
+
+        def take_and_note(key: Hashable) -> float:
+            wait = take(key)
+            if not wait:
+                if not used:
+                    wake()
+                used[key] = used.get(key, 0) + 1
+            return wait
+
+        self.take = take_and_note
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether calls are noted for other machines."""
+        return self._used is not None
+
+    @property
+    def interval(self) -> float:
+        """Seconds after which one more call is allowed."""
+        return self._interval
+
+    def spent(self) -> dict[Hashable, int]:
+        """Return how many calls of each key were allowed since the last time."""
+        assert self._used is not None
+        found = dict(self._used)
+        self._used.clear()
+        return found
+
+    def owe(self, key: Hashable, seconds: float) -> None:
+        """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
+        used = 0 if self._used is None else self._used.get(key, 0)
+        free_at = clock.monotonic() + seconds + used * self._interval
+        known = self._newer.get(key)
+        if free_at > (self._first(key) if known is None else known):
+            self._newer[key] = free_at
 
     def before(
         self,
@@ -102,7 +151,7 @@ class Meter:
             key_of: Returns the key of a call, by its first argument.
             over: Returns what is raised for a call that has to wait so many seconds.
         """
-        if self._shared is not None:
+        if self._shared is not None or self._used is not None:
             take = self.take
 
             def limited_together(first: A, second: B) -> T:

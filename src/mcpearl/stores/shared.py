@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mcpearl.stores.bus import Bus, Hear, Unsubscribe
     from mcpearl.stores.events import EventStore
     from mcpearl.stores.proofs import ProofStore
+    from mcpearl.stores.rates import RateStore
     from mcpearl.stores.sessions import SessionStore
     from mcpearl.stores.tasks import TaskStore
 
@@ -80,6 +81,11 @@ class SharedStore(Protocol):
     @property
     def proofs(self) -> "ProofStore":
         """The DPoP proofs that any process has seen."""
+        ...
+
+    @property
+    def rates(self) -> "RateStore":
+        """What callers have used of their rates at any process."""
         ...
 
     @property

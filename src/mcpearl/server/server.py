@@ -245,6 +245,8 @@ class Server(Operating, Running):
         if isinstance(self.handler, Handler) and self.handler.tasked:
             self._have_tasks()
         self._compose()
+        if state_store is None and self.shared is not None:
+            state_store = self.shared.state
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan

@@ -15,6 +15,7 @@ from mcpearl.stores.redis_names import RedisNames
 from mcpearl.stores.redis_proofs import RedisProofStore
 from mcpearl.stores.redis_rates import RedisRateStore
 from mcpearl.stores.redis_sessions import RedisSessionStore
+from mcpearl.stores.redis_state import RedisStateStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 
 
@@ -68,6 +69,7 @@ class RedisStore:
         self.proofs = RedisProofStore(link)
         self.names = RedisNames(link, self.members, self.tasks)
         self.rates = RedisRateStore(link)
+        self.state = RedisStateStore(link)
 
     async def start(self, keys: list[bytes] | None) -> list[bytes]:
         """Join as a new process, with a number of its own."""

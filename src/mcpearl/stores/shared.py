@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mcpearl.stores.proofs import ProofStore
     from mcpearl.stores.rates import RateStore
     from mcpearl.stores.sessions import SessionStore
+    from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
 
 REQUEST_BITS = 24
@@ -86,6 +87,11 @@ class SharedStore(Protocol):
     @property
     def rates(self) -> "RateStore":
         """What callers have used of their rates at any process."""
+        ...
+
+    @property
+    def state(self) -> "StateStore":
+        """What handlers keep for sessions and principals."""
         ...
 
     @property

@@ -6,15 +6,12 @@ size in memory that they all map.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Literal, TypeVar
+from typing import Literal
 
 from msgspec import Struct
 
 from mcpearl.runtime import clock
 
-A = TypeVar("A")
-B = TypeVar("B")
-T = TypeVar("T")
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
 _EXACT = 1e-9  # seconds that rounding may make up
@@ -59,23 +56,25 @@ class Meter:
 
     __slots__ = (
         "_earlier",
-        "_interval",
         "_most",
-        "_newer",
         "_shared",
         "_tolerance",
         "_used",
+        "interval",
         "limit",
         "take",
+        "times",
     )
 
     def __init__(self, limit: RateLimit, most: int = _MANY) -> None:
         self.limit = limit
-        self._interval = limit.per / limit.calls
+        self.interval = limit.per / limit.calls
+        """Seconds a single call uses."""
         burst = max(1, int(limit.calls)) if limit.burst is None else limit.burst
-        self._tolerance = self._interval * burst + _EXACT
+        self._tolerance = self.interval * burst + _EXACT
         self._most = most
-        self._newer: dict[Hashable, float] = {}
+        self.times: dict[Hashable, float] = {}
+        """When each key will have used nothing, of those seen lately, in this process alone."""
         self._earlier: dict[Hashable, float] = {}
         self._shared: SharedTimes | None = None
         self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
@@ -83,18 +82,21 @@ class Meter:
         """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
 
     def __len__(self) -> int:
-        return len(self._newer) + len(self._earlier)
+        return len(self.times) + len(self._earlier)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it counts together with other processes."""
+        return self._shared is not None or self._used is not None
 
     def share(self) -> None:
-        """Count together with the processes that are forked from now on. Ask for `before` again."""
+        """Count together with the processes that are forked from now on, by another `take`."""
         self._shared = shared = SharedTimes(self._most)
-        interval, tolerance = self._interval, self._tolerance
+        interval, tolerance = self.interval, self._tolerance
         self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
 
     def spread(self, wake: Callable[[], None]) -> None:
-        """Note the calls of each key for `spent`, since other machines count them, too.
-
-        Ask for `before` again.
+        """Note the calls of each key for `spent`, by another `take`: other machines count them, too.
 
         Args:
             wake: Called with the first call after `spent`.
@@ -118,11 +120,6 @@ class Meter:
         """Whether calls are noted for other machines."""
         return self._used is not None
 
-    @property
-    def interval(self) -> float:
-        """Seconds after which one more call is allowed."""
-        return self._interval
-
     def spent(self) -> dict[Hashable, int]:
         """Return how many calls of each key were allowed since the last time."""
         assert self._used is not None
@@ -133,57 +130,14 @@ class Meter:
     def owe(self, key: Hashable, seconds: float) -> None:
         """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
         used = 0 if self._used is None else self._used.get(key, 0)
-        free_at = clock.monotonic() + seconds + used * self._interval
-        known = self._newer.get(key)
+        free_at = clock.monotonic() + seconds + used * self.interval
+        known = self.times.get(key)
         if free_at > (self._first(key) if known is None else known):
-            self._newer[key] = free_at
-
-    def before(
-        self,
-        work: Callable[[A, B], T],
-        key_of: Callable[[A], Hashable],
-        over: Callable[[float], Exception],
-    ) -> Callable[[A, B], T]:
-        """Return `work` behind this limit: one function, since every call goes through it.
-
-        Args:
-            work: What is limited.
-            key_of: Returns the key of a call, by its first argument.
-            over: Returns what is raised for a call that has to wait so many seconds.
-        """
-        if self._shared is not None or self._used is not None:
-            take = self.take
-
-            def limited_together(first: A, second: B) -> T:
-                wait = take(key_of(first))
-                if wait:
-                    raise over(wait)
-                return work(first, second)
-
-            return limited_together
-        newer, interval, tolerance = self._newer, self._interval, self._tolerance
-        known, unknown = newer.get, self._first
-
-        def limited(first: A, second: B) -> T:
-            key = key_of(first)
-            now = clock.monotonic()
-            free_at = known(key)
-            if free_at is None:
-                free_at = unknown(key)
-            if free_at < now:
-                free_at = now
-            free_at += interval
-            wait = free_at - now - tolerance
-            if wait > 0:
-                raise over(wait)
-            newer[key] = free_at
-            return work(first, second)
-
-        return limited
+            self.times[key] = free_at
 
     def _taking(self) -> Callable[[Hashable], float]:
         """Return `take` as a function with everything at hand: calls go through it."""
-        newer, interval, tolerance = self._newer, self._interval, self._tolerance
+        newer, interval, tolerance = self.times, self.interval, self._tolerance
         known, first = newer.get, self._first
 
         def take(key: Hashable) -> float:
@@ -192,7 +146,8 @@ class Meter:
             if free_at is None:
                 free_at = first(key)
             if free_at < now:
-                free_at = now
+                newer[key] = now + interval
+                return 0.0
             free_at += interval
             wait = free_at - now - tolerance
             if wait > 0:
@@ -204,11 +159,11 @@ class Meter:
 
     def _first(self, key: Hashable) -> float:
         """Return the time of a key that is not among the newer ones, and make room for it there."""
-        if len(self._newer) >= self._most:
-            self._earlier = self._newer.copy()
-            self._newer.clear()
+        if len(self.times) >= self._most:
+            self._earlier = self.times.copy()
+            self.times.clear()
         free_at = self._earlier.pop(key, 0.0)
-        self._newer[key] = free_at
+        self.times[key] = free_at
         return free_at
 
 

@@ -340,6 +340,7 @@ class Server(Operating, Running):
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
+            self.core.refusal = self._throttle.refusal
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 

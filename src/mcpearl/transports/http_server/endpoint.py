@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
+from mcpearl.net.http_server.noted_requests import NotedAsgiRequest
 from mcpearl.net.http_server.request import ClientLeft, Request, Serving
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
@@ -25,7 +26,7 @@ from mcpearl.runtime.late import LateWatch
 from mcpearl.runtime.observer import Counters
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
-from mcpearl.transports.http_server.access_log import AccessLog
+from mcpearl.transports.http_server.access_log import AccessLog, access_log
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.asgi_life import AsgiLife
 from mcpearl.transports.http_server.callers import Callers
@@ -204,7 +205,12 @@ class Endpoint:
         self._max_sessions = most
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
-        self.entrance: Serving = AccessLog(self) if settings.access_log else self
+        self._access: AccessLog | None = None
+        self._asgi_request: type[AsgiRequest] = AsgiRequest
+        if settings.access_log:
+            self._access = access_log(self, settings.access_log)
+            self._asgi_request = NotedAsgiRequest
+        self.entrance: Serving = self._access or self
         """What serves requests: this endpoint, or its access log."""
         self._refusals = RefusedRequests()
         self._websockets = websockets
@@ -261,7 +267,7 @@ class Endpoint:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
             head = self._asgi_heads.head_of(scope)
-            request = AsgiRequest(scope, receive, send, head, self._terms.pace.stalls)
+            request = self._asgi_request(scope, receive, send, head, self._terms.pace.stalls)
             with suppress(ClientLeft):  # it did not read its answer
                 await self.entrance.serve(request)
         else:
@@ -525,6 +531,8 @@ class Endpoint:
             self._siblings.close()
         if self._solo is not None:
             self._solo.lost(None)
+        if self._access is not None:
+            self._access.close()
             self._solo = None
         self._terms.lingering.stop()
         self._terms.pace.stop()

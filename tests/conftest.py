@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypothesis import settings
 
-from mcpearl.runtime.clock import SystemSource, use
-from tests.clock import MovableClock, MovableLoop
+from mcpearl.testing.clock import MovableClock
 from tests.redis_server import remove_shared
 
 # Signs certificates and handshakes. A strict verifier, as from Python 3.13, asks for it in a root.
@@ -88,14 +87,12 @@ def pytest_asyncio_loop_factories(config: Any, item: Any) -> Loops:
     A test that moves the clock runs on the one loop whose time can be moved.
     """
     if "clock" in getattr(item, "fixturenames", ()):
-        return {"asyncio": MovableLoop}
-    return getattr(item.module, "LOOPS", {"asyncio": MovableLoop})
+        return {"asyncio": asyncio.SelectorEventLoop}
+    return getattr(item.module, "LOOPS", {"asyncio": asyncio.SelectorEventLoop})
 
 
 @pytest.fixture
 def clock() -> Iterator[MovableClock]:
     """Time that stands under the test's control: `await clock.advance(60)`."""
-    movable = MovableClock()
-    use(movable)
-    yield movable
-    use(SystemSource)
+    with MovableClock() as movable:
+        yield movable

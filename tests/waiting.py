@@ -1,4 +1,4 @@
-"""Waiting for a condition: the one way in which a test waits for something to come about."""
+"""Waiting: `eventually` of the testing kit, and what tests of our own internals need beside it."""
 
 import asyncio
 import inspect
@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 60.0  # seconds; only a failing test ever waits for so long
+from mcpearl.testing.waiting import PATIENCE, eventually
+
+__all__ = ["PATIENCE", "at_rest", "eventually", "turns"]
 
 
 async def turns(count: int = 100) -> None:
@@ -30,28 +32,3 @@ async def at_rest(measure: Callable[[], Any], still: float = 0.2) -> Any:
         if (now := measure()) != value:
             value, since = now, time.monotonic()
     return value
-
-
-async def eventually(
-    condition: Callable[[], Any],
-    within: float = PATIENCE,
-    otherwise: Callable[[], Any] = lambda: None,
-) -> Any:
-    """Wait until `condition` returns something true, and return that.
-
-    Args:
-        condition: Called again and again; may be a coroutine function.
-        within: Seconds, in real time, after which the test fails.
-        otherwise: Called when it fails; what it returns is part of the message.
-    """
-    deadline = time.monotonic() + within
-    while True:
-        value = condition()
-        if inspect.isawaitable(value):
-            value = await value
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            text = f"did not come about within {within:g} s: {inspect.getsource(condition).strip()}"
-            raise AssertionError(text if (seen := otherwise()) is None else f"{text}\n{seen}")
-        await asyncio.sleep(0.005)

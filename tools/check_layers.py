@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("host",),
     ("gateway", "console", "sync"),
     ("cli",),
+    ("testing",),
     ("__init__", "__main__"),
 )
 RANK = {package: rank for rank, row in enumerate(LAYERS) for package in row}

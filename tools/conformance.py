@@ -2,13 +2,17 @@
 
     python tools/conformance.py                    # both sides, all runs
     python tools/conformance.py --side client --run 2026-07-28
+    python tools/conformance.py --through 2025-11-25 --wire stdio
 
 A run covers the requirements of one revision of the specification, or with `all` every scenario of the
 suite, including extensions and requirements of other revisions.
 
+With `--through` the suite talks to `mcpearl bridge`, which speaks that version with the server;
+`all` stands for both eras. What a proxy cannot pass on is in `conformance-gateway-baseline.txt`.
+
 The suite is pinned in `tests/interop/node` (`npm ci` there installs it). A scenario is whole if it has
-checks and all of them passed, without warnings. The exit code is 1 if a scenario that is not in
-`conformance-baseline.txt` is not whole, or if one that is in it is whole.
+checks and all of them passed, without warnings. The exit code is 1 if a scenario that is not in the
+baseline is not whole, or if one that is in it is whole.
 """
 
 import argparse
@@ -23,10 +27,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -35,6 +40,7 @@ from tests.ports import free_port  # noqa: E402
 
 SUITE = ROOT / "tests/interop/node/node_modules/@modelcontextprotocol/conformance/dist/index.js"
 BASELINE = Path(__file__).with_name("conformance-baseline.txt")
+GATEWAY_BASELINE = Path(__file__).with_name("conformance-gateway-baseline.txt")
 EXAMPLES = ROOT / "examples/everything"
 SIDES = ("server", "client")
 RUNS = {
@@ -42,6 +48,8 @@ RUNS = {
     "2026-07-28": ["--requirements", "2026-07-28"],
     "all": ["--suite", "all"],
 }
+REVISIONS = ("2025-11-25", "2026-07-28")
+WIRES = ("http", "stdio")
 PATIENCE = 600.0  # seconds for one run of the suite
 SCENARIO_PATIENCE = 120_000  # milliseconds for one scenario; client scenarios run all at once
 
@@ -66,37 +74,66 @@ class Outcome:
         return self.well and self.passed > 0 and not self.failed
 
 
+class Bridge(NamedTuple):
+    """A bridge between the suite and the everything server: the version and wire behind it."""
+
+    version: str
+    wire: str
+
+    def __str__(self) -> str:
+        return f"through-{self.version}-{self.wire}"
+
+
+Subject = str | Bridge
+"""What the suite is run against: `server` or `client`, or the server through a bridge."""
+Runs = dict[tuple[str, str], list[Outcome]]
+"""Outcomes by subject and name of the run."""
+
+
 def main() -> int:
     """Run the chosen sides and runs, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--side", choices=SIDES, action="append")
     parser.add_argument("--run", choices=RUNS, action="append")
     parser.add_argument("--keep", type=Path, help="directory for the suite's own results")
+    parser.add_argument("--through", choices=[*REVISIONS, "all"], help="the version of a bridge")
+    parser.add_argument("--wire", choices=WIRES, action="append", help="from the bridge on")
     options = parser.parse_args()
     if not SUITE.exists():
         print("the conformance suite is not installed; run `npm ci` in tests/interop/node")
         return 1
-    runs: dict[tuple[str, str], list[Outcome]] = {}
+    through = options.through is not None
+    subjects: list[Subject] = list(options.side or SIDES)
+    if through:
+        versions = REVISIONS if options.through == "all" else (options.through,)
+        subjects = [Bridge(v, wire) for v in versions for wire in options.wire or WIRES[:1]]
+    runs: Runs = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for side in options.side or SIDES:
-            for name in options.run or RUNS:
-                directory = (options.keep or Path(scratch)).resolve() / f"{side}-{name}"
+        for subject in subjects:
+            for name in options.run or (REVISIONS if through else RUNS):
+                directory = (options.keep or Path(scratch)).resolve() / f"{subject}-{name}"
                 shutil.rmtree(directory, ignore_errors=True)
-                runs[side, name] = run(side, RUNS[name], directory)
-                show(side, name, runs[side, name])
-    return compare(runs, read_baseline())
+                runs[str(subject), name] = run(subject, RUNS[name], directory)
+                show(str(subject), name, runs[str(subject), name])
+    return compare(runs, read_baseline(GATEWAY_BASELINE if through else BASELINE))
 
 
 # Running
 
 
-def run(side: str, choice: list[str], directory: Path) -> list[Outcome]:
+def run(subject: Subject, choice: list[str], directory: Path) -> list[Outcome]:
     """Run the suite once with the chosen scenarios."""
-    if side == "client":
+    if subject == "client":
         command = shlex.join([sys.executable, str(EXAMPLES / "client.py")])
-        return run_suite([side, "--command", command, *choice], directory)
-    with serving() as address:
-        return run_suite([side, "--url", address, *choice], directory)
+        return run_suite(["client", "--command", command, *choice], directory)
+    with ExitStack() as stack:
+        address = str(EXAMPLES / "server.py")
+        if isinstance(subject, str) or subject.wire == "http":
+            address = stack.enter_context(serving([address]))
+        if isinstance(subject, Bridge):
+            bridge = ["-m", "mcpearl", "bridge", address, "--http", "--protocol", subject.version]
+            address = stack.enter_context(serving(bridge))
+        return run_suite(["server", "--url", address, *choice], directory)
 
 
 def run_suite(arguments: list[str], directory: Path) -> list[Outcome]:
@@ -142,10 +179,10 @@ def read_checks(outcome: Outcome, path: Path) -> None:
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """Run the everything server on a free port."""
+def serving(program: list[str]) -> Iterator[str]:
+    """Run a Python program that serves HTTP on a free port."""
     port = free_port()
-    command = [sys.executable, str(EXAMPLES / "server.py"), "--port", str(port)]
+    command = [sys.executable, *program, "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(port, server)
@@ -169,7 +206,7 @@ def wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
             time.sleep(0.05)
         else:
             return
-    sys.exit("the everything server did not start; run examples/everything/server.py to see why")
+    sys.exit(f"the server did not start; run `{shlex.join(map(str, server.args))}` to see why")
 
 
 # Reporting
@@ -192,27 +229,28 @@ def show(side: str, name: str, outcomes: list[Outcome]) -> None:
     )
 
 
-def read_baseline() -> dict[str, str]:
+def read_baseline(file: Path) -> dict[str, str]:
     """Return the scenarios (or patterns) that are expected not to be whole, with the reason."""
-    parts = (line.partition("#") for line in BASELINE.read_text().splitlines())
+    parts = (line.partition("#") for line in file.read_text().splitlines())
     return {name.strip(): why.strip() for name, _, why in parts if name.strip()}
 
 
-def compare(runs: dict[tuple[str, str], list[Outcome]], baseline: dict[str, str]) -> int:
+def compare(runs: Runs, baseline: dict[str, str]) -> int:
     """Print the differences from the baseline. Return 1 if there are any."""
     expected: dict[str, set[str]] = {name: set() for name in baseline}
     broken: set[str] = set()
     problems: list[str] = []
-    for (side, run_name), outcomes in runs.items():
+    for (subject, run_name), outcomes in runs.items():
         for outcome in outcomes:
-            names = [name for name in baseline if fnmatchcase(outcome.scenario, name)]
+            full = f"{subject}/{outcome.scenario}" if subject not in SIDES else outcome.scenario
+            names = [name for name in baseline if fnmatchcase(full, name)]
             for name in names:
-                expected[name].add(outcome.scenario)
+                expected[name].add(full)
             if outcome.whole:
                 continue
-            broken.add(outcome.scenario)
+            broken.add(full)
             if not names:
-                problems.append(f"{side} {run_name} {outcome.scenario} is not whole")
+                problems.append(f"{subject} {run_name} {outcome.scenario} is not whole")
                 problems += [f"    {said}" for said in outcome.failed or ["nothing was checked"]]
     print()
     for name, scenarios in expected.items():

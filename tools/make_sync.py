@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "mcpearl"
-GENERATED = "# Written by tools/make_sync.py from {sources}: run `make sync`.\n"
+GENERATED = "# Written by `make sync` from {sources}.\n"
 ALWAYS = (
     "from collections.abc import Iterator",
     "from typing import TypeVar",
@@ -81,7 +81,11 @@ class SyncClientTask:
     ),
     Made(
         "client",
-        (("client/client.py", "Client"), ("client/reading.py", "Reading")),
+        (
+            ("client/client.py", "Client"),
+            ("client/calling.py", "Calling"),
+            ("client/reading.py", "Reading"),
+        ),
         '''
 """The client for programs without an event loop."""
 
@@ -201,7 +205,7 @@ def write(made: Made) -> str:
     lines = sorted(known[name] for name in names & known.keys() - have)
     variables = [_type_variable(tree, name) for tree in trees.values() for name in sorted(names)]
     doc, _, imports = opening.partition("\n\n")
-    note = GENERATED.format(sources=" and ".join(path for path, _ in made.sources))
+    note = GENERATED.format(sources=", ".join(path for path, _ in made.sources))
     defined = "\n".join(dict.fromkeys(line for line in variables if line))
     return "\n".join(
         [

@@ -44,7 +44,9 @@ def fill() -> None:
     """Have as many series as the largest page."""
     metrics = app.measure().metrics
     for number in range(600):
-        metrics._admit("tools/call", f"tool-{number}", "", "result").adders[0](0.001)
+        add = metrics._admit("tools/call", f"tool-{number}", "", "result").add
+        add(0.001)
+        add(100)
 
 
 if __name__ == "__main__":
@@ -55,7 +57,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         app.run()
     else:
-        if "access" in kinds:
+        if "logged" in kinds:
             logging.basicConfig(filename=tempfile.mktemp(), level=logging.INFO)
+        access: bool | str = tempfile.mktemp() if "access" in kinds else "logged" in kinds
         metrics = "/metrics" if "metrics" in kinds else None
-        app.run("http", port=int(sys.argv[1]), metrics=metrics, access_log="access" in kinds)
+        app.run("http", port=int(sys.argv[1]), metrics=metrics, access_log=access)

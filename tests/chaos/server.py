@@ -1,22 +1,24 @@
 """A server on all wires that can be asked to kill parts of itself, and what is left of them.
 
-Run as: server.py HTTP_PORT TCP_PORT WS_PORT UNIX_PATH
+Run as: server.py LOG HTTP_PORT TCP_PORT WS_PORT UNIX_PATH
 """
 
 import asyncio
 import os
 import sys
 import threading
-from collections import Counter
+import time
 
-from mcpearl import Http, Server, Stdio, Supervisor, Tcp, Unix, WebSocket
+from mcpearl import Http, Isolate, Server, Stdio, Supervisor, Tcp, Unix, WebSocket
+from tests.chaos.echoing import Log, add_echo
 
 # More than any real server should restart: this one is killed for minutes.
 assert Supervisor.__init__.__kwdefaults__ is not None
 Supervisor.__init__.__kwdefaults__["restarts"] = 1_000_000
 
 app = Server("chaos", "1.0", grace=1.0)
-executed: Counter[str] = Counter()
+log = Log(sys.argv[1])
+add_echo(app, log)
 
 
 @app.background
@@ -31,19 +33,24 @@ async def flaky() -> None:
     raise RuntimeError("it fails by itself, too")
 
 
-@app.tool
-async def echo(id: str, pause: float = 0.0) -> str:
-    """Say what was said, and count how often."""
-    executed[id] += 1
-    if pause:
-        await asyncio.sleep(pause)
+@app.tool(isolate=Isolate(processes=2))
+def isolated(id: str, pause: float = 0.0) -> str:
+    """Do the same in a process of its own."""
+    log.note(id)
+    time.sleep(pause)
     return id
 
 
 @app.tool
 async def paths() -> list[list[str]]:
     """Return the paths of all parts that can be killed."""
-    return [list(path) for path, _ in app.tree().walk() if path[0] != "wires"]
+    found = [path for path, _ in app.tree().walk() if path[0] != "wires"]
+    return [list(path) for path in found if not path[-1].startswith("process ")]
+
+
+@app.tool
+async def pid() -> int:
+    return os.getpid()
 
 
 @app.tool
@@ -54,11 +61,6 @@ async def kill(path: list[str]) -> bool:
 @app.tool
 async def tree() -> dict[str, str]:
     return {"/".join(path): node.state for path, node in app.tree().walk()}
-
-
-@app.tool
-async def executions(ids: list[str]) -> list[int]:
-    return [executed[id] for id in ids]
 
 
 @app.tool
@@ -74,7 +76,7 @@ async def census() -> dict[str, int]:
 
 
 async def main() -> None:
-    http, tcp, ws, path = sys.argv[1:]
+    http, tcp, ws, path = sys.argv[2:]
     wires = (
         Http(port=int(http), websocket="/ws"),
         Tcp(port=int(tcp)),

@@ -9,4 +9,5 @@ from tests.chaos.rampage import rampage
 async def test_parts_of_a_server_are_killed_under_load() -> None:
     total = await rampage(seconds=3.0, seed=14)
     assert total["killed"] >= 9
+    assert all(total[f"killed {each}"] for each in ("isolated", "zygote", "worker", "stdio"))
     assert total["answered"] > 100

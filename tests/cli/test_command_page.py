@@ -74,6 +74,17 @@ def test_every_command_is_on_the_page():
             assert re.search(rf"\b{module.name}\b", PAGE), module.name
 
 
+def test_no_command_has_an_option_twice():
+    import pkgutil
+    from importlib import import_module
+
+    from mcpearl.cli import commands
+
+    for module in pkgutil.iter_modules(commands.__path__, f"{commands.__name__}."):
+        options = [each for p in import_module(module.name).command.params for each in p.opts]
+        assert len(options) == len(set(options)), module.name
+
+
 def test_exit_codes_on_the_page_are_those_of_the_command():
     from mcpearl.cli.exits import Exit
 

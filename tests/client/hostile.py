@@ -20,9 +20,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from mcpearl.client.handshake import legacy_servers
-from mcpearl.runtime import clock as runtime_clock
+from mcpearl.testing.clock import MovableClock
 from tests.client.peers import DISCOVERED, INITIALIZED, Message
-from tests.clock import MovableClock, MovableLoop
 from tests.net.http_client.http2_peer import Asked, http2_peer
 
 STEP = 0.25  # seconds by which the time moves
@@ -450,9 +449,8 @@ class Relay:
 class Time:
     """The time of one test, which it moves."""
 
-    def __init__(self) -> None:
-        self._clock = MovableClock()
-        runtime_clock.use(self._clock)
+    def __init__(self, clock: MovableClock) -> None:
+        self._clock = clock
 
     async def ends_within(self, work: Awaitable[Any], seconds: float, what: str) -> Any:
         """Let time pass until work ends, and fail if that takes longer; return its result or error."""
@@ -474,9 +472,5 @@ class Time:
 
 def run_with_time(test: Callable[[Time], Coroutine[Any, Any, None]]) -> None:
     """Run on a loop whose time is moved."""
-    time = Time()
-    try:
-        with asyncio.Runner(loop_factory=MovableLoop) as runner:
-            runner.run(test(time))
-    finally:
-        runtime_clock.use(runtime_clock.SystemSource)
+    with MovableClock() as clock, asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(test(Time(clock)))

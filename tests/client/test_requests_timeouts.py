@@ -10,8 +10,8 @@ import pytest
 from mcpearl import Client, ConnectionLost, Context, Reconnect, RequestTimeout, Server
 from mcpearl.client.requests import ClientCall
 from mcpearl.protocol.pending import Entry
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types.base import RequestParams, Result
-from tests.clock import MovableClock
 from tests.waiting import eventually
 
 from ..transports.http_peer import Request, http_peer, modern
@@ -236,6 +236,45 @@ async def test_the_time_stands_still_while_the_application_answers(clock: Movabl
         await clock.advance(3)
         with pytest.raises(RequestTimeout, match="within 30 s"):
             await calling
+
+
+async def test_a_server_with_a_session_is_not_late_while_it_is_being_answered(
+    clock: MovableClock,
+) -> None:
+    app = Server("asks")
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    @app.tool
+    async def ask(ctx: Context) -> str:
+        await ctx.elicit("Sure?", bool)
+        await asyncio.Event().wait()
+        return "never"
+
+    async def answer(params: Any) -> dict[str, bool]:
+        asked.set()
+        await answered.wait()
+        return {"value": True}
+
+    options: dict[str, Any] = {"timeout": 30, "max_timeout": 300, "keepalive": None}
+    async with Client(app, protocol="2025-11-25", elicitation=answer, **options) as client:
+        calling = asyncio.ensure_future(client.call_tool("ask"))
+        await eventually(asked.is_set)
+        await clock.advance(100)
+        assert not calling.done()
+        answered.set()
+        await clock.advance(20)
+        assert not calling.done()
+        await clock.advance(11)
+        with pytest.raises(RequestTimeout, match="within 30 s"):
+            await calling
+        asked.clear()
+        answered.clear()
+        calling = asyncio.ensure_future(client.call_tool("ask"))
+        await eventually(asked.is_set)
+        await clock.advance(301)
+        with pytest.raises(RequestTimeout, match="within 300 s, the maximum"):
+            await calling
+        answered.set()
 
 
 async def test_progress_that_was_not_asked_for_gives_no_time(clock: MovableClock) -> None:

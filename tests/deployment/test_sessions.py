@@ -9,7 +9,7 @@ from mcpearl.auth import Principal
 from mcpearl.stores.shared import REQUEST_BITS
 from tests.deployment.machines import text_of, two_machines
 from tests.redis_server import fresh_address, running
-from tests.transports.raw_http import LEGACY, Session, message
+from tests.transports.raw_http import LEGACY, Raw, Session, message
 from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")
@@ -123,6 +123,47 @@ async def test_an_update_without_a_reader_is_kept_for_the_next_one_once() -> Non
         stream.close()
 
 
+async def test_an_update_while_no_machine_had_the_session_is_made_up_for() -> None:
+    address = fresh_address()
+    async with two_machines(address) as (one, two), two_machines(address) as (three, _):
+        begun = await one.raw.initialize("2025-06-18")
+        await begun.ask("resources/subscribe", {"uri": "config://%61"})
+        stream = await begun.get()
+        for session in one.app.connections:
+            session.transport.end()  # as if the machine had died
+        stream.close()
+        two.app.notify_resource_updated("config://a")
+        two.app.notify_resource_updated("config://b")
+        two.app.notify_list_changed("tools")
+        await eventually(lambda: not two.store.bus._unsent)
+        stream = await three.take_up(begun).get()
+        heard = [await stream.next() for _ in range(2)]
+        assert {"uri": "config://%61"} in [each.get("params") for each in heard]
+        assert "notifications/tools/list_changed" in [each["method"] for each in heard]
+        assert (await two.take_up(begun).ask("ping")).status == 200  # it has the session now, too
+        two.app.notify_resource_updated("config://a")
+        assert (await stream.next())["params"] == {"uri": "config://%61"}
+        stream.close()
+
+
+async def test_what_was_sent_to_a_connection_that_broke_is_sent_again() -> None:
+    async with two_machines() as (one, two):
+        begun = await one.raw.initialize("2025-06-18")
+        await begun.ask("resources/subscribe", {"uri": "config://a"})
+        stream = await begun.get()
+        two.app.notify_resource_updated("config://a")
+        event = await stream.event()
+        assert event is not None
+        stream.close()
+        again = await two.take_up(begun).get()  # it names no event, so it may not have got any
+        assert (await again.next())["params"] == {"uri": "config://a"}
+        again.close()
+        resumed = await two.take_up(begun).get({"Last-Event-ID": event["id"]})
+        one.app.notify_list_changed("tools")
+        assert (await resumed.next())["method"] == "notifications/tools/list_changed"
+        resumed.close()
+
+
 async def test_a_stream_is_resumed_at_another_machine_while_its_call_runs() -> None:
     async with two_machines() as (one, two):
         begun = await one.raw.initialize()
@@ -148,6 +189,27 @@ async def test_a_session_that_is_ended_is_gone_everywhere() -> None:
         await eventually(lambda: not two.app.sessions)
         assert (await session.ask("ping", id=2)).status == 404
         assert (await begun.ask("ping", id=2)).status == 404
+
+
+async def test_a_message_of_http_sse_finds_the_machine_that_has_the_stream() -> None:
+    async with two_machines(http_sse=True) as (one, two):
+        opened = Raw(one.raw.port, "/sse")
+        stream = await opened.get()
+        event = await stream.event()
+        assert event is not None
+        place = event["data"]
+        info = {"name": "old", "version": "1"}
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": info}
+        elsewhere = Raw(two.raw.port, place)
+        assert (await elsewhere.post(message("initialize", params, 0))).status == 202
+        assert (await stream.next())["result"]["protocolVersion"] == "2024-11-05"
+        assert (await elsewhere.post(message("ping", id=1))).status == 202
+        assert (await stream.next())["id"] == 1
+        before = await two.store.link.send("DBSIZE")
+        forged = Raw(two.raw.port, place.rpartition("=")[0] + "=12345")
+        assert (await forged.post(message("ping", id=2))).status == 202  # it reaches no process
+        assert await two.store.link.send("DBSIZE") <= before  # and takes no room
+        stream.close()
 
 
 # Ids that are not those of a session

@@ -5,8 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from mcpearl.runtime import clock
-from tests.clock import MovableClock, MovableLoop
+from mcpearl.testing.clock import MovableClock
 from tests.fuzz.target import Broken, require
 
 _MOST_TURNS = 10_000  # of the loop for one input; more is a loop without an end
@@ -110,25 +109,24 @@ class Chance(MovableClock):
         return self._drawn.to_bytes(8, "big").rjust(count, b"r")[-count:]
 
 
-_loop: MovableLoop | None = None
+_loop: asyncio.AbstractEventLoop | None = None
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """Run to the end; fail for what the loop or a logger reports as an error."""
     global _loop
     if _loop is None:
-        _loop = MovableLoop()
+        _loop = asyncio.SelectorEventLoop()
     unhandled: list[dict[str, Any]] = []
     _loop.set_exception_handler(lambda _, context: unhandled.append(context))
     errors = _Errors()
     logger = logging.getLogger("mcpearl")
     logger.addHandler(errors)
     propagates, logger.propagate = logger.propagate, False
-    clock.use(Chance())
     try:
-        result = _loop.run_until_complete(work)
+        with Chance():
+            result = _loop.run_until_complete(work)
     finally:
-        clock.use(clock.SystemSource)
         logger.propagate = propagates
         logger.removeHandler(errors)
     for context in unhandled:

@@ -11,6 +11,7 @@ import pytest
 
 from mcpearl import Client, McpError
 from mcpearl.gateway.gateway import Gateway
+from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.types import CreateMessageResult, ElicitResult, TextContent
 from tests.gateway.upstream_server import LEGACY, MODERN
 from tests.waiting import eventually
@@ -28,10 +29,12 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 
 
 @asynccontextmanager
-async def through(cell: Cell, **options: Any) -> AsyncIterator[tuple[Client, Gateway]]:
+async def through(
+    cell: Cell, stateless: bool = False, **options: Any
+) -> AsyncIterator[tuple[Client, Gateway]]:
     """A client of a gateway over HTTP, with an upstream in a process."""
     command = [sys.executable, SERVER, ",".join(OF[cell[1]])]
-    gateway = Gateway({"up": command})
+    gateway = Gateway({"up": command}, upstreams=UpstreamSettings(stateless=stateless))
     async with (
         gateway.serving("http", port=0) as url,
         Client(url, protocol=OF[cell[0]][0], **options) as client,
@@ -161,7 +164,8 @@ async def test_subscriptions_and_changes_of_lists(cell: Cell) -> None:
     def note(notice: Any) -> None:
         heard.append((notice.method, getattr(notice.params, "uri", None)))
 
-    async with through(cell, on_notification=note) as (client, _):
+    # A modern client with a process of its own for each call would hear nothing of what they do.
+    async with through(cell, stateless=True, on_notification=note) as (client, _):
         await client.subscribe("note://one")
         assert "up__add" in [tool.name async for tool in client.tools()]
         await client.call_tool("up__touch")

@@ -14,7 +14,7 @@ MODERN = ("2026-07-28",)
 
 def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
     app = Server(name, "1.2.3", versions=versions)
-    notes: dict[str, str] = {}
+    notes: dict[Any, str] = {}  # by session
     app.calls = 0  # type: ignore[attr-defined]
 
     @app.tool
@@ -72,11 +72,13 @@ def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
 
     @app.tool
     async def remember(ctx: Context, text: str) -> str:
-        try:
-            ctx.session["note"] = text  # type: ignore[index]
-        except (LookupError, TypeError):
-            notes["shared"] = text
+        """Keep something in the session."""
+        notes[ctx.client.session] = text
         return "noted"
+
+    @app.tool
+    async def recall(ctx: Context) -> str:
+        return notes.get(ctx.client.session, "nothing")
 
     @app.tool
     async def slow(seconds: float) -> str:
@@ -100,6 +102,29 @@ def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
     async def touch() -> str:
         app.notify_resource_updated("note://one")
         return "touched"
+
+    @app.tool(task=True)
+    async def job(ctx: Context, question: str | None = None, seconds: float = 0.0) -> str:
+        """Work that runs as a task."""
+        app.calls += 1  # type: ignore[attr-defined]
+        await ctx.progress(1, 2, "half done")
+        if question is not None:
+            answer = await ctx.elicit(question, str)
+            return f"{question} {answer.action} {answer.data}"
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            app.cancelled = True  # type: ignore[attr-defined]
+            raise
+        return "worked"
+
+    @app.tool(task="required")
+    async def long_job() -> str:
+        return "worked for long"
+
+    @app.tool(task=True)
+    async def broken_job() -> str:
+        raise RuntimeError("no luck")
 
     @app.resource("note://one")
     def one() -> str:

@@ -9,8 +9,8 @@ import pytest
 
 from mcpearl import ConnectionLost, Host, McpearlError, Server
 from mcpearl.host.records import HostChange
+from mcpearl.testing.clock import MovableClock
 from tests.client.hostile import Channel, Hostile, Message, serve
-from tests.clock import MovableClock
 from tests.waiting import eventually
 
 

@@ -15,10 +15,10 @@ from mcpearl.auth import Principal, StaticTokens
 from mcpearl.client.entries import ConfigError
 from mcpearl.host.config import read_config
 from mcpearl.host.records import HostChange
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.memory import memory_pair
 from mcpearl.types.roots import Root
 from tests.client.hostile import Channel, Hostile, Message, serve
-from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
 

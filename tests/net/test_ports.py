@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from mcpearl.net.ports import TcpPort
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
 

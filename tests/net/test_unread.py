@@ -10,7 +10,7 @@ import pytest
 
 from mcpearl import Server
 from mcpearl.net.unread import SLOWEST
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.raw_http import BOTH, modern, until_open
 

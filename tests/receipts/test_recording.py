@@ -23,7 +23,7 @@ from mcpearl.receipts.proofs import prove, salts_of, unfinished
 from mcpearl.receipts.receipts import Receipts
 from mcpearl.receipts.verifier import Log, Proof, load_keys
 from mcpearl.runtime.arguments import Unusable
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.receipts.logs import records
 from tests.waiting import eventually

@@ -6,7 +6,7 @@ import pytest
 
 from mcpearl.runtime.backoff import Backoff
 from mcpearl.runtime.breaker import Breaker, BreakerOpen
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 DELAYS = Backoff(delays=(1.0, 2.0, 4.0), jitter=0)
 

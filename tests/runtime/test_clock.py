@@ -9,7 +9,7 @@ import pytest
 
 from mcpearl.runtime import clock as clock_module
 from mcpearl.runtime.clock import SystemSource, use
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 
 class Fixed:

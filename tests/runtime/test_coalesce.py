@@ -3,7 +3,7 @@
 import asyncio
 
 from mcpearl.runtime.coalesce import Coalescer
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 
 class Bell:

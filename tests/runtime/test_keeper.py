@@ -3,7 +3,7 @@
 import pytest
 
 from mcpearl.runtime.keeper import Keeper
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 
 async def test_it_looks_while_there_is_something_left(clock: MovableClock) -> None:

@@ -1,7 +1,7 @@
 """Finding what takes long, and only that."""
 
 from mcpearl.runtime.late import LateWatch
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 
 class Work:

@@ -10,7 +10,7 @@ import pytest
 
 from mcpearl import Client, Keepalive, Server
 from mcpearl.runtime.liveness import Watch
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.transports.custom_transport import QueueTransport
 
 TIMES = Keepalive(interval=30.0, patience=10.0)

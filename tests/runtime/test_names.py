@@ -105,3 +105,44 @@ def test_one_name_costs_the_same_among_many() -> None:
         many.hold(number, owner)
         many.mark(owner, "all")
     assert min(cost(many) for _ in range(5)) < 10 * min(cost(few) for _ in range(5))
+
+
+async def test_names_of_a_kind_are_asked_of_what_has_them() -> None:
+    names, rooms = Names("here"), {1: Owner(), 2: Owner()}
+    heard: list[Any] = []
+    names.serve("room", rooms)
+    names.watch("room", lambda name, owner: heard.append((name, owner)))
+    names.watch(("room", 1), lambda name, owner: heard.append(owner))
+    assert names.lookup(("room", 1)) is rooms[1]
+    assert names.lookup(("room", 3)) is names.lookup(("floor", 1)) is None
+    assert list(names.where("room")) == [*rooms.values()]
+    assert (names.count("room"), len(names)) == (2, 0)
+    with pytest.raises(ValueError, match="it is the name of a room"):
+        names.hold(("room", 3), Owner())
+    names.hold(("floor", 1), rooms[1])
+    gone = rooms.pop(1)
+    names.changed("room", 1, None)
+    names.changed("room", 3, gone)
+    assert heard == [None, (("room", 1), None), (("room", 3), gone)]
+    assert await names.machine_of(("room", 2)) == "here"
+    assert await names.machine_of(("room", 1)) is None
+
+
+async def test_what_is_claimed_is_claimed_in_the_directory_of_all_machines() -> None:
+    there = Names("there")
+    here, other = Names("here"), Names("other")
+    here.directory = other.directory = there
+    owner = Owner()
+    await here.claim("a", owner)
+    await here.claim("a", owner)
+    with pytest.raises(NameTaken):
+        await other.claim("a", Owner())
+    with pytest.raises(NameTaken):
+        await here.claim("a", Owner())
+    assert (await here.machine_of("a"), await other.machine_of("a")) == ("here", "there")
+    here.let_go(owner)
+    assert await other.machine_of("a") is None
+    mine = Owner()
+    here.hold("b", mine)
+    assert await other.machine_of("b") is None
+    here.let_go(mine)

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from mcpearl.runtime.rate import Meter, RateLimit
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 
 @pytest.mark.parametrize("shared", [False, True])

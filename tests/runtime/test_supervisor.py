@@ -9,7 +9,7 @@ from mcpearl import Child, Supervisor
 from mcpearl.runtime.backoff import Backoff
 from mcpearl.runtime.supervisor import GaveUp, StartFailed
 from mcpearl.runtime.tree import Change
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.waiting import eventually
 
 AT_ONCE = Backoff(delays=(0.0,), jitter=0)

@@ -5,13 +5,15 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-from tests.clock import MovableLoop
+from mcpearl.testing.clock import next_timer
 
 _TURNS = 40
 
 
-class VirtualLoop(MovableLoop):
+class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's loop, whose time is only what it was moved by."""
+
+    ahead = 0.0
 
     def time(self) -> float:
         return self.ahead
@@ -35,7 +37,7 @@ class VirtualLoop(MovableLoop):
     def advance(self, seconds: float) -> None:
         """Let time pass: each timer runs at its time, in order."""
         end = self.ahead + seconds
-        while (due := self.next_timer()) is not None and due <= end:
+        while (due := next_timer(self)) is not None and due <= end:
             self.ahead = max(due, self.ahead)
             self.run(asyncio.sleep(0))
         self.ahead = end

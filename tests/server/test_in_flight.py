@@ -7,7 +7,7 @@ import pytest
 
 from mcpearl import Context, Limits, Server
 from mcpearl.server.connection import ServerConnection
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.server.wire import ERAS, LEGACY, Wire, text_of, wire
 from tests.waiting import eventually
 

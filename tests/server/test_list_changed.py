@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Server
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.server.wire import ERAS, LEGACY, MODERN, Wire, wire
 
 INTERVAL = 0.1

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from mcpearl import Context, Server
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.server.wire import ERAS, text_of, wire
 
 

@@ -13,7 +13,7 @@ import pytest
 from mcpearl import Client, ConnectionLost, Http, Server, Tcp, Unix
 from mcpearl.runtime.supervisor import GaveUp
 from mcpearl.server.server import Server as ServerType
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.waiting import eventually
 
@@ -236,7 +236,7 @@ async def test_the_error_of_a_wire_that_does_not_start_is_its_own() -> None:
 async def test_a_bus_that_failed_is_joined_again_and_everything_is_announced() -> None:
     app = server()
     updated: list[str] = []
-    app.core.subscriptions.all_updated = lambda: updated.append("all")  # type: ignore[method-assign]
+    app.core.subscriptions.all_changed = lambda: updated.append("all")  # type: ignore[method-assign]
     async with Client(app):
         assert app.parts.root.kill("bus")
         await eventually(lambda: updated == ["all"])

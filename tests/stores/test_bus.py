@@ -143,7 +143,7 @@ async def test_a_server_that_missed_updates_announces_all_it_has_subscribers_for
     subscriber = Subscriber(Hearing(), Budget().account())  # type: ignore[arg-type]
     for name in ("a", "b"):
         subscriptions.subscribe(subscriber, f"x://{name}")
-    subscriptions.all_updated()
+    subscriptions.all_changed()
     assert [b'"uri":"x://a"' in heard[0], b'"uri":"x://b"' in heard[1]] == [True, True]
 
 

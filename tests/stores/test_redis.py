@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from mcpearl.runtime import clock
 from mcpearl.runtime.names import NameTaken
+from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_address import is_redis, parse
 from mcpearl.stores.redis_bus import RedisBus
@@ -24,7 +27,7 @@ from mcpearl.stores.redis_proofs import RedisProofStore
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import TaskRecord
+from mcpearl.stores.tasks import TaskRecord, holder_name
 from tests.redis_server import fresh_address, running, shared
 from tests.stores.test_events import Listener
 from tests.waiting import eventually
@@ -334,6 +337,7 @@ class Process:
         self.members = RedisMembers(self.link)
         self.bus = RedisBus(self.link, self.members)
         self.events = RedisEventStore(self.link, self.bus, self.members)
+        self.tasks = RedisTaskStore(self.link)
 
     async def __aenter__(self) -> "Process":
         await self.bus.start()
@@ -379,20 +383,57 @@ async def test_a_reader_hears_of_the_death_of_the_producer_it_follows() -> None:
         assert listener.heard_events == [(2, b"more"), (3, b"last words")]
 
 
-async def test_an_announcement_left_to_a_dead_reader_is_made_up_for() -> None:
+async def test_an_announcement_is_made_once_by_however_many_processes() -> None:
+    address = fresh_address()
+    async with Process(address) as one, Process(address) as two:
+        listener = Listener()
+        one.events.follow("s", "s", listener)
+        await one.events.after("s", "s", None)
+        for position in ("1", "2"):
+            for each in (two, one, two):
+                each.events.announce("s", "s", b"changed", position)
+        one.events.announce("s", "s", b"changed", "1")  # it lags behind
+        await eventually(lambda: listener.heard_events == [(1, b"changed"), (2, b"changed")])
+        await eventually(lambda: not one.events._beside and not two.events._beside)
+        assert (await two.events.after("s", "s", None)).last == 2
+
+
+async def test_a_process_that_died_while_it_read_is_forgotten_by_the_next_reader() -> None:
     address = fresh_address()
     async with Process(address) as dead, Process(address) as one:
-        await one.members.report()
         await dead.events.after("s", "s", None)  # it reads the stream
-        one.events.announce("s", "s", b"changed")
-        await eventually(lambda: bool(one.events._skipped))
+        key = one.events._keys("s", "s")[0]
+        assert await one.link.send("HEXISTS", key, f"reader:{dead.members.number}")
         await dead.link.send("ZREM", dead.link.key("members"), dead.members.number)
-        await one.members.report()
-        await eventually(lambda: not one.events._beside and not one.events._skipped)
-        assert (await one.events.after("s", "s", None)).events == [(1, b"changed")]
-        one.events.announce("s", "s", b"changed")  # it was not read yet: once is enough
-        await eventually(lambda: not one.events._beside)
-        assert len((await one.events.after("s", "s", None)).events) == 1
+        await one.events.after("s", "s", None)
+
+        async def is_forgotten() -> bool:
+            return not await one.link.send("HEXISTS", key, f"reader:{dead.members.number}")
+
+        await eventually(is_forgotten)
+
+
+async def test_what_was_published_before_a_process_joined_is_known_to_it() -> None:
+    address = fresh_address()
+    async with Process(address) as one:
+        await one.bus.spread("topic", b"a")
+        await one.bus.spread("other", b"b")
+        await one.bus.spread("topic", b"a")
+        async with Process(address) as two:
+            heard: list[Stored] = []
+            two.bus.follow("topic", heard.append, lambda: None)
+            two.bus.publish("topic", b"c")
+            await eventually(lambda: len(heard) == 1)
+            assert heard[0].own
+            found = await two.bus.since(0.0)
+            assert found is not None
+            assert [(topic, stored.message) for topic, stored in found] == [
+                ("topic", b"a"),
+                ("topic", b"c"),
+            ]
+            assert await two.bus.since(clock.now() + 60) == []
+            two.bus._missed()
+            assert await two.bus.since(0.0) is None  # anything may have been published
 
 
 # Workers that are killed
@@ -405,7 +446,7 @@ import asyncio, os, signal
 from mcpearl.stores.redis_address import parse
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_tasks import RedisTaskStore
-from mcpearl.stores.tasks import TaskRecord
+from mcpearl.stores.tasks import TaskRecord, holder_name
 
 async def main():
     store = RedisTaskStore(RedisLink(parse({address!r})))
@@ -456,8 +497,8 @@ async def test_a_proof_that_one_machine_saw_is_refused_by_all() -> None:
 async def test_a_name_is_held_by_one_process_of_all_machines() -> None:
     address = fresh_address()
     async with Process(address) as one, Process(address) as two:
-        first = RedisNames(one.link, one.members, "here")
-        second = RedisNames(two.link, two.members, "there")
+        first = RedisNames(one.link, one.members, one.tasks, "here")
+        second = RedisNames(two.link, two.members, two.tasks, "there")
         owner, other = object(), object()
         await first.claim("job", owner)
         await first.claim("job", owner)
@@ -484,6 +525,10 @@ async def test_a_name_is_held_by_one_process_of_all_machines() -> None:
             return await first.machine_of("of a task") is None
 
         await eventually(is_free)
+        record = TaskRecord(id="t", owner=ANN, ttl=60.0)
+        await one.tasks.create(record, holder_name(), 60.0)
+        assert await second.machine_of(("task", "t")) == socket.gethostname()
+        assert await second.machine_of(("task", "u")) is None
         assert {member.number for member in await one.members.all()} == {
             one.members.number,
             two.members.number,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import redis.asyncio
+from msgspec.structs import replace
 
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.stores.redis_store import RedisStore
@@ -43,7 +44,9 @@ async def works(address: str) -> None:
         id=one.sessions.new_id(record), identity=ANN, state=state, uris=("a://b",), revision=1
     )
     assert await one.sessions.save(record, 60.0)
-    assert await two.sessions.load(record.id) == record
+    loaded = await two.sessions.load(record.id)
+    assert loaded is not None and replace(loaded, since=0.0) == record
+    assert await two.sessions.missed(loaded) == []
     one.events.append(record.id, "s", b"event")
     await one.events.stored(record.id, "s")
     assert (await two.events.after(record.id, "s", None)).events == [(1, b"event")]

@@ -220,7 +220,10 @@ async def test_whatever_a_client_says_of_its_trace_is_harmless(spans: Any, meta:
     assert span.parent is None
 
 
-async def test_what_is_not_sampled_is_passed_on_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("measured", [False, True])
+async def test_what_is_not_sampled_is_passed_on_as_such(
+    monkeypatch: pytest.MonkeyPatch, measured: bool
+) -> None:
     """One in two, decided with the trace id that the span then has; children follow their parent."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
@@ -233,6 +236,8 @@ async def test_what_is_not_sampled_is_passed_on_as_such(monkeypatch: pytest.Monk
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     app = Server("traced", telemetry=True)
+    if measured:
+        app.measure()
 
     @app.tool
     async def work() -> str:
@@ -250,6 +255,9 @@ async def test_what_is_not_sampled_is_passed_on_as_such(monkeypatch: pytest.Monk
     assert {f"{each.context.trace_id:x}" for each in calls} == sampled
     assert len(inside) == len(calls)
     assert len({trace_id for trace_id, _ in seen}) == 60
+    if measured:
+        numbers = app.measure().snapshot().calls["tools/call", "work", ""]
+        assert sum(numbers[2:]) == 60, "calls with a span and calls without are counted alike"
 
 
 async def test_an_exporter_that_fails_or_is_away_costs_no_call(monkeypatch: Any) -> None:

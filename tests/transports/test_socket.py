@@ -22,7 +22,7 @@ from mcpearl import Client, ConnectionLost, Limits, McpError, Server, Tcp, Tls, 
 from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.net.ports import bind_port
 from mcpearl.protocol.framing import ContentLengthFramer
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.server.wire import HANGS, LEGACY, MODERN, meta
 from tests.transports.certificates import Authority

@@ -7,6 +7,7 @@ being answered. Every request it sends has exactly one outcome, whatever the ser
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 import msgspec
@@ -79,6 +80,8 @@ class ClientConnection(ClientReceiver):
         self._held = HeldTasks(callbacks, self.notify)
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
+        self._asked = 0  # questions of the server that are being answered
+        self._asked_until = -inf  # when the last of them was answered
         self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
 
     async def open(self, timeout: float) -> None:
@@ -154,6 +157,7 @@ class ClientConnection(ClientReceiver):
         on_progress: ProgressCallback | None,
         presentation: Presentation | None,
         meta: dict[str, Any] | None,
+        on_sent: Callable[[RequestId], None] | None = None,
     ) -> msgspec.Raw:
         """Send a request whose params are encoded already, and return its result undecoded.
 
@@ -166,6 +170,7 @@ class ClientConnection(ClientReceiver):
             on_progress: Called with each progress notification.
             presentation: The client the request is made for; None for this one.
             meta: Further members of `_meta`.
+            on_sent: Called with the request's id.
         """
         self.check()
         future: asyncio.Future[msgspec.Raw] = self.loop.create_future()
@@ -181,6 +186,8 @@ class ClientConnection(ClientReceiver):
             presentation=presentation,
             meta=meta,
         )
+        if on_sent is not None:
+            on_sent(entry.id)
         if on_progress is not None:
             self._progress_callbacks[entry.id] = on_progress
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
@@ -281,7 +288,7 @@ class ClientConnection(ClientReceiver):
             raise _copy(self.lost_reason, maybe_executed=False)
 
     def _expire(self, now: float) -> float | None:
-        for entry in self.end.pending.expire(now):
+        for entry in self.end.pending.expire(now, now if self._asked else self._asked_until):
             seconds = entry.seconds
             self._give_up(entry, f"no answer within {seconds:g} s")
             _reject(entry, RequestTimeout(entry.method, seconds, hard=entry.hard))
@@ -364,8 +371,9 @@ class ClientConnection(ClientReceiver):
             self.transport.resume()
 
     async def _answer(self, call: Call) -> None:
-        """Answer a request of a legacy server."""
+        """Answer a request of a legacy server, which is not late meanwhile."""
         message: bytes | None
+        self._asked += 1
         try:
             result = await self._held.answer(call.method, call.params)
             message = self.end.result(call, result)
@@ -380,6 +388,9 @@ class ClientConnection(ClientReceiver):
         except asyncio.CancelledError:
             self.end.drop(call)
             raise
+        finally:
+            self._asked -= 1
+            self._asked_until = self._now()
         if message is not None:
             self._reply(message)
             self.transport.flush()

@@ -5,6 +5,7 @@ the tool says about itself: only the original caller can know.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
@@ -12,6 +13,7 @@ from msgspec import Raw, Struct
 from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.link import Link
 from mcpearl.protocol.errors import ConnectionLost
+from mcpearl.types.base import RequestId
 
 if TYPE_CHECKING:
     from mcpearl.protocol.modern import Presentation
@@ -44,6 +46,7 @@ class Relay:
         on_progress: ProgressCallback | None = None,
         presentation: "Presentation | None" = None,
         meta: dict[str, Any] | None = None,
+        on_sent: Callable[[RequestId], None] | None = None,
     ) -> Raw:
         """Send a request and return its result.
 
@@ -54,6 +57,7 @@ class Relay:
             on_progress: Called with each progress notification.
             presentation: The client the request is made for.
             meta: Further members of `_meta`.
+            on_sent: Called with the id under which the request is sent.
 
         Raises:
             ConnectionLost: The connection was lost, or is not there; `maybe_executed` says which.
@@ -72,6 +76,7 @@ class Relay:
                     on_progress=on_progress,
                     presentation=presentation,
                     meta=meta,
+                    on_sent=on_sent,
                 )
             except ConnectionLost as lost:
                 if lost.maybe_executed or self._link.reconnect is None:

@@ -88,6 +88,13 @@ class Target(NamedTuple):
     """Put around each transport, to see what passes."""
 
 
+class Tapped(NamedTuple):
+    """Whatever a client can be made for, with something put around its transports."""
+
+    target: Any
+    tap: Callable[[Transport], Transport]
+
+
 Reachable = (
     InProcessServer
     | Transport
@@ -97,12 +104,15 @@ Reachable = (
     | Mapping[str, Any]
     | ServerEntry
     | Target
+    | Tapped
 )
 """What a client can be made for."""
 
 
 def find_target(target: Any, options: ReachOptions) -> Target:
     """Find out how to reach a server; the error lists what a target can be."""
+    if isinstance(target, Tapped):
+        return _tapped(find_target(target.target, options), target.tap)
     if isinstance(target, Mapping):
         target = only_entry(target, surroundings())
     if isinstance(target, ServerEntry):
@@ -126,6 +136,11 @@ def find_target(target: Any, options: ReachOptions) -> Target:
         f"cannot connect to {target!r}; pass a Server, a URL, the path of a .py or .js file, "
         "a command as a list, a host's entry, or a transport"
     )
+
+
+def _tapped(found: Target, tap: Callable[[Transport], Transport]) -> Target:
+    inner = found.tap
+    return found._replace(tap=tap if inner is None else lambda transport: tap(inner(transport)))
 
 
 def _check_auth(target: Any) -> None:

@@ -11,8 +11,9 @@ from mcpearl.console.watch import Watch, name_of, percentile, session_of, trace_
 from mcpearl.host.records import ServerStatus
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
-from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.server.connection import ServerConnection
 from mcpearl.server.server import Server
+from mcpearl.server.solo_connection import SoloConnection
 from mcpearl.telemetry.process import process_gauges
 
 MAX_ROWS = 200  # sessions, calls and tasks that are shown at once

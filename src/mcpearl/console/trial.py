@@ -18,16 +18,15 @@ from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.console import asking
 from mcpearl.console.actions import Answer, Ask
 from mcpearl.console.outbox import Outbox
-from mcpearl.console.tap import Direction, Tap, about
 from mcpearl.protocol.codec import UNREADABLE
 from mcpearl.protocol.errors import USER_REJECTED, LimitReached, McpearlError, McpError
 from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
+from mcpearl.transports.tap import Direction, Tap, about
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Implementation, Wire, convert, to_builtins
 from mcpearl.types.elicitation import ElicitRequestParams, ElicitResult
 from mcpearl.types.logging import LoggingMessageNotificationParams
-from mcpearl.types.methods import REQUESTS
 from mcpearl.types.progress import ProgressNotificationParams
 from mcpearl.types.roots import Root
 from mcpearl.types.sampling import CreateMessageRequestParams, CreateMessageResult
@@ -211,13 +210,8 @@ class Trial:
         except UNREADABLE:
             message = {}  # it is sent all the same: to see what the server makes of it
         message = message if isinstance(message, dict) else {}
-        known = REQUESTS.get(str(message.get("method")))
-        params = message.get("params")
-        with suppress(msgspec.ValidationError):
-            params = None if known is None else convert(known.params, params or {})
-        modern = client.era == "modern"
         line = " ".join(text.split("\n")).encode()
-        tap.send(line, about(message, params, client.protocol_version, modern))
+        tap.send(line, about(message, client.protocol_version, client.era == "modern"))
         tap.flush()
 
 

@@ -10,18 +10,19 @@
 
 import asyncio
 import logging
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from mcpearl.client.relay import Relay
+from mcpearl.client.requests import BETWEEN_ROUNDS
 from mcpearl.gateway.legs import Leg
-from mcpearl.gateway.logs import say
+from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.parked import ParkedCall, required
-from mcpearl.gateway.results import asked_of, relayed
-from mcpearl.gateway.upstream_client import ANSWERS
+from mcpearl.gateway.results import asked_of, members_of, relayed
+from mcpearl.gateway.tasks import is_task
+from mcpearl.gateway.upstream_client import ANSWERS, UpstreamClient
 from mcpearl.protocol.errors import (
     ConnectionLost,
     LimitReached,
@@ -37,7 +38,7 @@ from mcpearl.protocol.seal import Binding, binding
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import BreakerOpen
-from mcpearl.server.context import Context, call_of, peer_of
+from mcpearl.server.context import Context, call_of
 from mcpearl.server.core import ServerCore
 from mcpearl.types.base import (
     CLIENT_CAPABILITIES_KEY,
@@ -45,6 +46,7 @@ from mcpearl.types.base import (
     LOG_LEVEL_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
+    RequestId,
     RequestParams,
     Result,
     decode,
@@ -55,7 +57,6 @@ from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.elicitation import ElicitRequestParams
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
-from mcpearl.types.logging import LoggingMessageNotificationParams
 from mcpearl.types.progress import ProgressNotificationParams
 from mcpearl.types.tasks import TASKS_EXTENSION
 
@@ -97,7 +98,7 @@ class Forwarding:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._presentations: dict[int, tuple[Caller, str | None, Presentation]] = {}
-        self._logged: dict[Context, Hashable] = {}  # calls whose clients want log messages
+        self.logs = SharedLogs()
 
     async def forward(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         """Answer a call with what the upstream answers."""
@@ -119,7 +120,13 @@ class Forwarding:
     # Sending
 
     async def send(
-        self, relay: Relay, call: Call, params: Any, ctx: Context | None, on_progress: Any = None
+        self,
+        relay: Relay,
+        call: Call,
+        params: Any,
+        ctx: Context | None,
+        on_progress: Any = None,
+        on_sent: Any = None,
     ) -> Raw:
         """Send a request, and count how it went."""
         breaker = self._upstream.breaker
@@ -131,10 +138,11 @@ class Forwarding:
             raw = await relay.request(
                 call.method,
                 params,
-                encode(narrow(_bare(params), self._upstream.version)),
+                self._body(call, params),
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
                 meta=_further(params.meta),
+                on_sent=on_sent,
             )
         except McpError as error:
             breaker.worked()
@@ -153,6 +161,14 @@ class Forwarding:
         breaker.worked()
         return raw
 
+    def _body(self, call: Call, params: Any) -> bytes:
+        """Return encoded params without `_meta`, which is made anew."""
+        if type(params) is not RequestParams:
+            return encode(narrow(replace(params, meta=None), self._upstream.version))
+        members = members_of(call.raw)  # of an extension: only the upstream knows them
+        members.pop("_meta", None)
+        return encode(members)
+
     def _failed(self, error: McpearlError) -> McpError:
         name = self._upstream.name
         data: dict[str, Any] = {"server": name}
@@ -164,15 +180,26 @@ class Forwarding:
 
     def _presentation(self, caller: Caller) -> Presentation:
         """Return how a caller is presented to a modern upstream."""
-        known, level = self._presentations.get(id(caller)), _level(caller)
+        known, level = self._presentations.get(id(caller)), level_of(caller)
         if known is not None and known[0] is caller and known[1] == level:
             return known[2]
         info = caller.client or self._upstream.info
-        made = Presentation(NEWEST, info, declared(caller), level)
+        made = Presentation(NEWEST, info, self._declared(caller), level)
         while len(self._presentations) >= _KNOWN_CALLERS:
             self._presentations.pop(next(iter(self._presentations)))
         self._presentations[id(caller)] = caller, level, made
         return made
+
+    def _declared(self, caller: Caller) -> ClientCapabilities:
+        """Return what a modern upstream may do: a legacy client's calls may be tasks, too."""
+        capabilities = declared(caller)
+        theirs = caller.capabilities.extensions or {}
+        if caller.version.modern and TASKS_EXTENSION not in theirs:
+            return capabilities
+        if not self._upstream.tasks.offered:
+            return capabilities
+        extensions = {**(capabilities.extensions or {}), TASKS_EXTENSION: {}}
+        return replace(capabilities, extensions=extensions)
 
     def _answer(self, raw: Raw, call: Call, core: ServerCore) -> Encoded:
         modern = bool(self._upstream.is_modern)
@@ -181,8 +208,13 @@ class Forwarding:
     # To a modern upstream
 
     async def _to_modern(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
-        relay = await self._upstream.relay_for(call.caller)
-        params = call.params
+        upstream, params = self._upstream, call.params
+        client = (
+            (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client
+            if upstream.is_named
+            else await upstream.client()
+        )
+        relay = client.relay
         if call.method not in ROUND_METHODS:
             return self._answer(await self._logging(relay, call, params, ctx), call, core)
         rounds = 0
@@ -195,6 +227,8 @@ class Forwarding:
             raw = await self._logging(relay, call, params, ctx)
             asked = asked_of(raw)
             if asked is None:
+                if upstream.tasks.offered and is_task(raw):
+                    raw = await self._followed(client, raw, call, ctx)
                 return self._answer(raw, call, core)
             if call.caller.version.modern and ctx.task is None:
                 return self._sealed(asked, bound or _binding(call), core)
@@ -204,29 +238,37 @@ class Forwarding:
                 )
             answers = await self._answers(asked, ctx)
             if not asked.input_requests:
-                await asyncio.sleep(min(0.05 * 2**rounds, 5.0))
+                await asyncio.sleep(BETWEEN_ROUNDS.delay(rounds))
             rounds += 1
             params = replace(params, input_responses=answers, request_state=asked.request_state)
 
-    async def _logging(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
-        """Send a request whose client may get log messages of it."""
-        if _level(call.caller) is None:
-            return await self.send(relay, call, params, ctx)
-        self._logged[ctx] = _owner(call, ctx)
+    async def _followed(self, client: UpstreamClient, raw: Raw, call: Call, ctx: Context) -> Raw:
+        """Return the result of a call that a modern upstream made a task of."""
         try:
+            return await self._upstream.tasks.at_modern(client, raw, call, ctx)
+        except McpError:
+            raise
+        except McpearlError as error:
+            raise self._failed(error) from None
+
+    async def _logging(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
+        """Send a request on the shared connection whose client may get log messages of it."""
+        level = level_of(call.caller)
+        if level is None:
             return await self.send(relay, call, params, ctx)
+        if not self._upstream.is_modern and self.logs.lower(level):
+            await self._upstream.set_level(await self._upstream.shared(), level)
+        logs, sent = self.logs, []
+        logs.enter(call, ctx)
+
+        def on_sent(id: RequestId) -> None:
+            sent.append(id)
+            logs.sent(id, ctx)
+
+        try:
+            return await self.send(relay, call, params, ctx, on_sent=on_sent)
         finally:
-            del self._logged[ctx]
-
-    def log(self, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a connection that clients share.
-
-        It does not say which call it belongs to. So it is passed on only while a single client has
-        calls there: another one must not see it.
-        """
-        owners = set(self._logged.values())
-        if len(owners) == 1:
-            say(next(reversed(self._logged)), params)
+            logs.leave(ctx, sent[-1] if sent else None)
 
     async def _answers(
         self, asked: InputRequiredResult, ctx: Context
@@ -263,31 +305,60 @@ class Forwarding:
     async def _to_legacy(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         caller, upstream = call.caller, self._upstream
         session = caller.session
-        if not caller.version.modern and session is not None and not session.closed:
-            leg = await upstream.leg_of(session, declared(caller))
-            return await self._on_leg(leg, call, ctx, core)
         capabilities = declared(caller)
-        if not caller.version.modern or not _can_be_asked(capabilities):
-            relay = await upstream.relay_for(caller)
+        if not caller.version.modern and session is not None and not session.closed:
+            leg = await upstream.leg_of(session, capabilities)
+            return await self._on_leg(leg, call, ctx, core)
+        can_be_asked = caller.version.modern and _can_be_asked(capabilities)
+        if not can_be_asked and upstream.is_stateless and not upstream.is_named:
+            relay = (await upstream.client()).relay
             return self._answer(await self._logging(relay, call, call.params, ctx), call, core)
-        if call.method not in ROUND_METHODS or ctx.task is not None:
-            key = encode(capabilities)
-            leg = await upstream.lend(caller, capabilities, key)
-            try:
-                return await self._on_leg(leg, call, ctx, core)
-            finally:
-                upstream.give_back(leg, caller, key)
-        return await self._parking(call, ctx, core, capabilities)
+        if can_be_asked and call.method in ROUND_METHODS and ctx.task is None:
+            return await self._parking(call, ctx, core, capabilities)
+        tenant = upstream.tenant_of(call, ctx)
+        if not can_be_asked and tenant.key is not None:
+            return await self._on_leg(await upstream.joint_leg(tenant), call, ctx, core)
+        key = encode(capabilities)
+        leg = await upstream.lend(tenant, capabilities, key)
+        ended = False
+        try:
+            answer = await self._on_leg(leg, call, ctx, core)
+            ended = True
+            return answer
+        except McpError:
+            ended = True
+            raise
+        finally:
+            if ended:
+                upstream.give_back(leg, tenant, key)
+            else:
+                upstream.drop(leg)
 
     async def _on_leg(
         self, leg: Leg, call: Call, ctx: Context, core: ServerCore
     ) -> Result | Encoded:
+        if call.caller.log_level != leg.level:
+            await self._set_level(leg, call.caller)
         leg.calls[ctx] = None
+        tasks = self._upstream.tasks
         try:
-            raw = await self.send(leg.client.relay, call, call.params, ctx)
+            if ctx.task is not None and tasks.options_of(call.params.name) is not None:
+                raw = await tasks.at_legacy(leg, call, ctx, self.send)
+            else:
+                raw = await self.send(leg.client.relay, call, call.params, ctx)
+        except McpError:
+            raise
+        except McpearlError as error:
+            raise self._failed(error) from None
         finally:
             leg.calls.pop(ctx, None)
         return self._answer(raw, call, core)
+
+    async def _set_level(self, leg: Leg, caller: Caller) -> None:
+        """Have an upstream send log messages as the client wants them."""
+        leg.level = caller.log_level
+        if caller.log_level is not None:
+            await self._upstream.set_level(leg.client, caller.log_level)
 
     async def _parking(
         self, call: Call, ctx: Context, core: ServerCore, capabilities: ClientCapabilities
@@ -341,19 +412,20 @@ class Forwarding:
     async def _begin(
         self, call: Call, ctx: Context, capabilities: ClientCapabilities
     ) -> ParkedCall:
-        upstream, caller = self._upstream, call.caller
+        upstream, tenant = self._upstream, self._upstream.tenant_of(call, ctx)
         upstream.parked.reserve()
         key = encode(capabilities)
-        leg = await upstream.lend(caller, capabilities, key)
+        leg = await upstream.lend(tenant, capabilities, key)
 
         def ended(leg: Leg, by_itself: bool) -> None:
-            upstream.parked.remove(parked)
             if by_itself:
-                upstream.give_back(leg, caller, key)
+                upstream.give_back(leg, tenant, key)
             else:
                 upstream.drop(leg)
 
-        parked = ParkedCall(leg, ended)
+        if call.caller.log_level != leg.level:
+            await self._set_level(leg, call.caller)
+        parked = ParkedCall(leg, ended, upstream.parked.remove)
         upstream.parked.add(parked)
         wanted = call.progress_token is not None
         reporter = _reporter_of(parked) if wanted else None
@@ -390,25 +462,11 @@ def _reporter_of(parked: ParkedCall) -> Any:
     return report
 
 
-def _bare(params: Any) -> Any:
-    """Return params without `_meta`, which is made anew, and without `task`: tasks do not pass."""
-    if getattr(params, "task", None) is None:
-        return replace(params, meta=None)
-    return replace(params, meta=None, task=None)
-
-
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return what a caller says in `_meta` beside who it is: trace context, and what else there is."""
     if not meta or meta.keys() <= _PRESENTED:
         return None
     return {key: value for key, value in meta.items() if key not in _PRESENTED}
-
-
-def _level(caller: Caller) -> str | None:
-    """Return the level of log messages a caller wants; None for none."""
-    if caller.version.modern:
-        return caller.log_level
-    return caller.log_level or "debug"
 
 
 def declared(caller: Caller) -> ClientCapabilities:
@@ -423,18 +481,6 @@ def declared(caller: Caller) -> ClientCapabilities:
 
 def _can_be_asked(capabilities: ClientCapabilities) -> bool:
     return any((capabilities.sampling, capabilities.elicitation, capabilities.roots))
-
-
-def _owner(call: Call, ctx: Context) -> Hashable:
-    """Return what tells the client of a call from others."""
-    caller = call.caller
-    if caller.session is not None:
-        return id(caller.session)
-    peer = peer_of(ctx)
-    if peer.share is not None or caller.principal is None:
-        return id(peer)  # one connection, one client
-    principal = ctx.principal
-    return id(ctx) if principal is None else principal.identity
 
 
 def _binding(call: Call) -> Binding:

@@ -1,30 +1,37 @@
 """Sessions with an upstream that belong to single clients, where the upstream keeps state.
 
 A legacy client has one for as long as its own session lasts. A client without sessions is lent one for
-the time of a call in which the upstream may ask something; then it is kept a while for the same caller.
+the time of a call; then it is kept a while for the same tenant (`tenants`), or closed where the client
+cannot be recognized. In a session that is lent to one call, whatever the upstream asks belongs to that
+call; clients that cannot be asked anything use one session for all their calls at once.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
 
+from mcpearl.gateway.following import Following
 from mcpearl.gateway.logs import say
 from mcpearl.gateway.settings import UpstreamSettings
-from mcpearl.gateway.upstream_client import UpstreamClient
-from mcpearl.protocol.errors import ConnectionLost, LimitReached
+from mcpearl.gateway.tenants import Tenant
+from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
+from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError
 from mcpearl.protocol.events import Notice
+from mcpearl.server.connection import ServerConnection
 from mcpearl.server.context import Context, call_of
 from mcpearl.server.peer import send_notification
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import RESOURCE_UPDATED
-from mcpearl.types.base import Result
+from mcpearl.types.base import RELATED_TASK_KEY, RequestId, Result
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
+BETWEEN_CHANGES = 0.25  # seconds, of an upstream whose lists never stop changing
 _LISTS = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
@@ -35,29 +42,47 @@ _LISTS = {
 class Leg:
     """One session with an upstream, and the client it belongs to at the moment."""
 
-    def __init__(self, session: Session | None) -> None:
+    def __init__(self, session: Session | None, tenant: Hashable = None) -> None:
         self.client: UpstreamClient
         self.session = session
+        self.tenant = tenant
+        """The client without a session that it is for; None for one that does not come back."""
         self.calls: dict[Context, None] = {}  # in flight, in the order they began
+        self.level: str | None = None  # of log messages, as the upstream was told
+        self.tasks: dict[str, Context] = {}  # tasks of the upstream, each with its call
         self.own_lists: dict[str, list[Any] | None] = {}
         """Lists that changed in this session, by kind; None for one that has to be read."""
         self.followed: dict[str, str] = {}  # resources, each with the URI as the client spells it
+        self._announced: dict[str, bool] = {}
+        """Changes of lists that were just passed on, and whether the list has changed again."""
         self.questioner: Callable[[str, Any, type[Result]], Awaitable[Result]] | None = None
         """Takes the questions of a call whose client has no session."""
         self.listener: Callable[[], Context | None] | None = None
         """Returns the context of such a call, while its client waits for it."""
+        self.used = True
+        self.look: asyncio.TimerHandle | None = None
+        """Of a leg that several calls use: when it is looked at, and closed if it was not used."""
 
     async def ask(self, method: str, params: Any, kind: type[Result]) -> Result:
         """Put a question of the upstream to the client."""
         if self.questioner is not None:
             return await self.questioner(method, params, kind)
-        ctx = self._speaker()
+        ctx, params = self._questioned(params)
         if ctx is None:
             raise ConnectionLost(f"`{method}` cannot be asked: no client is there")
         answer: Result = await ctx.put(method, params, kind)
         return answer
 
-    def log(self, params: LoggingMessageNotificationParams) -> None:
+    def _questioned(self, params: Any) -> tuple[Context | None, Any]:
+        """Return the call that a question belongs to, and the question without the upstream's task."""
+        related = None if params.meta is None else params.meta.get(RELATED_TASK_KEY)
+        if not isinstance(related, dict):
+            return self._speaker(), params
+        meta = {key: value for key, value in params.meta.items() if key != RELATED_TASK_KEY}
+        ctx = self.tasks.get(str(related.get("taskId"))) or self._speaker()
+        return ctx, replace(params, meta=meta or None)
+
+    def log(self, params: LoggingMessageNotificationParams, id: RequestId | None) -> None:
         """Pass a log message on, if the client wants messages of its level."""
         ctx = self._speaker()
         if ctx is not None:
@@ -71,11 +96,21 @@ class Leg:
         for kind in _LISTS.get(notice.method, ()):
             self.own_lists[kind] = None
         if notice.method in _LISTS:
+            if notice.method in self._announced:
+                self._announced[notice.method] = True
+                return
+            self._announced[notice.method] = False
+            asyncio.get_running_loop().call_later(BETWEEN_CHANGES, self._announce_again, notice)
             send_notification(call, notice.method, notice.params)
         elif notice.method == RESOURCE_UPDATED:
             spelled = self.followed.get(notice.params.uri)
             if spelled is not None:
                 send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
+
+    def _announce_again(self, notice: Notice) -> None:
+        """Pass on that a list changed once more since it was announced."""
+        if self._announced.pop(notice.method):
+            self.noticed(notice)
 
     def _speaker(self) -> Context | None:
         """Return the context to speak to the client with: that of its latest call, or its session's."""
@@ -88,7 +123,7 @@ class Leg:
         return None
 
 
-MakeClient = Callable[[Leg, ClientCapabilities, Hashable], Awaitable[UpstreamClient]]
+MakeClient = Callable[[Leg, ClientCapabilities, Any], Awaitable[UpstreamClient]]
 
 
 class Legs:
@@ -97,7 +132,7 @@ class Legs:
     Args:
         name: The upstream, for error messages.
         settings: How the gateway treats it.
-        make: Makes the client of a leg, for capabilities and a caller; it is not connected yet.
+        make: Makes the client of a leg, for capabilities and a principal; it is not connected yet.
     """
 
     def __init__(self, name: str, settings: UpstreamSettings, make: MakeClient) -> None:
@@ -107,6 +142,9 @@ class Legs:
         self._sessions: dict[Session, asyncio.Task[Leg]] = {}
         self._watches: set[asyncio.Task[None]] = set()
         self._idle: dict[Hashable, list[tuple[Leg, asyncio.TimerHandle]]] = {}
+        self._joint: dict[Hashable, asyncio.Task[Leg]] = {}  # used by several calls of one tenant
+        self._of: dict[Hashable, set[Leg]] = {}  # all that are open, by tenant
+        self._following = Following()
         self._count = 0
 
     def __len__(self) -> int:
@@ -120,7 +158,7 @@ class Legs:
         if opening is None:
             self._reserve()
             loop = asyncio.get_running_loop()
-            opening = loop.create_task(self._open(Leg(session), capabilities, session))
+            opening = loop.create_task(self._open(Leg(session), capabilities, session.principal))
             self._sessions[session] = opening
             watch = loop.create_task(self._watch(session))
             self._watches.add(watch)
@@ -155,27 +193,67 @@ class Legs:
 
     # Of clients without
 
-    async def lend(self, caller: Hashable, capabilities: ClientCapabilities, key: bytes) -> Leg:
+    async def lend(self, tenant: Tenant, capabilities: ClientCapabilities, key: bytes) -> Leg:
         """Return a leg for one call; `give_back` it."""
-        while free := self._idle.get((caller, key)):
+        while free := self._idle.get((tenant.key, key)):
             leg, timer = free.pop()
             if not free:
-                del self._idle[caller, key]
+                del self._idle[tenant.key, key]
             timer.cancel()
             if not leg.client.is_over:
                 return leg
             await self._close(leg)
         self._reserve()
-        return await self._open(Leg(None), capabilities, caller)
+        return await self._open(Leg(None, tenant.key), capabilities, tenant.principal)
 
-    def give_back(self, leg: Leg, caller: Hashable, key: bytes) -> None:
-        """Keep a leg for the caller's next call, for a while."""
+    def give_back(self, leg: Leg, tenant: Tenant, key: bytes) -> None:
+        """Keep a leg for the tenant's next call, for a while; without one it is closed."""
         leg.questioner = leg.listener = None
         leg.calls.clear()
+        if tenant.key is None or _is_gone(tenant.key):
+            self.drop(leg)
+            return
         loop = asyncio.get_running_loop()
-        free = self._idle.setdefault((caller, key), [])
-        timer = loop.call_later(self._settings.idle, self._expire, leg, (caller, key))
+        free = self._idle.setdefault((tenant.key, key), [])
+        timer = loop.call_later(self._settings.idle, self._expire, leg, (tenant.key, key))
         free.append((leg, timer))
+
+    async def joint(self, tenant: Tenant) -> Leg:
+        """Return the leg for all calls of a tenant that cannot be asked anything."""
+        key = tenant.key
+        assert key is not None
+        opening = self._joint.get(key)
+        if opening is not None and opening.done() and opening.result().client.is_over:
+            del self._joint[key]
+            self.drop(opening.result())
+            opening = None
+        if opening is None:
+            self._reserve()
+            loop = asyncio.get_running_loop()
+            leg = self._open(Leg(None, key), QUIET, tenant.principal)
+            opening = self._joint[key] = loop.create_task(leg)
+            opening.add_done_callback(lambda opened: self._joined(key, opened))
+        return await asyncio.shield(opening)
+
+    def _joined(self, key: Hashable, opened: "asyncio.Task[Leg]") -> None:
+        if opened.cancelled() or opened.exception() is not None:
+            if self._joint.get(key) is opened:
+                del self._joint[key]
+        else:
+            self._look_at_joint(key, opened)
+
+    def _look_at_joint(self, key: Hashable, opened: "asyncio.Task[Leg]") -> None:
+        """Close a leg of all calls of a tenant that was not used since the last look."""
+        leg = opened.result()
+        if self._joint.get(key) is not opened:
+            return
+        if leg.used or leg.calls or self._following.uris(key):
+            leg.used = False
+            loop = asyncio.get_running_loop()
+            leg.look = loop.call_later(self._settings.idle, self._look_at_joint, key, opened)
+        else:
+            del self._joint[key]
+            self.drop(leg)
 
     def drop(self, leg: Leg) -> None:
         """Close a leg whose state is not known, such as that of a call that was cancelled."""
@@ -184,19 +262,23 @@ class Legs:
         task.add_done_callback(self._watches.discard)
 
     def _expire(self, leg: Leg, key: Hashable) -> None:
-        if leg.client.busy:  # the calls of one caller share it
-            loop = asyncio.get_running_loop()
-            again = loop.call_later(self._settings.idle, self._expire, leg, key)
-            self._idle[key] = [
-                (each, again if each is leg else timer) for each, timer in self._idle.get(key, ())
-            ]
-            return
         kept = [pair for pair in self._idle.get(key, ()) if pair[0] is not leg]
         if kept:
             self._idle[key] = kept
         else:
             self._idle.pop(key, None)
         self.drop(leg)
+
+    async def follow(self, tenant: Tenant, uri: str, ctx: Context) -> None:
+        """Have a tenant's sessions announce changes of a resource to a listening call."""
+        await self.joint(tenant)
+        for leg in list(self._of.get(tenant.key, ())):
+            await leg.client.subscribe(uri)
+        self._following.add(tenant.key, uri, ctx)
+
+    def updated(self, leg: Leg, params: Any) -> None:
+        """Announce a change that one of these sessions has heard of."""
+        self._following.updated(leg.tenant, params)
 
     # Both
 
@@ -209,17 +291,51 @@ class Legs:
             )
         self._count += 1
 
-    async def _open(self, leg: Leg, capabilities: ClientCapabilities, caller: Hashable) -> Leg:
+    async def _open(self, leg: Leg, capabilities: ClientCapabilities, principal: Any) -> Leg:
         try:
-            leg.client = await self._make(leg, capabilities, caller)
+            leg.client = await self._make(leg, capabilities, principal)
             await leg.client.connect()
         except BaseException:
             self._count -= 1
             raise
+        if leg.tenant is not None:
+            self._keep(leg)
+            for uri in self._following.uris(leg.tenant):
+                with suppress(McpearlError):  # it may have other resources than the session before
+                    await leg.client.subscribe(uri)
         return leg
+
+    def _keep(self, leg: Leg) -> None:
+        legs = self._of.get(leg.tenant)
+        if legs is None:
+            legs = self._of[leg.tenant] = set()
+            if isinstance(leg.tenant, ServerConnection):
+                watch = asyncio.get_running_loop().create_task(self._see_off(leg.tenant))
+                self._watches.add(watch)
+                watch.add_done_callback(self._watches.discard)
+        legs.add(leg)
+
+    async def _see_off(self, connection: ServerConnection) -> None:
+        """Close the legs of a client without a session when its connection ends; those lent come back."""
+        await connection.wait_closed()
+        joint = self._joint.pop(connection, None)
+        legs = [joint.result()] if joint is not None and joint.done() else []
+        for key in [key for key in self._idle if isinstance(key, tuple) and key[0] is connection]:
+            for leg, timer in self._idle.pop(key):
+                timer.cancel()
+                legs.append(leg)
+        for leg in legs:
+            if leg.look is not None:
+                leg.look.cancel()
+            await self._close(leg)
 
     async def _close(self, leg: Leg) -> None:
         self._count -= 1
+        others = self._of.get(leg.tenant)
+        if others is not None:
+            others.discard(leg)
+            if not others:
+                del self._of[leg.tenant]
         try:
             await leg.client.close()
         except Exception as error:
@@ -231,14 +347,23 @@ class Legs:
             watch.cancel()
         if self._watches:
             await asyncio.wait(list(self._watches))
-        openings, self._sessions = list(self._sessions.values()), {}
+        openings = [*self._sessions.values(), *self._joint.values()]
+        self._sessions, self._joint = {}, {}
         idle, self._idle = [pair for each in self._idle.values() for pair in each], {}
         for opening in openings:
             opening.cancel()
         if openings:
             await asyncio.wait(openings)
         legs = [o.result() for o in openings if not o.cancelled() and o.exception() is None]
+        for leg in legs:
+            if leg.look is not None:
+                leg.look.cancel()
         for leg, timer in idle:
             timer.cancel()
             legs.append(leg)
         await asyncio.gather(*(self._close(leg) for leg in legs))
+
+
+def _is_gone(tenant: Hashable) -> bool:
+    """Whether a tenant is a connection that has ended."""
+    return isinstance(tenant, ServerConnection) and tenant.closed

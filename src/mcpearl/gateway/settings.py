@@ -29,6 +29,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
         reconnect: When connections are tried again.
         protocol: The one version to speak with it, or `auto` for any.
         failures: Failed calls in a row after which an upstream is left alone for a while.
+        stateless: Whether upstreams with sessions keep nothing of a client in them, so that clients may
+            share them. A single one says it in the configuration: `"stateless": true`.
     """
 
     timeout: float = 60.0
@@ -44,6 +46,7 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     reconnect: Reconnect = Reconnect()
     protocol: str = "auto"
     failures: int = 5
+    stateless: bool = False
 
 
 class Access(Struct, frozen=True, kw_only=True):

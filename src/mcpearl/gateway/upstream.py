@@ -1,29 +1,31 @@
 """One upstream of a gateway: its lists, the connection all clients share, sessions of single clients.
 
-The shared connection lists, follows changes and subscribes. It carries the calls to a modern upstream,
-and to one of the legacy era those of clients that cannot be asked anything.
+The shared connection lists, follows changes and subscribes. It carries the calls to upstreams that keep
+nothing of their clients. To the others no client's calls go that way: they go through sessions of
+single clients (`legs`), so that what it hears is no client's own.
 """
 
 import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
 from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
-from mcpearl.client.relay import Relay
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
 from mcpearl.gateway.forwarding import Forwarding
-from mcpearl.gateway.legs import Leg, Legs
+from mcpearl.gateway.legs import BETWEEN_CHANGES, Leg, Legs
 from mcpearl.gateway.parked import ParkedCalls
 from mcpearl.gateway.settings import Access, UpstreamSettings
+from mcpearl.gateway.tasks import UpstreamTasks
+from mcpearl.gateway.tenants import Tenant, tenant_of
 from mcpearl.gateway.trust import guard_of
-from mcpearl.gateway.upstream_client import UpstreamClient
+from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
 from mcpearl.host.records import HostChange, Kind, ServerStatus
@@ -34,14 +36,16 @@ from mcpearl.protocol.errors import (
     McpError,
     RequestTimeout,
 )
-from mcpearl.protocol.events import Caller, Notice
+from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
 from mcpearl.server.composition.part import Enclosing
+from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch
 from mcpearl.server.session import Session
+from mcpearl.server.tasks.options import Tasks
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -51,7 +55,6 @@ from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.gateway")
 LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
-_BETWEEN_READINGS = 0.25  # seconds, of an upstream whose lists never stop changing
 _UPDATED = "notifications/resources/updated"
 
 
@@ -68,8 +71,8 @@ class Upstream:
     """
 
     is_open = True
+    is_upstream = True
     reads_raw = False
-    tasked = False
 
     def __init__(
         self,
@@ -93,12 +96,15 @@ class Upstream:
         """The way to calls that are parked in other processes, while this one runs."""
         self.state_ttl = 600.0
         """Seconds a parked call waits for its client."""
+        self.tasks = UpstreamTasks(self)
         self.forwarding = Forwarding(self)
         self.dispatcher = UpstreamDispatcher(self)
         self.dispatch: Dispatch = self.dispatcher.dispatch
         self.catalog = self
         self.is_modern: bool | None = None
         """Whether the upstream is of the modern era; None until it was connected to."""
+        self.is_stateless = False
+        """Whether clients may share sessions with it: it keeps nothing of them there."""
         self.version = NEWEST.name
         self.capabilities: ServerCapabilities | None = None
         """What it can do; None until it was connected to."""
@@ -155,6 +161,7 @@ class Upstream:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.settings.patience):
                         await member.settled()
+                        await self._listed.wait()  # what it can do is known then
             yield
         finally:
             for each in work:
@@ -169,8 +176,9 @@ class Upstream:
 
     def _shared_client(self, member: Member) -> UpstreamClient:
         return self._client(
+            capabilities=QUIET,
             on_notification=self._noticed,
-            heard=self.forwarding.log,
+            heard=self.forwarding.logs.heard,
             on_state=member.entered,
         )
 
@@ -192,8 +200,9 @@ class Upstream:
         """Take what changed: the connection, or a list."""
         if change.what == "state":
             client = None if self._member is None else self._member.client
-            if change.status.state == "ready" and client is not None:
+            if change.status.state == "ready" and isinstance(client, UpstreamClient):
                 self.is_modern = client.era == "modern"
+                self.is_stateless = self._keeps_nothing(client)
                 self.version = client.protocol_version
                 self.capabilities = client.server_capabilities
                 self.instructions = client.instructions
@@ -207,10 +216,18 @@ class Upstream:
             self._stale.update(_kinds_of(change.what))
         self._news.set()
 
+    def _keeps_nothing(self, client: UpstreamClient) -> bool:
+        """Whether all clients may share sessions with it."""
+        if self.is_modern or self.settings.stateless or self.entry.extra.get("stateless") is True:
+            return True
+        return not client.has_session
+
     def noticed_in(self, leg: Leg, notice: Notice) -> None:
         """Take a notification in the session of a single client: it concerns that client."""
         if leg.session is not None:
             leg.noticed(notice)
+        elif notice.method == _UPDATED and not self.is_stateless:
+            self._legs.updated(leg, notice.params)
         elif notice.method == _UPDATED:
             for outer in self._outer:
                 outer.resource_updated(notice.params.uri)
@@ -236,7 +253,7 @@ class Upstream:
             changed = await asyncio.gather(*(self._read(member, kind) for kind in stale))
             self._listed.set()
             self._announce(*dict.fromkeys(kind for kind in changed if kind is not None))
-            await asyncio.sleep(_BETWEEN_READINGS)
+            await asyncio.sleep(BETWEEN_CHANGES)
 
     async def _read(self, member: Member, kind: Kind) -> str | None:
         """Read a list; return what it is announced as if it changed."""
@@ -247,6 +264,8 @@ class Upstream:
             if not isinstance(error, McpearlError):
                 logger.debug("the reason", exc_info=error)
             found = [] if isinstance(error, McpError) else self._known.get(kind, [])
+        if kind == "tools":
+            found = self.tasks.announced(found)
         if self._known.get(kind) == found:
             return None
         self._known[kind] = found
@@ -265,7 +284,7 @@ class Upstream:
                     await self._listed.wait()
         state = self.status
         if state.state != "ready" or kind not in self._known:
-            raise ConnectionLost(state.reason or "it has not listed anything yet")
+            raise ConnectionLost(_in_short(state.reason) or "it has not listed anything yet")
         return self._known[kind]
 
     def tools(self) -> Sequence[Tool] | None:
@@ -302,8 +321,14 @@ class Upstream:
         """Whether a client of the gateway is subscribed to a resource."""
         return any(outer.is_followed(uri) for outer in self._outer)
 
-    def tasks_of(self, name: str) -> None:
-        """Return None: calls of an upstream run as calls."""
+    def tasks_of(self, name: str) -> Tasks | None:
+        """Return how a tool of the upstream runs as a task of the gateway."""
+        return self.tasks.options_of(name)
+
+    @property
+    def tasked(self) -> bool:
+        """Whether calls of the upstream can be tasks."""
+        return self.tasks.offered
 
     # Connections for calls
 
@@ -319,29 +344,52 @@ class Upstream:
         try:
             client = await self._member.connected(self.settings.patience)
         except ConnectionLost as error:
-            raise self._not_there(error.reason) from None
+            raise self._not_there(self.status.reason or error.reason) from None
         assert isinstance(client, UpstreamClient)
         return client
 
     def _not_there(self, reason: str) -> McpError:
         data = {"server": self.name, "mayHaveRun": False}
-        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {reason}", data)
+        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {_in_short(reason)}", data)
 
     async def shared(self) -> UpstreamClient:
         """Return the client of the shared connection."""
         return await self._shared()
 
-    async def relay_for(self, caller: Caller) -> Relay:
-        """Return the way for a call that needs no session of its own."""
-        if self._access.identity is None:
-            member = self._member
-            client = None if member is None else member.client
-            if client is None:
-                client = await self._shared()
-            return client.relay  # type: ignore[attr-defined,no-any-return]
-        leg = await self.lend(caller, ClientCapabilities(), b"identity")
-        self.give_back(leg, caller, b"identity")
-        return leg.client.relay
+    @property
+    def is_named(self) -> bool:
+        """Whether it is told who the caller is: then callers share nothing."""
+        return self._access.identity is not None
+
+    def tenant_of(self, call: Call, ctx: Context) -> Tenant:
+        """Return whom sessions with this upstream are for, of a client that has none."""
+        found = tenant_of(call, ctx, shared=self.is_stateless, named=self.is_named)
+        if self.is_named and found.key is None:
+            raise self._not_known()
+        return found
+
+    async def client(self) -> UpstreamClient:
+        """Return the client of the connection that all clients share, as it is at the moment."""
+        member = self._member
+        client = None if member is None else member.client
+        return client if isinstance(client, UpstreamClient) else await self._shared()
+
+    async def set_level(self, client: UpstreamClient, level: Any) -> None:
+        """Ask for log messages from a level on, where the upstream sends any."""
+        if self.capabilities is not None and self.capabilities.logging is not None:
+            with suppress(McpearlError):
+                await client.set_log_level(level)
+
+    async def joint_leg(self, tenant: Tenant) -> Leg:
+        """Return the session for all calls of a client that has none and cannot be asked."""
+        try:
+            leg = await self._legs.joint(tenant)
+        except (LimitReached, McpError):
+            raise
+        except McpearlError as error:
+            raise self._not_opened(error) from None
+        leg.used = True
+        return leg
 
     async def leg_of(self, session: Session, capabilities: ClientCapabilities) -> Leg:
         """Return the session of a legacy client with this upstream."""
@@ -350,26 +398,39 @@ class Upstream:
         except (LimitReached, McpError):
             raise
         except McpearlError as error:
-            self.breaker.failed(error)
-            raise self._not_there(getattr(error, "reason", None) or str(error)) from None
+            raise self._not_opened(error) from None
+
+    def _not_opened(self, error: McpearlError) -> McpError:
+        self.breaker.failed(error)
+        return self._not_there(getattr(error, "reason", None) or str(error))
+
+    async def follow_in_sessions(self, tenant: Tenant, uri: str, ctx: Context) -> None:
+        """Have the sessions of a client that has none itself announce changes of a resource."""
+        try:
+            await self._legs.follow(tenant, uri, ctx)
+        except LimitReached as error:
+            raise McpError(INTERNAL_ERROR, str(error)) from None
+        except McpError:
+            raise
+        except McpearlError as error:
+            raise self._not_opened(error) from None
 
     def known_leg(self, session: Session | None) -> Leg | None:
         """Return the session of a legacy client with this upstream, if there is one."""
         return self._legs.known(session)
 
-    async def lend(self, caller: Caller, capabilities: ClientCapabilities, key: bytes) -> Leg:
+    async def lend(self, tenant: Tenant, capabilities: ClientCapabilities, key: bytes) -> Leg:
         """Lend a session for a call of a client that has none."""
         try:
-            return await self._legs.lend(_identity(caller), capabilities, key)
+            return await self._legs.lend(tenant, capabilities, key)
         except (LimitReached, McpError):
             raise
         except McpearlError as error:
-            self.breaker.failed(error)
-            raise self._not_there(getattr(error, "reason", None) or str(error)) from None
+            raise self._not_opened(error) from None
 
-    def give_back(self, leg: Leg, caller: Caller, key: bytes) -> None:
+    def give_back(self, leg: Leg, tenant: Tenant, key: bytes) -> None:
         """Take back a session that was lent."""
-        self._legs.give_back(leg, _identity(caller), key)
+        self._legs.give_back(leg, tenant, key)
 
     def drop(self, leg: Leg) -> None:
         """Close a session that was lent."""
@@ -381,9 +442,9 @@ class Upstream:
         return len(self._legs)
 
     async def _leg_client(
-        self, leg: Leg, capabilities: ClientCapabilities, caller: Hashable
+        self, leg: Leg, capabilities: ClientCapabilities, principal: Any
     ) -> UpstreamClient:
-        headers = await self._headers_for(caller)
+        headers = await self._headers_for(principal)
         return self._client(
             headers,
             capabilities=capabilities,
@@ -392,40 +453,21 @@ class Upstream:
             on_notification=partial(self.noticed_in, leg),
         )
 
-    async def _headers_for(self, caller: Hashable) -> Any:
+    def _not_known(self) -> McpError:
+        return McpError(
+            INTERNAL_ERROR,
+            f"`{self.name}` is called on behalf of its callers, and this one is not known",
+        )
+
+    async def _headers_for(self, principal: Any) -> Any:
         """Return headers that say who the caller is, where that is configured."""
         identity = self._access.identity
         if identity is None:
             return None
-        principal: Any = caller.principal if isinstance(caller, Session | _Anyone) else None
-        if principal is None:
-            raise McpError(
-                INTERNAL_ERROR,
-                f"`{self.name}` is called on behalf of its callers, and this one is not known",
-            )
+        if principal is None or not principal.subject:
+            raise self._not_known()
         found = identity(principal)
         return await found if inspect.isawaitable(found) else found
-
-
-class _Anyone:
-    """A caller without a session, told apart by its principal."""
-
-    __slots__ = ("identity", "principal")
-
-    def __init__(self, principal: Any) -> None:
-        known = principal is not None and principal.subject
-        self.principal = principal if known else None
-        self.identity = principal.identity if known else None
-
-    def __hash__(self) -> int:
-        return hash(self.identity)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Anyone) and other.identity == self.identity
-
-
-def _identity(caller: Caller) -> _Anyone:
-    return _Anyone(caller.principal)
 
 
 def _as_it_is(items: list[Any]) -> list[Any]:
@@ -441,3 +483,8 @@ def _kinds_of(what: str) -> tuple[Kind, ...]:
         case "resources":
             return ("resources", "resource_templates")
     return ()
+
+
+def _in_short(reason: str | None) -> str:
+    """Return what clients are told of a reason: what a process wrote to stderr is not for them."""
+    return (reason or "").partition("\n")[0]

@@ -149,15 +149,26 @@ class Pending:
                 return deadline
         return None
 
-    def expire(self, now: float) -> list[Entry]:
-        """Remove and return every entry whose deadline has passed."""
+    def expire(self, now: float, waited_until: float = -inf) -> list[Entry]:
+        """Remove and return every entry whose deadline has passed.
+
+        Args:
+            now: The time.
+            waited_until: When the peer last waited for an answer of this side. Until then no deadline
+                but the maximum has run.
+        """
         expired: list[Entry] = []
         while True:
             deadline = self.next_deadline()
             if deadline is None or deadline > now:
                 return expired
-            _, id = heappop(self._deadlines)
-            expired.append(self._entries.pop(id))
+            entry = self._entries[self._deadlines[0][1]]
+            later = min(waited_until + entry.timeout, entry.hard_deadline)
+            if later > deadline:
+                entry.deadline = later
+                continue
+            heappop(self._deadlines)
+            expired.append(self._entries.pop(entry.id))
 
     def clear(self) -> list[Entry]:
         """Remove and return all entries, because the connection is lost."""

@@ -4,13 +4,16 @@ An owner is anything that lives and ends: a task, a connection, a child of a sup
 names, each of which is its alone, and has properties, which it shares with others. Both go when it
 goes. Every operation takes the same time however many names there are.
 
+What another part of the program keeps under keys anyway, such as sessions under their ids, is of a
+kind: its names are `(kind, key)`, and that part is asked for them (`serve`). They are not kept twice.
+
 `Names` is what this process knows. `Directory` is what several machines agree on.
 """
 
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Protocol
 
 logger = logging.getLogger("mcpearl.names")
@@ -49,12 +52,27 @@ class Directory(Protocol):
         ...
 
 
+class Members(Protocol):
+    """All of one kind, by key. A dictionary will do."""
+
+    def get(self, key: Any, /) -> Any:
+        """Return the one with this key, or None."""
+        ...
+
+    def values(self) -> Iterable[Any]:
+        """Return all of them."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
 class _Held:
     """What one owner has."""
 
-    __slots__ = ("names", "properties")
+    __slots__ = ("claimed", "names", "properties")
 
     def __init__(self) -> None:
+        self.claimed = False  # whether any of the names is in the directory
         self.names: dict[Hashable, None] = {}
         self.properties: dict[Hashable, None] = {}
 
@@ -71,20 +89,23 @@ class Names:
         machine: What `machine_of` calls this machine; its host name by default.
     """
 
-    __slots__ = ("_holders", "_machine", "_names", "_owners", "_watchers")
+    __slots__ = ("_holders", "_kinds", "_machine", "_names", "_owners", "_watchers", "directory")
 
     def __init__(self, machine: str | None = None) -> None:
         self._machine = machine
         self._names: dict[Hashable, Any] = {}  # name → owner
         self._owners: dict[Any, _Held] = {}
         self._holders: dict[Hashable, dict[Any, None]] = {}  # property → its owners
+        self._kinds: dict[Hashable, Members] = {}
         self._watchers: dict[Hashable, list[Watcher]] = {}
+        self.directory: Directory | None = None
+        """The names of all machines, where there are several."""
 
     def __len__(self) -> int:
         return len(self._names)
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._names
+        return self.lookup(name) is not None
 
     # Holding
 
@@ -97,7 +118,10 @@ class Names:
 
         Raises:
             NameTaken: Another owner holds it.
+            ValueError: It is of a kind whose names are not held.
         """
+        if type(name) is tuple and self._kind_of(name) is not None:
+            raise ValueError(f"{name!r} cannot be held: it is the name of a {name[0]}")
         holder = self._names.get(name)
         if holder is owner and holder is not None:
             return
@@ -160,6 +184,35 @@ class Names:
         if self._watchers:
             for name in held.names:
                 self._tell(name, None)
+        if held.claimed and self.directory is not None:
+            self.directory.let_go(owner)
+
+    # Kinds
+
+    def serve(self, kind: str, members: Members) -> None:
+        """Have names `(kind, key)` found with the part of the program that has them.
+
+        Args:
+            kind: Such as `session`; it is also the property that all of them have.
+            members: Asked for them; another one takes the place of the one before.
+        """
+        self._kinds[kind] = members
+
+    def changed(self, kind: str, key: Hashable, owner: Any) -> None:
+        """Tell watchers that one of a kind is there from now on, or is gone.
+
+        Args:
+            kind: The kind.
+            key: Its key.
+            owner: What is found under its name; None when it is gone.
+        """
+        if self._watchers:
+            self._tell((kind, key), owner)
+
+    def _kind_of(self, name: Hashable) -> Hashable:
+        is_pair = type(name) is tuple and len(name) == 2
+        kind: Hashable = name[0] if is_pair else None  # type: ignore[index]
+        return kind if kind in self._kinds else None
 
     # Finding
 
@@ -169,29 +222,35 @@ class Names:
         Args:
             name: The name.
         """
-        return self._names.get(name)
+        found = self._names.get(name)
+        if found is None and type(name) is tuple and len(name) == 2:
+            members = self._kinds.get(name[0])
+            return None if members is None else members.get(name[1])
+        return found
 
     def where(self, property: Hashable) -> Iterator[Any]:
         """Iterate over the owners that have a property, in the order in which they got it.
 
         Args:
-            property: The property.
+            property: The property, or a kind.
         """
-        return iter(tuple(self._holders.get(property, ())))
+        members = self._kinds.get(property)
+        of_kind = () if members is None else tuple(members.values())
+        return iter((*self._holders.get(property, ()), *of_kind))
 
     def count(self, property: Hashable) -> int:
         """Return how many owners have a property.
 
         Args:
-            property: The property.
+            property: The property, or a kind.
         """
-        return len(self._holders.get(property, ()))
+        return len(self._holders.get(property, ())) + len(self._kinds.get(property, ()))
 
     def watch(self, name: Hashable, watcher: Watcher) -> Callable[[], None]:
         """Call a function whenever a name gets an owner or loses it; return a function that ends this.
 
         Args:
-            name: The name; it need not be held.
+            name: The name, which need not be held; or a kind, for all names of it.
             watcher: Called with the name and its owner, or None when it was given up.
         """
         watchers = self._watchers.setdefault(name, [])
@@ -206,7 +265,8 @@ class Names:
         return unwatch
 
     def _tell(self, name: Hashable, owner: Any) -> None:
-        for watcher in tuple(self._watchers.get(name, ())):
+        watchers = (*self._watchers.get(name, ()), *self._watchers.get(self._kind_of(name), ()))
+        for watcher in watchers:
             try:
                 watcher(name, owner)
             except Exception:
@@ -215,20 +275,28 @@ class Names:
     # As a directory
 
     async def claim(self, name: Hashable, owner: Any) -> None:
-        """Hold a name: on a single machine that is all there is to it.
+        """Hold a name against the owners of all machines; of this one, where there is no directory.
 
         Args:
-            name: Anything hashable.
+            name: Anything hashable; with a directory, text, a number, or a tuple of such.
             owner: As for `hold`.
+
+        Raises:
+            NameTaken: Another owner holds it.
         """
+        if self.directory is not None and self._names.get(name) is not owner:
+            if name in self._names:
+                raise NameTaken(name, self._names[name])
+            await self.directory.claim(name, owner)
         self.hold(name, owner)
+        self._owners[owner].claimed = self.directory is not None
 
     async def machine_of(self, name: Hashable) -> str | None:
-        """Return this machine if the name is held, else None.
+        """Return the machine on which a name is held, or None.
 
         Args:
             name: The name.
         """
-        if name not in self._names:
-            return None
-        return self._machine or socket.gethostname()
+        if name in self:
+            return self._machine or socket.gethostname()
+        return None if self.directory is None else await self.directory.machine_of(name)

@@ -112,6 +112,9 @@ class Observer:
 class FastObserver(Observer):
     """One of ours that is told of answers directly, because every call passes through it."""
 
+    tell_followed: Callable[[Any, Any, int], None]
+    """What `answered` calls instead for a call that another observer follows: a list was noted for it."""
+
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Note that a call was answered. It must not raise.
 
@@ -120,6 +123,26 @@ class FastObserver(Observer):
             answer: The result or error.
             size: Bytes of the answer; 0 if nothing was sent, or not yet in a batch.
         """
+        raise NotImplementedError
+
+
+class SamplingObserver(Observer):
+    """One of ours that follows few calls: of the others it notes nothing, not even their end.
+
+    What its `call_began` returns is not a float.
+    """
+
+    def picks(self, call: Any) -> bool:
+        """Whether it follows a call. It must not raise.
+
+        Args:
+            call: The call, which begins.
+        """
+        raise NotImplementedError
+
+    @property
+    def pass_by(self) -> Callable[[], Any]:
+        """What prepares the task of a handler whose call is not followed. It must not raise."""
         raise NotImplementedError
 
 
@@ -136,7 +159,7 @@ class Guarded:
     __slots__ = ("_failures", "_observer", "_since", "enters", "has_meta")
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        self._observer: Any = observer
         self._since = 0.0  # when the second began in which failures are counted
         self._failures = 0
         self.enters = _overrides(observer, "call_entered")  # it wants to be in the handler's task
@@ -168,10 +191,11 @@ class Guarded:
     def call_meta(self, began: Any) -> Mapping[str, Any] | None:
         """Return what the observer adds to the `_meta` of a call."""
         try:
-            return self._observer.call_meta(began)
+            found: Mapping[str, Any] | None = self._observer.call_meta(began)
         except Exception:
             self.failed("call_meta")
             return None
+        return found
 
     def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Pass on that a call is over."""
@@ -207,6 +231,36 @@ class Guarded:
             self._observer.loop_blocked(what, seconds)
         except Exception:
             self.failed("loop_blocked")
+
+    def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Return what answers calls, with what the observer does in the task of a handler before it.
+
+        Args:
+            dispatch: Answers a call with its context.
+        """
+        if not self.enters:
+            return dispatch
+
+        def entered(call: Any, ctx: Any) -> Any:
+            self.call_entered(call.noted)
+            return dispatch(call, ctx)
+
+        return entered
+
+    @property
+    def samples(self) -> bool:
+        """Whether the observer follows few calls."""
+        return isinstance(self._observer, SamplingObserver)
+
+    @property
+    def needs_time_only(self) -> bool:
+        """Whether the observer needs no more of a call's begin than its time."""
+        return self.note is None and not (self.enters or self.has_meta)
+
+    @property
+    def each(self) -> "tuple[Guarded, ...]":
+        """The observers that are told, one by one."""
+        return (self,)
 
     @property
     def note(self) -> Callable[[Any], Any] | None:
@@ -249,6 +303,16 @@ class Several(Guarded):
         self._entering = [place for place, one in enumerate(self._each) if one.enters]
         self.enters = any(one.enters for one in self._each)
         self.has_meta = any(one.has_meta for one in self._each)
+
+    @property
+    def samples(self) -> bool:
+        """Whether they follow few calls together."""
+        return False
+
+    @property
+    def each(self) -> tuple[Guarded, ...]:
+        """The observers that are told, one by one."""
+        return self._each
 
     @property
     def note(self) -> Callable[[Any], Any]:
@@ -311,19 +375,93 @@ class Several(Guarded):
             one.loop_blocked(what, seconds)
 
 
+class Sampled(Several):
+    """One observer that follows few calls, and at most one other, which needs no more than the time.
+
+    Of a call that is not followed, the time is all that is noted.
+    """
+
+    __slots__ = ("_other", "_pass_by", "_picks")
+
+    def __init__(self, each: Iterable[Guarded]) -> None:
+        super().__init__(each)
+        (sampler,) = (one._observer for one in self._each if one.samples)
+        self._picks = sampler.picks
+        self._pass_by = sampler.pass_by
+        self._other = next((one for one in self._each if not one.samples), None)
+
+    @property
+    def note(self) -> Callable[[Any], Any]:
+        """What tells each that a call begins which is followed."""
+        picks, call_began = self._picks, self.call_began
+
+        def note(call: Any) -> Any:
+            return call_began(call) if picks(call) else clock.monotonic()
+
+        return note
+
+    @property
+    def answered(self) -> Callable[[Any, Any, int], None]:
+        """What tells each that a call was answered, or the other alone."""
+        tell = self._tell_answer
+        tell_other = _nothing if self._other is None else self._other.answered
+        if self._other is not None and isinstance(self._other._observer, FastObserver):
+            self._other._observer.tell_followed = tell
+            return tell_other
+
+        def answered(call: Any, answer: Any, size: int) -> None:
+            if call.noted.__class__ is list:
+                tell(call, answer, size)
+            else:
+                tell_other(call, answer, size)
+
+        return answered
+
+    def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Return what answers calls, with what is done in the task of a handler before it."""
+        call_entered, pass_by = self.call_entered, self._pass_by
+
+        def entered(call: Any, ctx: Any) -> Any:
+            if call.noted.__class__ is list:
+                call_entered(call.noted)
+            else:
+                pass_by()
+            return dispatch(call, ctx)
+
+        return entered
+
+    def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
+        """Tell each that a call is over, or the other alone."""
+        if began.__class__ is list:
+            super().call_ended(began, call, outcome, size, answer)
+        elif self._other is not None:
+            self._other.call_ended(began, call, outcome, size, answer)
+
+
 def guarded(observer: Observer | Iterable[Observer] | None) -> Guarded | None:
     """Return what tells one or several observers; None if there is none."""
     if observer is None:
         return None
     if isinstance(observer, Observer):
-        return Guarded(observer)
-    each = [Guarded(one) for one in observer]
-    return Several(each) if len(each) > 1 else (each[0] if each else None)
+        observer = (observer,)
+    return _joined(tuple(Guarded(one) for one in observer))
 
 
 def both(first: Guarded | None, second: Guarded) -> Guarded:
     """Return what tells those of both."""
-    return second if first is None else Several((first, second))
+    return second if first is None else _joined(first.each + second.each) or second
+
+
+def _joined(each: tuple[Guarded, ...]) -> Guarded | None:
+    samplers = [one for one in each if one.samples]
+    others = [one for one in each if not one.samples]
+    if len(samplers) == 1 and len(others) <= 1 and all(one.needs_time_only for one in others):
+        return Sampled(each)
+    return Several(each) if len(each) > 1 else (each[0] if each else None)
+
+
+def _nothing(call: Any, answer: Any, size: int) -> None:
+    """Tell nothing."""
 
 
 def _overrides(observer: Observer, method: str) -> bool:

@@ -4,12 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatcher
 from mcpearl.server.handler import Handler
-from mcpearl.server.lifespan import Uptime
-from mcpearl.server.registry.registry import Registry
-from mcpearl.stores.bus import Bus
+from mcpearl.server.telling import Telling
 
 if TYPE_CHECKING:
     from mcpearl.server.composition.composition import Composition
@@ -25,32 +22,17 @@ else:
 _NO_HANDLER = Handler()
 
 
-class Composing:
+class Composing(Telling):
     """The part of a `Server` that mounts others in it."""
 
-    handler: Handler | Dispatcher
-    core: ServerCore
-    bus: Bus
-    _registry: Registry
     _dispatcher: Dispatcher
     _extensions: list[ServerExtension]
     _page_size: int
-    _uptime: Uptime
     _composition: Composition | None = None
     _mounted = 0  # how many parts were ever mounted
     _stopping: "tuple[asyncio.Task[None], ...]" = ()
 
     def _compose(self) -> None:
-        raise NotImplementedError
-
-    def _have_tasks(self) -> None:
-        raise NotImplementedError
-
-    def _changed(self, kind: str) -> None:
-        raise NotImplementedError
-
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify subscribers; the server does."""
         raise NotImplementedError
 
     def mount(
@@ -103,9 +85,12 @@ class Composing:
             lambda: self.bus,
         )
         composition.add(mount)
+        if part.is_upstream:
+            self.core.roster.names.changed("upstream", name, part)
         part.join(mount)
         if part.tasked:
             self._have_tasks()
+        self.core.offer.beyond = composition.beyond
         self._compose()
         if self._uptime.loop is not None:
             self._uptime.on_loop(mount.start)
@@ -126,6 +111,8 @@ class Composing:
             known = ", ".join(f"`{each}`" for each in self.mounts) or "nothing"
             raise KeyError(f"nothing is mounted as `{name}`; there is {known}")
         mount = composition.remove(name)
+        if mount.part.is_upstream:
+            self.core.roster.names.changed("upstream", name, None)
         mount.part.leave(mount)
         self._compose()
         self._uptime.on_loop(lambda: self._end(mount))
@@ -160,11 +147,13 @@ class Composing:
     def _have_composition(self) -> "Composition":
         if self._composition is None:
             from mcpearl.server.composition.composition import Composition
+            from mcpearl.server.composition.upstreams import Upstreams
 
             handler = self.handler if isinstance(self.handler, Handler) else None
             own, catalog = self._dispatcher, self.catalog
             self._composition = Composition(own, handler, catalog, self._page_size)
             self._dispatcher = self._composition
+            self.core.roster.names.serve("upstream", Upstreams(self._composition.mounts))
             for extension in self._extensions:
                 look_in = getattr(extension, "look_in", None)
                 if look_in is not None:

@@ -8,7 +8,7 @@ is lost, all of it ends. `SoloConnection` serves requests that stand for themsel
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -32,10 +32,11 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.lifecycle import Phase, Step
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.protocol.server_end import ServerEnd, SoloEnd
+from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.budget import Account, NoRoom
 from mcpearl.runtime.liveness import Watch
+from mcpearl.server.call_end import TURN, CallEnd
 from mcpearl.server.calls import make_calls, take
 from mcpearl.server.core import ServerCore
 from mcpearl.server.intake import Intake
@@ -46,16 +47,16 @@ from mcpearl.server.questions import Questions
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriber
 from mcpearl.server.whole_outlet import WholeOutlet
+from mcpearl.stores.sessions import Missed
 from mcpearl.transports.null import NullTransport
-from mcpearl.transports.transport import Transport
+from mcpearl.transports.transport import Announcing, Transport
 from mcpearl.types.base import RequestId, Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 logger = logging.getLogger("mcpearl.server")
-TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile leaves together
 
 
-class ServerConnection:
+class ServerConnection(CallEnd):
     """The receiver of one client's messages, and the peer of its calls.
 
     Args:
@@ -204,7 +205,8 @@ class ServerConnection:
 
     def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
         """Return the lasting state of the session, and the resources it is subscribed to."""
-        uris = () if self._subscriber is None else tuple(sorted(self._subscriber.uris))
+        subscriber, subscriptions = self._subscriber, self._core.subscriptions
+        uris = () if subscriber is None else subscriptions.spelled(subscriber)
         return self.end.snapshot(), uris
 
     def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
@@ -221,11 +223,16 @@ class ServerConnection:
             self.end.lifecycle.take(Step.INITIALIZED)
             self._ready()
         self.end.caller.log_level = state.log_level
-        held, wanted = set(self._own_subscriber().uris), set(uris)
+        held = set(self._core.subscriptions.spelled(self._own_subscriber()))
+        wanted = set(uris)
         for uri in held - wanted:
             self.unsubscribe(uri)
         for uri in wanted - held:
             self.subscribe(uri)
+
+    def make_up(self, missed: Sequence[Missed] | None) -> None:
+        """Announce what other processes may not have announced to the client of a restored session."""
+        self._core.subscriptions.make_up(self._own_subscriber(), missed)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -288,18 +295,6 @@ class ServerConnection:
     def _start_listening(self, call: Call) -> None:
         self._calls.start(call, self._listen)
 
-    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
-        """Run calls that have their outlets to their end, a single one in the current task."""
-        if len(calls) == 1 and calls[0].method != LISTEN:
-            outlives = self._core.outlives
-            if outlives is not None and outlives(calls[0]):
-                return self._calls.run_until_answered(calls[0])
-            return self._calls.run_here(calls[0])
-        return self._calls.run_all(calls, self._run)
-
-    def _run(self, call: Call) -> Coroutine[Any, Any, None]:
-        return self._listen(call) if call.method == LISTEN else self._calls.run(call)
-
     async def _listen(self, call: Call) -> None:
         if self._calls.begin(call):
             await self._listening.open(call)
@@ -336,10 +331,6 @@ class ServerConnection:
 
     # The peer of the calls
 
-    def waits_for(self, call: Call) -> bool:
-        """Whether the client still waits for this call."""
-        return self.end.is_open(call)
-
     async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
         """Send a notification of a call; let others run now and then, and wait for the reader."""
         send_notification(call, method, params)
@@ -364,15 +355,6 @@ class ServerConnection:
             self.transport.send(message)
         return not self.closed
 
-    def answer(self, call: Call, result: Result) -> None:
-        """Answer a call whose handler goes on."""
-        self._calls.answer_early(call, result)
-
-    def stop(self, call: Call) -> None:
-        """End the handler of a call whose round is over."""
-        if call.work is not None:
-            call.work.cancel()
-
     def followed(self) -> int:
         """Count the resources that the client is notified of."""
         held = 0 if self._subscriber is None else len(self._subscriber.uris)
@@ -380,9 +362,10 @@ class ServerConnection:
 
     def _own_subscriber(self) -> Subscriber:
         if self._subscriber is None:
-            announce = getattr(self.transport, "announce", None)
-            outlet = self.outlet if announce is None else WholeOutlet(self.transport, announce)
-            self._subscriber = Subscriber(outlet, self._account)
+            announce = None
+            if isinstance(self.transport, Announcing):
+                announce = self.transport.announce
+            self._subscriber = Subscriber(self.outlet, self._account, announce=announce)
         return self._subscriber
 
     def reserve(self, uri: str) -> None:
@@ -476,126 +459,3 @@ class ServerConnection:
             except TimeoutError:
                 await self._calls.cancel_rest()
         await self.transport.close()
-
-
-class SoloConnection:
-    """Requests without a session, of many clients: each stands for itself.
-
-    Args:
-        core: What the server's connections share.
-    """
-
-    def __init__(self, core: ServerCore) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.thread = threading.get_ident()
-        self.share: Hashable = (
-            None  # clients without a session are told apart by their principal only
-        )
-        self.end = end = SoloEnd(core.offer, core.stamp, core.limits)
-        self._core = core
-        self._calls = make_calls(core, end, self)
-        # Each request has its own share: the subscriptions of others belong to other clients.
-        self._listening = ListenStreams(
-            core, self, lambda: 0, self._calls.answer, lambda call: call.outlet.account
-        )
-        self._last_turn = 0.0
-        core.roster.enter(self)
-
-    def receive_from(self, principal: Any, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
-        """Take one message of this principal; return the calls to `run`."""
-        event = self.end.receive_from(principal, message)
-        if isinstance(event, Call):
-            event.outlet = outlet
-            return [event]
-        if isinstance(event, Reply) and event.refused:
-            self._core.refused(event.message, outlet.medium)
-        return take(event, outlet, self._handle)
-
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, Notice):
-            self._core.dispatcher.notified(event, None)
-        elif isinstance(event, Ignored):
-            logger.debug("ignored: %s", event.reason)
-
-    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
-        """Run calls that have their outlets to their end, a single one in the current task."""
-        if len(calls) == 1 and calls[0].method != LISTEN:
-            outlives = self._core.outlives
-            if outlives is not None and outlives(calls[0]):
-                return self._calls.run_until_answered(calls[0])
-            return self._calls.run_here(calls[0])
-        return self._calls.run_all(calls, self._run)
-
-    def _run(self, call: Call) -> Coroutine[Any, Any, None]:
-        return self._listen(call) if call.method == LISTEN else self._calls.run(call)
-
-    async def _listen(self, call: Call) -> None:
-        if self._calls.begin(call):
-            await self._listening.open(call)
-
-    def give_up(self, calls: Sequence[Call]) -> None:
-        """End calls whose client no longer waits for them."""
-        for call in self._calls.give_up(calls):
-            self._listening.leave(call)
-
-    def abort(self, call: Call, error: McpError) -> bool:
-        """Answer a call with an error and stop its handler; return False when it is over already."""
-        if not self.end.is_open(call):
-            return False
-        self._calls.abort(call, error)
-        self._listening.leave(call)
-        return True
-
-    # The peer of the calls
-
-    def waits_for(self, call: Call) -> bool:
-        """Whether the client still waits for this call."""
-        return self.end.is_open(call)
-
-    async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
-        """Send a notification of a call; let others run now and then, and wait for the reader."""
-        send_notification(call, method, params)
-        now = self.loop.time()
-        if now - self._last_turn >= TURN:
-            self._last_turn = now
-            await asyncio.sleep(0)
-        await call.outlet.drained()
-
-    async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
-        """Refuse: a client without a session is asked by `input_required`."""
-        raise ConnectionLost(f"`{method}` cannot be sent: this client has no session")
-
-    def tell(self, message: bytes) -> bool:
-        """Send nothing: without a session there is no way to a client but the answers to its calls."""
-        return False
-
-    def answer(self, call: Call, result: Result) -> None:
-        """Answer a call whose handler goes on."""
-        self._calls.answer_early(call, result)
-
-    def stop(self, call: Call) -> None:
-        """End the handler of a call whose round is over."""
-        if call.work is not None:
-            call.work.cancel()
-
-    def reserve(self, uri: str) -> None:
-        """Refuse: without a session there is nothing to subscribe with but `subscriptions/listen`."""
-        raise LimitReached(f"{uri!r} cannot be subscribed to: this client has no session")
-
-    def subscribe(self, uri: str) -> None:
-        """Do nothing: `reserve` has refused."""
-
-    def unsubscribe(self, uri: str) -> None:
-        """Do nothing: there is no subscription."""
-
-    # Ending
-
-    def lost(self, reason: Exception | None) -> None:
-        """Release everything the clients held."""
-        self._listening.clear()
-        self._calls.stop_all()
-        self._core.roster.leave(self, reason)
-
-    def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
-        self._listening.end_all()

@@ -9,36 +9,18 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from mcpearl.protocol.capabilities import require
 from mcpearl.protocol.events import Call, Caller
-from mcpearl.runtime import clock
+from mcpearl.server.asking import Asking
 from mcpearl.server.peer import Peer, wants_log
-from mcpearl.server.registry.forms import Elicited, Form
 from mcpearl.types.base import RequestId, Result
-from mcpearl.types.elicitation import (
-    ElicitRequest,
-    ElicitRequestParams,
-    ElicitResult,
-    RequestedSchema,
-)
 from mcpearl.types.input_required import InputRequest
 from mcpearl.types.logging import LoggingLevel, LoggingMessageNotificationParams
 from mcpearl.types.progress import ProgressNotificationParams
 from mcpearl.types.resources import ResourceContents
-from mcpearl.types.roots import ListRootsRequest, ListRootsResult, Root
-from mcpearl.types.sampling import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ModelPreferences,
-    SamplingMessage,
-    ToolChoice,
-)
-from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultingTypeVar
@@ -58,7 +40,7 @@ else:
 T = TypeVar("T")
 
 
-class Context(Generic[L]):
+class Context(Asking, Generic[L]):
     """The call a handler is working on. Annotate a parameter with it to get it.
 
     >>> @app.tool
@@ -75,7 +57,7 @@ class Context(Generic[L]):
         core: What the server's connections share.
     """
 
-    __slots__ = ("_call", "_core", "_peer", "_progress", "_state")
+    __slots__ = ("_progress", "_state")
 
     def __init__(self, call: Call, peer: Peer, core: "ServerCore") -> None:
         self._call = call
@@ -299,214 +281,6 @@ class Context(Generic[L]):
             return
         await self._peer.notify(self._call, method, params)
 
-    # Asking
-
-    @overload
-    async def elicit(
-        self, message: str, schema: type[T], *, key: str | None = None
-    ) -> Elicited[T]: ...
-
-    @overload
-    async def elicit(
-        self, message: str, *, response_type: type[T], key: str | None = None
-    ) -> Elicited[T]: ...
-
-    @overload
-    async def elicit(
-        self,
-        message: str,
-        schema: dict[str, Any] | RequestedSchema | None = None,
-        *,
-        key: str | None = None,
-    ) -> Elicited[dict[str, Any]]: ...
-
-    @overload
-    async def elicit(
-        self, message: str, schema: Any = None, *, response_type: Any = None, key: str | None = None
-    ) -> Elicited[Any]: ...
-
-    async def elicit(
-        self, message: str, schema: Any = None, *, response_type: Any = None, key: str | None = None
-    ) -> Elicited[Any]:
-        """Ask the user to fill in a form.
-
-        >>> answer = await ctx.elicit("Which city?", City)
-        >>> if answer.accepted:
-        ...     print(answer.data.name)
-
-        Args:
-            message: What the user is asked.
-            schema: The form, and the type of the answer's `data`: a flat dataclass, `TypedDict`, struct
-                or pydantic model; or `str`, `int`, `float`, `bool`, a `Literal`, an `Enum`, or a list of
-                `Literal`, which is one question; or a list of texts to choose one of, in another list
-                to choose several; or a JSON Schema. None asks for consent only.
-            response_type: Another name of `schema`.
-            key: Tells this question from others when the handler runs again; by default its number.
-        """
-        if response_type is not None:
-            if schema is not None:
-                raise TypeError("`response_type` is another name of `schema`; give one of them")
-            schema = response_type
-        require(self._call.caller.capabilities, "elicitation.form")
-        form = Form(schema)
-        params = ElicitRequestParams(
-            message=message, mode="form", requested_schema=form.requested_schema
-        )
-        result: ElicitResult = await self._ask(
-            "elicitation/create", params, ElicitRequest(params=params), ElicitResult, key
-        )
-        return form.read(result)
-
-    async def elicit_url(
-        self,
-        message: str,
-        url: str,
-        *,
-        elicitation_id: str | None = None,
-        key: str | None = None,
-    ) -> Elicited[None]:
-        """Ask the user to visit an address, for what must not pass through the client.
-
-        Args:
-            message: Why the user should go there.
-            url: The address.
-            elicitation_id: Identifies the visit in later notifications; by default it is made up.
-            key: Tells this question from others when the handler runs again; by default its number.
-        """
-        require(self._call.caller.capabilities, "elicitation.url")
-        params = ElicitRequestParams(
-            message=message,
-            mode="url",
-            url=url,
-            elicitation_id=elicitation_id or f"{self._call.id}-{clock.token(8)}",
-        )
-        result: ElicitResult = await self._ask(
-            "elicitation/create", params, ElicitRequest(params=params), ElicitResult, key
-        )
-        return Elicited(result.action, None)
-
-    async def sample(
-        self,
-        messages: str | list[str | SamplingMessage],
-        *,
-        max_tokens: int = 1024,
-        system_prompt: str | None = None,
-        temperature: float | None = None,
-        model_preferences: ModelPreferences | None = None,
-        stop_sequences: list[str] | None = None,
-        tools: list[Tool] | None = None,
-        tool_choice: ToolChoice | None = None,
-        metadata: dict[str, Any] | None = None,
-        key: str | None = None,
-    ) -> CreateMessageResult:
-        """Ask the client's model to continue a conversation.
-
-        Args:
-            messages: The conversation: a text of the user, or a list of texts and messages.
-            max_tokens: How long the answer may be.
-            system_prompt: Instructions for the model.
-            temperature: How much the model varies.
-            model_preferences: Which model the client should choose.
-            stop_sequences: Texts at which the model stops.
-            tools: Tools the model may use.
-            tool_choice: Whether it has to use one.
-            metadata: Passed on to the model's provider.
-            key: Tells this question from others when the handler runs again; by default its number.
-        """
-        require(self._call.caller.capabilities, "sampling.tools" if tools else "sampling")
-        params = CreateMessageRequestParams(
-            messages=_conversation(messages),
-            max_tokens=max_tokens,
-            system_prompt=system_prompt,
-            temperature=temperature,
-            model_preferences=model_preferences,
-            stop_sequences=stop_sequences,
-            tools=tools,
-            tool_choice=tool_choice,
-            metadata=metadata,
-        )
-        request = CreateMessageRequest(params=params)
-        result: CreateMessageResult = await self._ask(
-            "sampling/createMessage", params, request, CreateMessageResult, key
-        )
-        return result
-
-    async def roots(self, *, key: str | None = None) -> list[Root]:
-        """Ask the client which folders it lets the server work in.
-
-        Args:
-            key: Tells this question from others when the handler runs again; by default its number.
-        """
-        require(self._call.caller.capabilities, "roots")
-        from mcpearl.types.base import RequestParams
-
-        result: ListRootsResult = await self._ask(
-            "roots/list", RequestParams(), ListRootsRequest(), ListRootsResult, key
-        )
-        return result.roots
-
-    async def put(self, method: str, params: Any, kind: type[Result]) -> Any:
-        """Put a question of another server to the client, as it came; for gateways.
-
-        Args:
-            method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
-            params: Its params.
-            kind: The type of the answer.
-        """
-        request: InputRequest
-        match method:
-            case "elicitation/create":
-                request = ElicitRequest(params=params)
-            case "sampling/createMessage":
-                request = CreateMessageRequest(params=params)
-            case _:
-                request = ListRootsRequest()
-        return await self._ask(method, params, request, kind, None)
-
-    async def _ask(
-        self,
-        method: str,
-        params: msgspec.Struct,
-        request: InputRequest,
-        kind: type[Result],
-        key: str | None,
-    ) -> Any:
-        rounds = self._rounds()
-        if rounds is None:
-            return await self._peer.ask(self._call, method, params, kind)
-        return await rounds.ask(rounds.key(method.partition("/")[0], key), request, kind)
-
-    def _rounds(self) -> "InputRounds | TaskQuestions | None":
-        """Return what keeps the answers of this call; None for a call of a legacy client."""
-        call = self._call
-        if call.rounds is None and call.caller.version.modern:
-            from mcpearl.server.input_rounds import InputRounds
-
-            call.rounds = InputRounds(call, self._core.sealer, clock.now(), self._peer.stop)
-        rounds: InputRounds | TaskQuestions | None = call.rounds
-        return rounds
-
-    async def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do something once per call, however often the handler runs again; return its value.
-
-        Args:
-            key: Names what is done, within this handler.
-            function: Does it, and returns a value with a JSON form, since it travels in sealed state. It
-                may be async.
-        """
-        rounds = self._rounds()
-        if rounds is None:
-            value = function()
-            return await value if inspect.isawaitable(value) else value
-        before = rounds.done(key)
-        if before is not None:
-            return msgspec.json.decode(before)
-        value = function()
-        if inspect.isawaitable(value):
-            value = await value
-        await rounds.record(key, msgspec.json.encode(value))
-        return value
-
     # Tasks
 
     @property
@@ -629,15 +403,3 @@ class Finished:
 
     def __await__(self) -> Any:
         return iter(())
-
-
-def _conversation(messages: str | list[str | SamplingMessage]) -> list[SamplingMessage]:
-    from mcpearl.types.content import TextContent
-
-    given = [messages] if isinstance(messages, str) else messages
-    return [
-        SamplingMessage(role="user", content=TextContent(text=message))
-        if isinstance(message, str)
-        else message
-        for message in given
-    ]

@@ -18,7 +18,7 @@ from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.observer import Counters, Observer, both, guarded
 from mcpearl.server.attendants import Attendants
-from mcpearl.server.dispatch import Answering, Dispatch, Dispatcher, Middleware, compile_chain
+from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
@@ -27,11 +27,11 @@ from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
+    from mcpearl.protocol.errors import Overloaded
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.receipts.recorder import Recorder
     from mcpearl.server.composition.part import Enclosing
-    from mcpearl.server.context import Context
     from mcpearl.server.tasks.feed import TaskFeed
     from mcpearl.stores.shared import SharedStore
 
@@ -109,6 +109,8 @@ class ServerCore:
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.recorder: Recorder | None = None  # records every call, where the server has receipts
         self.enclosing: list[Enclosing] = []  # the servers in which this one is mounted
+        # Returns what a method is refused with while the server does not keep up, where it sheds load.
+        self.refusal: Callable[[str], Overloaded | None] | None = None
         self.roster = Roster(self.observer)
         self.attendants = Attendants()  # functions of the application that hear of clients
         self._lives = LimitedLog(
@@ -130,6 +132,7 @@ class ServerCore:
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
         self.first_request = (store.relay.number << REQUEST_BITS) + 1
+        self.roster.names.directory = store.names
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer, of the connections that are made from now on."""
@@ -170,16 +173,8 @@ class ServerCore:
 
     def _enter(self) -> None:
         """Let an observer that wants to prepare the tasks of handlers do so."""
-        limited, observer = self._limited, self.observer
-        if observer is None or not observer.enters:
-            self.dispatch = limited
-            return
-
-        def entered(call: "Call", ctx: "Context") -> Answering:
-            observer.call_entered(call.noted)
-            return limited(call, ctx)
-
-        self.dispatch = entered
+        observer = self.observer
+        self.dispatch = self._limited if observer is None else observer.entering(self._limited)
 
     def renew(self) -> None:
         """Announce what the dispatcher can do now."""
@@ -219,12 +214,16 @@ class ServerCore:
     def session_began(self, session: Session) -> None:
         """Tell the application that a legacy client is ready."""
         self._lives.note("session begun: %a", session)
+        if session.id is not None:
+            self.roster.names.changed("session", session.id, session)
         if self.attendants.on_session:
             self.attendants.attend(session)
 
     def session_ended(self, session: Session) -> None:
         """Note that a legacy client has left."""
         self._lives.note("session ended: %a", session)
+        if session.id is not None:
+            self.roster.names.changed("session", session.id, None)
 
     def refused(self, message: bytes, medium: str) -> None:
         """Log that a request was refused before it became a call, with the reason."""

@@ -3,22 +3,68 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from mcpearl.runtime.names import Names
 
 if TYPE_CHECKING:
     from mcpearl.runtime.observer import Guarded
-    from mcpearl.server.connection import ServerConnection, SoloConnection
+    from mcpearl.server.connection import ServerConnection
+    from mcpearl.server.session import Session
+    from mcpearl.server.solo_connection import SoloConnection
 
 logger = logging.getLogger("mcpearl.server")
 UNWINDING = 1.0  # seconds a handler has to end once it is cancelled
 
 
+class HasSessions(Protocol):
+    """An endpoint that has sessions under their ids."""
+
+    def receiver_of(self, id: str) -> Any:
+        """Return the server's side of a session; None for one that is not here."""
+        ...
+
+
+class Sessions:
+    """The sessions of this process: those with an id are found at their endpoints.
+
+    Args:
+        roster: Has all connections.
+    """
+
+    __slots__ = ("_endpoints", "_roster")
+
+    def __init__(self, roster: "Roster") -> None:
+        self._roster = roster
+        self._endpoints: WeakSet[HasSessions] = WeakSet()
+
+    def add(self, endpoint: HasSessions) -> None:
+        """Ask an endpoint as well, as long as it is there."""
+        self._endpoints.add(endpoint)
+
+    def get(self, id: str) -> "Session | None":
+        """Return a session by its id."""
+        for endpoint in self._endpoints:
+            receiver = endpoint.receiver_of(id)
+            if receiver is not None:
+                session: Session | None = receiver.session
+                return session
+        return None
+
+    def values(self) -> "Iterator[Session]":
+        """Iterate over all sessions, with those that have no id."""
+        found = (connection.session for connection in self._roster)
+        return (session for session in found if session is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.values())
+
+
 class Roster:
     """Connections enter when they are made and leave when they are lost."""
 
-    __slots__ = ("_connections", "_unwinding", "names", "observer")
+    __slots__ = ("_connections", "_unwinding", "names", "observer", "sessions")
 
     def __init__(self, observer: "Guarded | None" = None) -> None:
         self.observer = observer
@@ -26,6 +72,8 @@ class Roster:
         self._unwinding: set[asyncio.Task[None]] = set()
         self.names = Names()
         """What is found by name while its connection, or the task that holds it, is there."""
+        self.sessions = Sessions(self)
+        self.names.serve("session", self.sessions)
 
     def __iter__(self) -> "Iterator[ServerConnection | SoloConnection]":
         return iter(tuple(self._connections))

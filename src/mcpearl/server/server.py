@@ -1,33 +1,29 @@
 """The server people write: identity, registration, notifications, and how it is served."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.versions import SUPPORTED
 from mcpearl.runtime.arguments import refuse_text
-from mcpearl.runtime.child import Restart
 from mcpearl.runtime.coalesce import Coalescer
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.names import Names
 from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.runtime.threads import ThreadPool
-from mcpearl.runtime.tree import Changes, Node
-from mcpearl.server.attendants import NoticeListener, SessionListener
-from mcpearl.server.composing import Composing
-from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.server.broadcast import Broadcast
+from mcpearl.server.connection import ServerConnection
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher, Middleware
 from mcpearl.server.handler import Handler
 from mcpearl.server.lifespan import Uptime
-from mcpearl.server.registering import Registering
+from mcpearl.server.operating import Operating
 from mcpearl.server.registry.registration import (
     check_lifespan,
     check_texts,
@@ -35,18 +31,17 @@ from mcpearl.server.registry.registration import (
     icons_of,
 )
 from mcpearl.server.registry.registry import OnDuplicate, Registry
-from mcpearl.server.roster import UNWINDING
+from mcpearl.server.running import Running
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.options import AsgiOptions, WireOptions
-from mcpearl.server.session import Session
-from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED
+from mcpearl.server.subscriptions import LIST_CHANGED
 from mcpearl.server.tree import ServerTree
-from mcpearl.server.web import HealthCheck, Web
+from mcpearl.server.web import Web
 from mcpearl.stores.bus import Bus
 from mcpearl.stores.memory_bus import MemoryBus
 from mcpearl.stores.shared import SharedStore
 from mcpearl.stores.state import StateStore
-from mcpearl.telemetry.options import Telemetry, chosen
+from mcpearl.telemetry.options import Telemetry
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import Icon, Implementation
 
@@ -73,11 +68,10 @@ else:
     Isolate = Isolation = Receipts = Recorder = TaskOption = TaskStore = Any
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FLUSHING = 4.0  # seconds for what is left to be exported at the end
 Lifespan = Callable[["Server"], AbstractAsyncContextManager[Any]]
 
 
-class Server(Registering, Composing):
+class Server(Operating, Running):
     """An MCP server. Decorate functions, then run it.
 
     >>> app = Server("weather", version="1.0.0")
@@ -251,6 +245,8 @@ class Server(Registering, Composing):
         if isinstance(self.handler, Handler) and self.handler.tasked:
             self._have_tasks()
         self._compose()
+        if state_store is None and self.shared is not None:
+            state_store = self.shared.state
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan
@@ -259,38 +255,10 @@ class Server(Registering, Composing):
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
         self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
+        self._broadcast = Broadcast(self.core.subscriptions, lambda: self.bus)
         self._coalescers = {
-            kind: Coalescer(lambda kind=kind: self._announce(kind))  # type: ignore[misc]
-            for kind in LIST_CHANGED
+            kind: Coalescer(partial(self._broadcast.list_changed, kind)) for kind in LIST_CHANGED
         }
-
-    def _be_watched(self, log: Literal["text", "json"], telemetry: Telemetry | bool | None) -> None:
-        """Have calls told to what logs and exports."""
-        if log not in ("text", "json"):
-            raise ValueError(f"`log` is 'text' or 'json', not {log!r}")
-        self.log = log
-        self._exported = chosen(telemetry)
-        if log == "json":
-            from mcpearl.telemetry.logs import CallContext
-
-            self.core.observe(CallContext())
-        if self._exported is not None:
-            from mcpearl.telemetry.otel import OpenTelemetry
-
-            self.core.observe(OpenTelemetry("server", self._exported, self._registry.has))
-
-    async def _flush(self) -> None:
-        """Export what is left, in a thread that is not waited for long."""
-        from mcpearl.telemetry.sdk import left_to_flush
-
-        flush = left_to_flush()
-        if flush is None:
-            return
-        pool = ThreadPool(1, name="mcpearl-export")
-        with suppress(Exception):
-            async with asyncio.timeout(_FLUSHING):
-                await pool.run(flush)
-        pool.close()
 
     def _make_throttle(
         self, rate: RateLimit | None, shedding: "Shedding | None"
@@ -301,44 +269,25 @@ class Server(Registering, Composing):
 
         return Throttle(rate, shedding, self._pool, self.turns, self.core.bounded)
 
-    @property
-    def name(self) -> str:
-        """The server's name."""
-        return self.core.offer.info.name
+    def measure(self) -> "Measuring":
+        """Count calls, connections and bounds from now on; call it before serving.
 
-    @property
-    def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":
-        """The clients and sessions that are connected now."""
-        return tuple(self.core.roster)
-
-    @property
-    def sessions(self) -> "tuple[Session, ...]":
-        """The clients that are connected to this process in a version with sessions.
-
-        Clients of 2026-07-28 have none: each of their requests stands for itself.
+        `app.run("http", metrics="/metrics")` does.
         """
-        found = (getattr(connection, "session", None) for connection in self.core.roster)
-        return tuple(session for session in found if session is not None)
+        if self.measuring is None:
+            from mcpearl.server.measuring import Measuring
 
-    @property
-    def threads(self) -> ThreadPool:
-        """The threads that plain functions run in."""
-        return self._pool
+            self.measuring = Measuring(self, self._registry.has)
+        return self.measuring
 
-    @property
-    def names(self) -> Names:
-        """What is found by name in this process, until the task or connection that holds it ends."""
-        return self.core.roster.names
-
-    @property
-    def lifespan_value(self) -> Any:
-        """What the lifespan yielded, while the server runs."""
-        return self.core.lifespan_value
+    async def _start_extensions(self) -> None:
+        for extension in self._extensions:
+            await extension.start(self)
 
     def __repr__(self) -> str:
         return f"Server({self.name!r}, {self.core.offer.info.version!r})"
 
-    # Around calls, and beside them
+    # Around calls
 
     def middleware(self, function: Middleware) -> Middleware:
         """Run a function around every call.
@@ -391,6 +340,7 @@ class Server(Registering, Composing):
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
+            self.core.refusal = self._throttle.refusal
         if self.core.recorder is not None and self.core.recorder.durable:
             from mcpearl.server.recording import durable
 
@@ -399,294 +349,20 @@ class Server(Registering, Composing):
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""
-        tools = self._registry.tools.values()
-        for limited in (self._throttle, *tools):
-            meter: Meter | None = getattr(limited, "meter", None)
-            if meter is not None:
-                meter.share()
+        if self.shared is not None:
+            return  # the store adds up what all processes count
+        for meter in self._meters().values():
+            meter.share()
         self._compose()
 
-    def route(
-        self, path: str, *, methods: Iterable[str] = ("GET",), max_body: int = 1024 * 1024
-    ) -> Callable[[F], F]:
-        """Serve a function at a path of the HTTP endpoint, beside MCP. Register it before serving.
-
-        >>> @app.route("/version")
-        ... async def version(request: HttpRequest) -> dict[str, str]:
-        ...     return {"version": "1.0.0"}
-
-        The path is open to every client, whatever `auth` the endpoint has.
-
-        Args:
-            path: The path; it is compared as a whole.
-            methods: The HTTP methods.
-            max_body: Bytes the body of a request may have.
-        """
-        from mcpearl.transports.http_server.pages import make_route
-
-        def register(function: F) -> F:
-            self.web.add(make_route(path, methods, function, max_body))
-            return function
-
-        return register
-
-    def health(self, function: HealthCheck) -> HealthCheck:
-        """Ask a function whether the server is ready, with `app.run("http", health="/health")`.
-
-        Args:
-            function: Takes nothing, may be async. It returns None or True if all is well, or the reason.
-        """
-        self.web.checks.append(function)
-        return function
-
-    def measure(self) -> "Measuring":
-        """Count calls, connections and bounds from now on; call it before serving.
-
-        `app.run("http", metrics="/metrics")` does.
-        """
-        if self.measuring is None:
-            from mcpearl.server.measuring import Measuring
-
-            self.measuring = Measuring(self, self._registry.has)
-        return self.measuring
-
-    def stores(self) -> "dict[str, Callable[[], Awaitable[Any]]]":
-        """Return the stores outside of this process, each with what finds out whether it is there."""
-        found: dict[str, Callable[[], Awaitable[Any]]] = {}
-        tasks, state = self.task_store, self.core.given_state_store
-        if tasks is not None and tasks.durable:
-            found["store of tasks"] = lambda: tasks.get("ready?", (None, "", None))
-        if state is not None:
-            found["store of state"] = lambda: state.get("", "ready?")
-        return found
-
-    async def in_thread(self, function: Callable[[], Any]) -> Any:
-        """Run a plain function in one of the server's threads.
-
-        Args:
-            function: The function, without arguments.
-        """
-        return await self._pool.run(function)
-
-    def on_session(self, function: SessionListener) -> SessionListener:
-        """Call a function when a legacy client has connected, for as long as it stays.
-
-        >>> @app.on_session
-        ... async def visit(session):
-        ...     await session.log("info", "welcome")
-        ...     yield                                # until the client leaves
-        ...     print(session.client.name, "left")
-
-        Args:
-            function: Gets the `Session`, on the event loop. It may be plain, async, in which case it is
-                cancelled when the client leaves, or a generator, whose rest then runs.
-        """
-        self.core.attendants.on_session.append(function)
-        return function
-
-    @overload
-    def on_notification(self, function: NoticeListener, /) -> NoticeListener: ...
-
-    @overload
-    def on_notification(self, method: str, /) -> Callable[[NoticeListener], NoticeListener]: ...
-
-    def on_notification(self, which: NoticeListener | str, /) -> Any:
-        """Call a function with what clients notify.
-
-        >>> @app.on_notification("notifications/roots/list_changed")
-        ... async def changed(notice, caller):
-        ...     print(await caller.session.roots())
-
-        Args:
-            which: The method of the notifications; the decorator alone hears all of them. The function
-                gets the notice (`method`, `params`) and the caller, on the event loop; it may be async.
-        """
-        if isinstance(which, str):
-            return lambda function: self._add_listener(function, which)
-        return self._add_listener(which, None)
-
-    def _add_listener(self, function: NoticeListener, method: str | None) -> NoticeListener:
-        registry = self._own_registry("on_notification")
-        registry.listeners.append(self.core.attendants.guarded(function, method))
-        return function
-
-    @overload
-    def background(self, function: F, /) -> F: ...
-
-    @overload
-    def background(
-        self, /, *, name: str | None = None, restart: Restart = "permanent", shutdown: float = 5.0
-    ) -> Callable[[F], F]: ...
-
-    def background(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        restart: Restart = "permanent",
-        shutdown: float = 5.0,
-    ) -> Any:
-        """Run a coroutine function as long as the server runs, and again when it ends.
-
-        It starts after the lifespan was entered and is cancelled before that is left. One that keeps
-        failing ends the server; see `Supervisor`.
-
-        >>> @app.background
-        ... async def refresh():
-        ...     while True:
-        ...         await load_prices()
-        ...         await asyncio.sleep(60)
-
-        Args:
-            function: The function, when the decorator is used bare.
-            name: Its name in the tree; the function's by default.
-            restart: `permanent`, `transient` (only when it raises) or `temporary` (never).
-            shutdown: Seconds it has to end when it is cancelled.
-        """
-
-        def register(function: F) -> F:
-            self.parts.add_background(function, name, restart, shutdown)
-            return function
-
-        return register if function is None else register(function)
-
-    # Telling
-
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify every client that subscribed to this resource that it changed.
-
-        Safe from any thread.
-
-        Args:
-            uri: The resource's URI.
-        """
-        self._uptime.on_loop(lambda: self._resource_updated(uri))
-
-    def _resource_updated(self, uri: str) -> None:
-        self.core.subscriptions.resource_updated(uri)
-        self.bus.publish(RESOURCE_UPDATED, uri.encode())
-        for outer in self.core.enclosing:
-            outer.resource_updated(uri)
-
-    def _updated_elsewhere(self, uri: bytes) -> None:
-        self.core.subscriptions.resource_updated(uri.decode(errors="replace"))
-
-    def notify_list_changed(self, kind: str) -> None:
-        """Notify clients that a list changed. The decorators do so themselves; a handler has to.
-
-        Args:
-            kind: `tools`, `resources` or `prompts`.
-        """
-        self._changed(kind)
-
-    def _changed(self, kind: str) -> None:
-        if self._composition is not None:
-            self._composition.index.doubt()
-        self.core.renew()
-        for outer in self.core.enclosing:
-            outer.list_changed(kind)
-        coalescer = self._coalescers.get(kind)
-        loop = self._uptime.loop
-        if coalescer is not None and loop is not None:
-            self._uptime.on_loop(lambda: coalescer.poke(loop))
-
-    def _announce(self, kind: str) -> None:
-        self.core.subscriptions.list_changed(kind)
+    def _meters(self) -> "dict[str, Meter]":
+        """Return what counts calls against rates, by what is limited."""
+        tools = {tool.definition.name: tool for tool in self._registry.tools.values()}
+        limited: dict[str, Any] = {"": self._throttle, **tools}
+        meters = {name: getattr(each, "meter", None) for name, each in limited.items()}
+        return {name: meter for name, meter in meters.items() if meter is not None}
 
     # Serving
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Hold the server up: its lifespan is entered by the first holder and left by the last."""
-        await self._uptime.hold()
-        try:
-            yield
-        finally:
-            await self._uptime.release()
-
-    @asynccontextmanager
-    async def _up(self) -> AsyncIterator[Any]:
-        """Hear what other processes publish, and hold the lifespan."""
-        async with AsyncExitStack() as stack:
-            subscriptions = self.core.subscriptions
-            if self.shared is not None:
-                await self.core.join(self.shared)
-                stack.push_async_callback(self.shared.close)
-            if self.core.recorder is not None:
-                await self.core.recorder.start()
-                stack.push_async_callback(self.core.recorder.stop)
-            stack.callback(
-                self.bus.subscribe(
-                    RESOURCE_UPDATED, self._updated_elsewhere, subscriptions.all_updated
-                )
-            )
-            await self.parts.start(self.bus, subscriptions.all_updated)
-            stack.push_async_callback(self.parts.root.stop)
-            if self.shared is not None:
-                await self.parts.add_store(self.shared)
-            stack.push_async_callback(self._stop_isolation)
-            if self.isolation is not None:
-                await self.isolation.start()  # before there is a thread
-            if self._blocked_after is not None:
-                from mcpearl.server.blocking import BlockingWatch
-
-                watch = BlockingWatch(self._blocked_after, self.core.blocked)
-                watch.start()
-                stack.callback(watch.stop)
-            if self._exported is not None:
-                from mcpearl.telemetry.sdk import set_up
-
-                set_up(self.name)
-                stack.push_async_callback(self._flush)
-            self.lag.start()
-            stack.callback(self.lag.stop)
-            if self._lifespan is not None:
-                await self._enter_lifespan(stack)
-            stack.push_async_callback(self._stop_parts)
-            await self._start_parts()
-            if self._throttle is not None:
-                self._throttle.start()
-                stack.callback(self._throttle.stop)
-            stack.push_async_callback(self._close_extensions)
-            for extension in self._extensions:
-                await extension.start(self)
-            await self.parts.start_background()
-            stack.push_async_callback(self.parts.stop_background)
-            yield self.lifespan_value
-
-    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
-        assert self._lifespan is not None
-        self._entered(await stack.enter_async_context(self._lifespan(self)))
-
-    async def _stop_isolation(self) -> None:
-        if self.isolation is not None:
-            await self.isolation.stop()
-
-    async def _close_extensions(self) -> None:
-        for extension in reversed(self._extensions):
-            await extension.close()
-
-    def _entered(self, value: Any) -> None:
-        self.core.lifespan_value = value
-
-    async def _leaving(self) -> None:
-        await self.core.attendants.settle(UNWINDING)
-        await self.core.roster.settle()
-        for coalescer in self._coalescers.values():
-            coalescer.flush()
-
-    def tree(self) -> Node:
-        """Return the parts of the running server: names, states, restarts, errors, uptimes."""
-        return self.parts.root.tree()
-
-    def tree_changes(self, limit: int = 1000) -> Changes:
-        """Return an iterator over the changes of `tree` from now on, for `async for`.
-
-        Args:
-            limit: How many changes may wait to be taken; then the oldest are dropped.
-        """
-        return self.parts.root.changes(limit)
 
     async def connect(
         self, transport: Transport, principal: "Principal | None" = None

@@ -5,7 +5,8 @@ listener's copy carries its subscription id, put in by splicing. A subscriber th
 entries along.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,7 @@ from mcpearl.protocol.events import Call, Outlet
 from mcpearl.protocol.modern import subscription_meta
 from mcpearl.runtime.budget import Account
 from mcpearl.server.registry.normal_uri import normal_uri
+from mcpearl.stores.sessions import Missed
 from mcpearl.types.base import encode
 from mcpearl.types.resources import ResourceUpdatedNotificationParams
 from mcpearl.types.subscriptions import SubscriptionFilter
@@ -29,12 +31,27 @@ _STREAM = 8 * 1024  # bytes of a `subscriptions/listen` beside its URIs, about
 _ENTRY = 512  # bytes of a subscription beside its URI, about
 
 
+Announce = Callable[[bytes, str | None], None]
+"""Takes an announcement and its position on the bus, if it has one."""
+
+
+class Reach(Enum):
+    """Which subscribers an announcement is for."""
+
+    ALL = auto()
+    LIVE = auto()  # those that end with this process
+    KEPT = auto()  # those that other processes announce to as well
+
+
 class Announcement:
     """One notification on its way to many."""
 
-    __slots__ = ("_body", "_method", "plain")
+    __slots__ = ("_body", "_method", "plain", "position")
 
-    def __init__(self, method: str, params: Struct | None = None) -> None:
+    def __init__(
+        self, method: str, params: Struct | None = None, position: str | None = None
+    ) -> None:
+        self.position = position  # on the bus
         self._method = method
         self._body = b"{}" if params is None else encode(params)
         self.plain = codec.encode_notification(method, self._body)
@@ -52,10 +69,17 @@ def _size_of(uri: str) -> int:
 class Subscriber:
     """A receiver of announcements: a legacy session, or one modern `subscriptions/listen`."""
 
-    __slots__ = ("_holding", "_meta", "_size", "call", "kinds", "outlet", "uris")
+    __slots__ = ("_announce", "_holding", "_meta", "_size", "call", "kinds", "outlet", "uris")
 
-    def __init__(self, outlet: Outlet, account: Account, call: Call | None = None) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        account: Account,
+        call: Call | None = None,
+        announce: Announce | None = None,
+    ) -> None:
         self.outlet = outlet
+        self._announce = announce  # for a session that other processes may have, too
         self._size = 0 if call is None else _STREAM  # bytes of what it holds, about
         self._holding = account.hold("subscriptions", self._size)
         self.call = call  # the listen request, in the modern era
@@ -79,8 +103,15 @@ class Subscriber:
         self._size = 0
         self._holding.release()
 
+    def is_in(self, reach: Reach) -> bool:
+        """Whether an announcement of this reach is for this subscriber."""
+        return reach is Reach.ALL or (reach is Reach.KEPT) == (self._announce is not None)
+
     def deliver(self, announcement: Announcement) -> None:
         """Send an announcement in this subscriber's form."""
+        if self._announce is not None:
+            self._announce(announcement.plain, announcement.position)
+            return
         self.outlet.send(announcement.tagged(self._meta) if self._meta else announcement.plain)
 
 
@@ -132,34 +163,76 @@ class Subscriptions:
             self._by_kind[kind].pop(subscriber, None)
         subscriber.release()
 
-    def resource_updated(self, uri: str) -> int:
-        """Notify the subscribers of a resource, each under its spelling; return how many."""
+    def resource_updated(
+        self, uri: str, reach: Reach = Reach.ALL, position: str | None = None
+    ) -> int:
+        """Notify the subscribers of a resource, each under its spelling; return how many there are.
+
+        Args:
+            uri: The resource.
+            reach: Which of them.
+            position: Where the change is on the bus.
+        """
         listeners = self._by_uri.get(normal_uri(uri))
         if not listeners:
             return 0
         announcements: dict[str, Announcement] = {}
         for subscriber, spelled in list(listeners.items()):
+            if not subscriber.is_in(reach):
+                continue
             announcement = announcements.get(spelled)
             if announcement is None:
-                announcement = announcements[spelled] = Announcement(
-                    "notifications/resources/updated",
-                    ResourceUpdatedNotificationParams(uri=spelled),
-                )
+                announcement = announcements[spelled] = _update(spelled, position)
             subscriber.deliver(announcement)
         return len(listeners)
+
+    def make_up(self, subscriber: Subscriber, missed: Sequence[Missed] | None) -> None:
+        """Announce to one subscriber what may not have been announced to it.
+
+        Args:
+            subscriber: One whose announcements other processes may have made.
+            missed: What was published meanwhile; None if that is not known.
+        """
+        if missed is None:
+            for uri in subscriber.uris:
+                subscriber.deliver(_update(self._by_uri[uri][subscriber], None))
+            return
+        for topic, message, position in missed:
+            name = message.decode(errors="replace")
+            if topic == RESOURCE_UPDATED and (uri := normal_uri(name)) in subscriber.uris:
+                subscriber.deliver(_update(self._by_uri[uri][subscriber], position))
+            elif topic != RESOURCE_UPDATED and name in subscriber.kinds:
+                subscriber.deliver(Announcement(LIST_CHANGED[name], None, position))
+
+    def spelled(self, subscriber: Subscriber) -> tuple[str, ...]:
+        """Return the resources of a subscriber as it named them, sorted."""
+        return tuple(sorted(self._by_uri[uri][subscriber] for uri in subscriber.uris))
 
     def has(self, uri: str) -> bool:
         """Whether a resource has subscribers."""
         return normal_uri(uri) in self._by_uri
 
-    def all_updated(self) -> None:
-        """Announce every resource that has subscribers, when updates of other processes were missed."""
+    def all_changed(self) -> None:
+        """Announce everything that has subscribers, when changes of other processes were missed."""
         for uri in list(self._by_uri):
             self.resource_updated(uri)
+        for kind in LIST_CHANGED:
+            self.list_changed(kind)
 
-    def list_changed(self, kind: str) -> int:
-        """Notify the subscribers of a list; return how many."""
-        return _deliver(Announcement(LIST_CHANGED[kind]), self._by_kind[kind])
+    def list_changed(self, kind: str, reach: Reach = Reach.ALL, position: str | None = None) -> int:
+        """Notify the subscribers of a list; return how many there are.
+
+        Args:
+            kind: `tools`, `prompts` or `resources`.
+            reach: Which of them.
+            position: Where the change is on the bus.
+        """
+        listeners = self._by_kind[kind]
+        announcement = Announcement(LIST_CHANGED[kind], None, position)
+        for subscriber in list(listeners):
+            if subscriber.is_in(reach):
+                subscriber.deliver(announcement)
+        return len(listeners)
 
     def counts(self) -> dict[str, int]:
         """Count the subscribers by kind, and the URIs that have any."""
@@ -167,10 +240,9 @@ class Subscriptions:
         return {"uris": len(self._by_uri), **listeners}
 
 
-def _deliver(announcement: Announcement, listeners: dict[Subscriber, Any]) -> int:
-    for subscriber in list(listeners):
-        subscriber.deliver(announcement)
-    return len(listeners)
+def _update(spelled: str, position: str | None) -> Announcement:
+    params = ResourceUpdatedNotificationParams(uri=spelled)
+    return Announcement(RESOURCE_UPDATED, params, position)
 
 
 def granted(asked: SubscriptionFilter, has: Any) -> SubscriptionFilter:

@@ -13,15 +13,14 @@ class WholeOutlet:
 
     Args:
         transport: Carries the client's messages.
-        send: Sends them, if not the transport's own `send`.
     """
 
     __slots__ = ("_session_id", "_transport", "finish", "send")
     send: Callable[..., None]
     finish: Callable[..., None]
 
-    def __init__(self, transport: Transport, send: Callable[[bytes], None] | None = None) -> None:
-        self.send = self.finish = send or transport.send
+    def __init__(self, transport: Transport) -> None:
+        self.send = self.finish = transport.send
         self._transport: Any = transport
         self._session_id: str | None = None
 

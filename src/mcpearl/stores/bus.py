@@ -6,7 +6,7 @@ harm, and a process that may have missed some acts as if everything it holds had
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 logger = logging.getLogger("mcpearl.stores")
 
@@ -37,7 +37,7 @@ class Bus(Protocol):
 
         Args:
             topic: Any text without line breaks.
-            hear: Called with each message.
+            hear: Called with each message of another process.
             missed: Called when messages may have been lost, before the next one is handed over.
 
         Returns:
@@ -55,6 +55,41 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Leave. What is published afterwards goes nowhere."""
+        ...
+
+
+class Stored(NamedTuple):
+    """A message that a bus has stored."""
+
+    message: bytes
+    position: str
+    """Where it is among all messages; positions compare as texts, in the order of the messages."""
+    own: bool
+    """Whether this process published it."""
+
+
+@runtime_checkable
+class StoringBus(Bus, Protocol):
+    """A bus that keeps its messages for a while, for processes that make up for what they missed."""
+
+    def follow(
+        self, topic: str, hear: Callable[[Stored], None], missed: Callable[[], None]
+    ) -> Unsubscribe:
+        """Have every stored message of a topic handed over with its position, also one's own."""
+        ...
+
+    async def since(self, time: float) -> "list[tuple[str, Stored]] | None":
+        """Return the newest message of each content of followed topics since a time, with its topic.
+
+        Args:
+            time: In seconds since 1970, by the clock of the store.
+
+        Returns:
+            None if that is not known any more.
+
+        Raises:
+            StoreUnavailable: The store could not be asked.
+        """
         ...
 
 

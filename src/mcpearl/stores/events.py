@@ -60,10 +60,17 @@ class EventStore(Protocol):
         """
         ...
 
-    def announce(self, session: str, stream: str, message: bytes) -> None:
-        """Append what every process that has the session announces, unless another one reads the stream.
+    def announce(
+        self, session: str, stream: str, message: bytes, position: str | None = None
+    ) -> None:
+        """Append what every process that has the session announces, once. Never waits.
 
-        It is for invalidations: one that no reader took yet is not added again. Never waits.
+        Args:
+            session: The id of the session.
+            stream: The name of the stream.
+            message: The announcement.
+            position: Where it is on a bus that stores messages. The same announcement, or a newer one of
+                the same text, is not appended again. Without a position it is appended always.
         """
         ...
 

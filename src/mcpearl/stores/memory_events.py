@@ -92,7 +92,9 @@ class MemoryEventStore:
     def begin(self, session: str, stream: str, last_words: Sequence[bytes]) -> None:
         """Do nothing: streams end with the process."""
 
-    def announce(self, session: str, stream: str, message: bytes) -> None:
+    def announce(
+        self, session: str, stream: str, message: bytes, position: str | None = None
+    ) -> None:
         """Append it: there is no other process."""
         self.append(session, stream, message)
 

@@ -3,10 +3,10 @@
 An endpoint that has its sessions to itself needs no store at all: a session it does not know is gone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mcpearl.runtime import clock
-from mcpearl.stores.sessions import Changed, SessionRecord
+from mcpearl.stores.sessions import Changed, Missed, SessionRecord
 
 _SWEEP_EVERY = 60.0  # seconds at most between removals of expired records, while any are written
 
@@ -21,6 +21,8 @@ class MemorySessionStore:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    count = 0  # every endpoint counts its own
 
     def new_id(self, record: SessionRecord) -> str:
         """Return 32 random characters."""
@@ -49,6 +51,10 @@ class MemorySessionStore:
         self._records[record.id] = record, clock.monotonic() + ttl
         self._tell(record.id, record)
         return True
+
+    async def missed(self, record: SessionRecord) -> Sequence[Missed]:
+        """Return nothing: announcements are not stored."""
+        return ()
 
     async def touch(self, id: str, ttl: float) -> bool:
         """Move the expiry of a record."""

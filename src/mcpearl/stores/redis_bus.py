@@ -9,12 +9,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from mcpearl.runtime import clock
-from mcpearl.stores.bus import Hear, Topics, Unsubscribe, check_message
+from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import Argument, RedisLink
 from mcpearl.stores.redis_members import RedisMembers
+from mcpearl.stores.redis_recent import Recent, position_of
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
 
@@ -30,6 +32,14 @@ local added = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*',
     'w', ARGV[3], 't', ARGV[4], 'm', ARGV[5])
 keep(KEYS[1], tonumber(ARGV[2]))
 return added
+"""
+)
+_PASS = Script(
+    """
+if not redis.call('ZSCORE', KEYS[2], ARGV[6]) then return 0 end
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'w', ARGV[3], 't', ARGV[4], 'm', ARGV[5])
+keep(KEYS[1], tonumber(ARGV[2]))
+return 1
 """
 )
 _LOST = ""  # the topic of a message that stands for messages that were lost
@@ -50,8 +60,10 @@ class RedisBus:
         self._writer = ""  # of this process; made anew with each start
         self._topics = Topics()  # of messages to all
         self._own_topics = Topics()  # of messages to this process
+        self._followers: dict[str, list[Callable[[Stored], None]]] = {}  # by topic
         self.key = link.key("bus")
         """The stream of messages to all."""
+        self._recent = Recent(link, self.key, self._followers)
         self._tail: Tail | None = None
         self._members = members
         self._inbox = ""
@@ -107,13 +119,34 @@ class RedisBus:
         Raises:
             StoreUnavailable: It could not be stored.
         """
-        await self._add(self._link.key("inbox", str(number)), topic, message)
+        keys = [self._link.key("inbox", str(number)), self._members.key]
+        await self._link.run(_PASS, keys, (*self.entry(topic, message), number))
 
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
     ) -> Unsubscribe:
         """Hear a topic; see `Bus.subscribe`."""
         return self._topics.subscribe(topic, hear, missed)
+
+    def follow(
+        self, topic: str, hear: Callable[[Stored], None], missed: Callable[[], None]
+    ) -> Unsubscribe:
+        """Hear a topic with positions, also what this process published, once it is stored."""
+        followers = self._followers.setdefault(topic, [])
+        followers.append(hear)
+        stop = self._topics.subscribe(topic, lambda _: None, missed)
+
+        def unfollow() -> None:
+            followers.remove(hear)
+            if not followers:
+                self._followers.pop(topic, None)
+            stop()
+
+        return unfollow
+
+    async def since(self, time: float) -> list[tuple[str, Stored]] | None:
+        """Return what was published since a time; None if that is not known any more."""
+        return await self._recent.since(time)
 
     def receive(self, topic: str, hear: Hear) -> Unsubscribe:
         """Hear what is sent to this process alone."""
@@ -124,19 +157,33 @@ class RedisBus:
         await self._link.start()
         self._writer = clock.token(9)
         self._inbox = self._link.key("inbox", str(self._members.number))
-        tail = self._tail = Tail(self._link, self.key, self._heard, self._topics.missed)
+        self._recent = Recent(self._link, self.key, self._followers)
+        tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
         tail.also(self._inbox, self._received, self._own_topics.missed)
         await tail.start()
+        with suppress(StoreUnavailable):
+            await self._members.report()  # from now on it can be reached
 
     async def ended(self) -> None:
         """Wait forever: a server that is away comes back."""
         await asyncio.Event().wait()
 
-    def _heard(self, entry: Mapping[bytes, bytes]) -> None:
-        if entry.get(b"w") != self._writer.encode():
+    def _missed(self) -> None:
+        self._recent.missed()
+        self._topics.missed()
+
+    def _heard(self, entry: Mapping[bytes, bytes], id: bytes) -> None:
+        own = entry.get(b"w") == self._writer.encode()
+        topic = entry.get(b"t", b"").decode(errors="replace")
+        if topic in self._followers and b"m" in entry:
+            stored = Stored(entry[b"m"], position_of(id), own)
+            self._recent.heard(topic, stored.message, stored.position)
+            for hear in list(self._followers[topic]):
+                hear(stored)
+        elif not own:
             self._hand_over(self._topics, entry)
 
-    def _received(self, entry: Mapping[bytes, bytes]) -> None:
+    def _received(self, entry: Mapping[bytes, bytes], _id: bytes) -> None:
         self._hand_over(self._own_topics, entry)
 
     def _hand_over(self, topics: Topics, entry: Mapping[bytes, bytes]) -> None:

@@ -87,23 +87,25 @@ newest before. The newest is -1 where the stream was ended by another process.""
 ANNOUNCE = Script(
     _ADD
     + """
-local process, most, room, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local name, message = ARGV[5], ARGV[6]
-for n = 7, #ARGV do redis.call('HDEL', KEYS[1], 'reader:' .. ARGV[n]) end
-local others = readers(process)
-if #others > 0 then return {0, others} end
-local read = tonumber(redis.call('HGET', KEYS[1], 'read') or 0)
-for _, entry in ipairs(redis.call('XRANGE', KEYS[2], (read + 1) .. '-0', '+')) do
-    if entry[2][2] == message then return {0, {}} end
+local most, room, ttl, known = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local name, message, position = ARGV[5], ARGV[6], ARGV[7]
+local last = tonumber(redis.call('HGET', KEYS[1], 'last') or 0)
+if position ~= '' then
+    local text = redis.sha1hex(message)
+    local before = redis.call('HGET', KEYS[4], text)
+    if before and before >= position then return {last, 0} end
+    if not before and redis.call('HLEN', KEYS[4]) >= known then redis.call('DEL', KEYS[4]) end
+    redis.call('HSET', KEYS[4], text, position)
+    redis.call('PEXPIRE', KEYS[4], tonumber(ttl) * 1000)
 end
-local last = add(message, most, room)
+last = add(message, most, room)
 redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), name)
 for n = 1, 3 do redis.call('PEXPIRE', KEYS[n], tonumber(ttl) * 1000) end
-return {last, {}}
+return {last, 1}
 """
 )
-"""Append an announcement; return its number, or 0 and the processes that read the stream. Processes that
-are known to be dead are given, and read no more."""
+"""Append an announcement unless it, or a newer one of the same text, was appended; return the newest
+number, and whether it is this one. The fourth key has the newest position of each text."""
 
 AFTER = Script(
     _ADD
@@ -131,7 +133,8 @@ elseif from < first - 1 then
 end
 if reader ~= '0' and not state[2] then redis.call('HSET', KEYS[1], 'reader:' .. reader, 1) end
 local entries = redis.call('XRANGE', KEYS[2], (from + 1) .. '-0', '+')
-return {'ok', last, state[2] and 1 or 0, state[3], entries}
+local others = reader ~= '0' and readers(reader) or {}
+return {'ok', last, state[2] and 1 or 0, state[3] or 0, entries, others}
 """
 )
 """Return the events after a position, and become the reader of the stream."""
@@ -177,7 +180,7 @@ return 1
 FORGET = Script(
     """
 for _, name in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-    redis.call('DEL', ARGV[1] .. name, ARGV[2] .. name)
+    redis.call('DEL', ARGV[1] .. name, ARGV[2] .. name, ARGV[3] .. name)
 end
 return redis.call('DEL', KEYS[1])
 """

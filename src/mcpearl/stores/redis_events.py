@@ -36,12 +36,9 @@ MAX_STREAMS = 64  # of one session; ended ones go first
 KEPT_FOR = 3600  # seconds a stream is kept after its last event
 LINGER = 60  # seconds it is kept after it ended and was read whole
 MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
-MAX_SKIPPED = 10_000  # announcements left to readers that may be dead
+MAX_ANNOUNCED = 10_000  # announcements of one stream whose positions are known
 _READ_DELAY = 0.2  # seconds in which what was read is noted
-_TRUST = 30.0  # seconds after which a process that announces something has surely done so
-_RECENT = 5.0  # seconds in which an announcement that was made is not made again for others
 _TOPIC = "events"
-_ANNOUNCE = "announce"
 
 _Notice = tuple[str, str, int]
 
@@ -62,7 +59,6 @@ class _Stream:
         "producer",
         "read",
         "reads",
-        "recent",
         "sequence",
         "session",
         "unwritten",
@@ -87,7 +83,6 @@ class _Stream:
         self.begun = False  # the last words are stored
         self.producer = 0  # another process that produces it
         self.read = 0
-        self.recent: dict[bytes, None] = {}  # appended here just now
         self.reads = False  # other processes tell this one when they append
 
 
@@ -110,20 +105,25 @@ class RedisEventStore:
         self._count = 0  # of the streams so far
         self._dirty: set[_Stream] = set()  # read further than is noted
         self._noting: asyncio.TimerHandle | None = None
-        self._skipped: dict[int, dict[tuple[str, str, bytes], None]] = {}  # by the reader
+        self._keeping: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._stop: Callable[[], None] | None = None
         members.when_dead(self._died)
 
     def start(self) -> None:
         """Begin to hear of streams that others append to."""
-        ends = (self._bus.receive(_TOPIC, self._grown), self._bus.receive(_ANNOUNCE, self._asked))
+        self._stop = self._bus.receive(_TOPIC, self._grown)
+        self._keep_read()
 
-        def stop() -> None:
-            for end in ends:
-                end()
-
-        self._stop = stop
+    def _keep_read(self) -> None:
+        """Keep streams that are read here from expiring, however quiet they are."""
+        loop = asyncio.get_running_loop()
+        self._keeping = loop.call_later(KEPT_FOR / 4, self._keep_read)
+        for stream in self._streams.values():
+            if stream.reads:
+                for key in self._keys(stream.session, stream.name):
+                    keeping = self._link.send("PEXPIRE", key, KEPT_FOR * 1000)
+                    self._link.post(keeping, "a stream that is read may expire")
 
     def _stream(self, session: str, name: str) -> _Stream:
         found = self._streams.get((session, name))
@@ -161,9 +161,6 @@ class RedisEventStore:
             self._end_here(found)
             return
         found.unwritten.append(message)
-        if found.reads:
-            found.recent[message] = None
-            asyncio.get_running_loop().call_later(_RECENT, found.recent.pop, message, None)
         self._write_soon(found)
 
     def end(self, session: str, stream: str) -> None:
@@ -251,56 +248,28 @@ class RedisEventStore:
         for follower in stream.followers:
             follower.over()
 
-    def announce(self, session: str, stream: str, message: bytes) -> None:
-        """Append an announcement, unless the process that reads the stream does that itself."""
-        self._run_beside(self._announce(session, stream, message))
+    def announce(
+        self, session: str, stream: str, message: bytes, position: str | None = None
+    ) -> None:
+        """Append an announcement, unless a process has done that."""
+        self._run_beside(self._announce(session, stream, message, position or ""))
 
-    async def _announce(self, session: str, name: str, message: bytes) -> None:
-        given = (self._members.number, MAX_EVENTS, MAX_BYTES, KEPT_FOR, name, message)
-        dead: list[int] = []
+    async def _announce(self, session: str, name: str, message: bytes, position: str) -> None:
+        keys = [*self._keys(session, name), self._link.key_of(digest_of(session), "a", name)]
+        given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, name, message, position)
         while True:
             try:
-                keys = self._keys(session, name)
-                last, others = await self._link.run(ANNOUNCE, keys, (*given, *dead))
-                readers = [int(each) for each in others]
-                living = [each for each in readers if await self._members.is_alive(each)]
+                last, appended = await self._link.run(ANNOUNCE, keys, given)
+                break
             except StoreUnavailable:
                 await self._link.until_up()
-                continue
-            if living or not readers:
-                break
-            dead = readers
-        if last > 0:
-            stream = self._streams.get((session, name))
-            if stream is not None and stream.followers:
-                self._look_soon(stream)
-        for reader in living:
-            self._leave_to(reader, session, name, message)
-
-    def _leave_to(self, reader: int, session: str, name: str, message: bytes) -> None:
-        """Note that another process announces something, for as long as it may turn out to be dead."""
-        skipped = self._skipped.setdefault(reader, {})
-        skipped[session, name, message] = None
-        if len(skipped) > MAX_SKIPPED:
-            del skipped[next(iter(skipped))]
-        asyncio.get_running_loop().call_later(_TRUST, self._trust, reader, session, name, message)
-        # It may have begun to read after it heard of the change.
-        asked = msgspec.msgpack.encode((session, name, message))
-        self._run_beside(self._tell_surely(reader, asked, _ANNOUNCE))
-
-    def _asked(self, asked: bytes) -> None:
-        """Announce what another process heard of, unless that was done here already."""
-        session, name, message = msgspec.msgpack.decode(asked, type=tuple[str, str, bytes])
         stream = self._streams.get((session, name))
-        if stream is not None and stream.followers and message not in stream.recent:
-            self.append(session, name, message)
-
-    def _trust(self, reader: int, session: str, name: str, message: bytes) -> None:
-        """Forget an announcement that was left to a process which lived long after."""
-        skipped = self._skipped.get(reader, {})
-        skipped.pop((session, name, message), None)
-        if not skipped:
-            self._skipped.pop(reader, None)
+        if stream is None or not stream.followers or last <= (stream.heard or 0):
+            return  # every process that reads the stream announces the same
+        if appended and stream.heard == last - 1 and stream.looking is None:
+            self._hand_over(stream, last, message)
+        else:
+            self._look_soon(stream)
 
     async def stored(self, session: str, stream: str) -> None:
         """Wait until everything is written; raises `StoreUnavailable` while the server is away."""
@@ -368,11 +337,17 @@ class RedisEventStore:
         found = self._streams.get((session, stream))
         read = 0 if found is None else found.read
         reply = await self._after(session, stream, "" if number is None else number, read)
-        last, ended, producer, events = reply
+        last, ended, producer, events, readers = reply
         if producer and not ended and not await self._members.is_alive(producer):
             await self._end_for(session, stream, producer)
             reply = await self._after(session, stream, "" if number is None else number, read)
-            last, ended, producer, events = reply
+            last, ended, producer, events, _ = reply
+        for reader in readers:
+            if not await self._members.is_alive(reader):  # it did not leave by itself
+                self._link.post(
+                    self._link.run(LEAVE, self._keys(session, stream), (reader, 0)),
+                    "a dead reader of a stream is still noted",
+                )
         found = self._streams.get((session, stream))
         if found is not None:
             found.reads = True
@@ -382,7 +357,7 @@ class RedisEventStore:
 
     async def _after(
         self, session: str, stream: str, position: int | str, read: int, registers: bool = True
-    ) -> tuple[int, bool, int, list[StoredEvent]]:
+    ) -> tuple[int, bool, int, list[StoredEvent], list[int]]:
         reader = self._members.number if registers else 0
         reply = await self._link.run(
             AFTER, self._keys(session, stream), (position, read, reader, KEPT_FOR, stream)
@@ -394,19 +369,20 @@ class RedisEventStore:
                 raise EventsLost(f"stream {stream!r} has no event {position}")
             case b"gone":
                 raise EventsLost(f"events of stream {stream!r} after {position} are no longer kept")
-        _, last, ended, producer, entries = reply
+        _, last, ended, producer, entries, readers = reply
         events = [(int(id.partition(b"-")[0]), fields[1]) for id, fields in entries]
-        return int(last), bool(ended), int(producer or 0), events
+        others = [int(each) for each in readers]
+        return int(last), bool(ended), int(producer or 0), events, others
 
     def _tell(self, reader: int, stream: _Stream, last: int) -> None:
         """Tell the process that reads a stream that it has grown."""
         notice = msgspec.json.encode((stream.session, stream.name, last))
         self._run_beside(self._tell_surely(reader, notice))
 
-    async def _tell_surely(self, reader: int, notice: bytes, topic: str = _TOPIC) -> None:
+    async def _tell_surely(self, reader: int, notice: bytes) -> None:
         while True:
             try:
-                await self._bus.pass_to(reader, topic, notice)
+                await self._bus.pass_to(reader, _TOPIC, notice)
                 return
             except StoreUnavailable:
                 await self._link.until_up()
@@ -429,7 +405,7 @@ class RedisEventStore:
                 found = await self._after(
                     stream.session, stream.name, heard or "", 0, registers=False
                 )
-                last, ended, _, events = found
+                last, ended, _, events, _ = found
                 for number, message in events:
                     self._hand_over(stream, number, message)
                 if last <= (stream.heard or 0):
@@ -449,8 +425,6 @@ class RedisEventStore:
 
     def _died(self, number: int) -> None:
         """Speak the last words of a dead process on streams that are read here; look at the others."""
-        for session, name, message in self._skipped.pop(number, {}):
-            self._run_beside(self._announce(session, name, message))
         for stream in list(self._streams.values()):
             if stream.followers and stream.producer == number:
                 self._run_beside(self._take_over(stream, number))
@@ -488,7 +462,7 @@ class RedisEventStore:
             self._streams.pop((session, stream.name), None)
         owner, key = digest_of(session), self._link.key_of
         keys = [key(owner, "streams")]
-        given = (key(owner, "m", ""), key(owner, "e", ""))
+        given = tuple(key(owner, kind, "") for kind in ("m", "e", "a"))
         self._link.post(self._link.run(FORGET, keys, given), "streams could not be deleted")
 
     async def close(self) -> None:
@@ -496,6 +470,8 @@ class RedisEventStore:
         if self._stop is not None:
             self._stop()
             self._stop = None
+        if self._keeping is not None:
+            self._keeping.cancel()
         if self._noting is not None:
             self._noting.cancel()
             self._note_read()

@@ -16,6 +16,7 @@ from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import LEASE, RedisMembers
 from mcpearl.stores.redis_script import Script
+from mcpearl.stores.redis_tasks import RedisTaskStore
 
 logger = logging.getLogger("mcpearl.names")
 
@@ -45,11 +46,19 @@ class RedisNames:
     Args:
         link: The connection.
         members: Tells the number of this process.
+        tasks: Knows which machine runs a task, whose name is `("task", id)`.
         machine: What this machine is called; its host name by default.
     """
 
-    def __init__(self, link: RedisLink, members: RedisMembers, machine: str | None = None) -> None:
+    def __init__(
+        self,
+        link: RedisLink,
+        members: RedisMembers,
+        tasks: RedisTaskStore,
+        machine: str | None = None,
+    ) -> None:
         self._link = link
+        self._tasks = tasks
         self._members = members
         self._machine = machine or socket.gethostname()
         self._owners: dict[Hashable, Any] = {}  # of the names of this process
@@ -94,6 +103,8 @@ class RedisNames:
         Args:
             name: The name.
         """
+        if isinstance(name, tuple) and len(name) == 2 and name[0] == "task":
+            return await self._tasks.machine_of(str(name[1]))
         found = await self._link.send("HGET", self._key(name), "machine")
         return None if found is None else found.decode(errors="replace")
 

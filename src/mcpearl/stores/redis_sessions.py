@@ -20,23 +20,25 @@ from mcpearl.runtime import clock
 from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_count import SessionCount
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
-from mcpearl.stores.sessions import Changed, Identity, SessionRecord
+from mcpearl.stores.sessions import Changed, Identity, Missed, SessionRecord
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities
 
 MAX_ID = 2048  # characters of an id; facts that take more are stored
 YOUNG = 180.0  # seconds in which a session that is not in the store may have begun just now
 _ENDED = -1  # the revision of a session that was ended while it was young
+_SKEW = 2.0  # seconds by which the clocks of the nodes of a cluster may differ
 _TOPIC = "sessions"
 
 _LOAD = Script(
     """
 local now = time_of(ARGV[1])
-local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires')
+local found = redis.call('HMGET', KEYS[1], 'revision', 'data', 'expires', 'since')
 if not found[1] or tonumber(found[3]) <= now then return nil end
-return {found[1], found[2]}
+return {found[1], found[2], found[4] or '0'}
 """
 )
 _SAVE = Script(
@@ -49,7 +51,8 @@ elseif revision ~= 1 and not (young and revision == 2) then
     return 0
 end
 local ttl = tonumber(ARGV[5])
-redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl))
+redis.call('HSET', KEYS[1], 'revision', revision, 'data', ARGV[4], 'expires', exact(now + ttl),
+    'since', exact(time_of('')))
 redis.call('PEXPIRE', KEYS[1], math.ceil(ttl * 1000) + 1000)
 if KEYS[2] and #ARGV > 5 then
     redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[6], '*', 'w', ARGV[8], 't', ARGV[9], 'm', ARGV[10])
@@ -129,6 +132,8 @@ class RedisSessionStore:
         self._now = now
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
+        self.counted = SessionCount(link)
+        """The sessions of all machines."""
 
     def use_keys(self, keys: list[bytes]) -> None:
         """Seal ids with the first of these keys, and open them with all."""
@@ -148,7 +153,13 @@ class RedisSessionStore:
                 facts.began, facts.identity, facts.version, None, ClientCapabilities(), False
             )
             id = self._seal(nothing)
+        self.counted.begun(digest_of(id), YOUNG)
         return id
+
+    @property
+    def count(self) -> int:
+        """How many sessions all machines have, as of a second ago."""
+        return self.counted.now
 
     def _seal(self, facts: _Facts) -> str:
         if self._keys is None:
@@ -187,12 +198,13 @@ class RedisSessionStore:
         if reply is None:
             if not _is_young(facts) or not facts.whole:
                 return None
-            return _record(id, facts, _Changing(None, False, ()), 1)
+            return _record(id, facts, _Changing(None, False, ()), 1, facts.began)
         revision = int(reply[0])
         if revision == _ENDED:
             return None
         try:
-            return _record(id, facts, msgspec.msgpack.decode(reply[1], type=_Changing), revision)
+            changing = msgspec.msgpack.decode(reply[1], type=_Changing)
+            return _record(id, facts, changing, revision, float(reply[2]))
         except msgspec.DecodeError as error:
             raise StoreUnavailable(
                 f"the store has something that is not a session: {error}"
@@ -215,13 +227,26 @@ class RedisSessionStore:
             keys.append(self._bus.key)
             given += self._bus.entry(_TOPIC, message)
         saved = await self._link.run(_SAVE, keys, given)
+        if saved:
+            self.counted.used(digest_of(record.id), ttl)
         if saved and tells and len(keys) == 1:
             await self._bus.spread(_TOPIC, message)
         return bool(saved)
 
+    async def missed(self, record: SessionRecord) -> list[Missed] | None:
+        """Return what was announced since a session was saved, at whatever process."""
+        margin = _SKEW if self._link.address.kind == "cluster" else 0.0  # of the clocks of nodes
+        found = await self._bus.since(record.since - margin)
+        if found is None:
+            return None
+        return [Missed(topic, stored.message, stored.position) for topic, stored in found]
+
     async def touch(self, id: str, ttl: float) -> bool:
         """Move the expiry of a session."""
-        return bool(await self._link.run(_TOUCH, [self._key(id)], (self._first(), ttl)))
+        touched = await self._link.run(_TOUCH, [self._key(id)], (self._first(), ttl))
+        if touched:
+            self.counted.used(digest_of(id), ttl)
+        return bool(touched)
 
     async def delete(self, id: str) -> None:
         """End a session everywhere."""
@@ -230,6 +255,7 @@ class RedisSessionStore:
             return
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
+        self.counted.ended(digest_of(id))
         await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
@@ -273,11 +299,18 @@ def _changing_of(record: SessionRecord, facts: _Facts) -> _Changing:
     return _Changing(state.log_level, state.ready, record.uris, *rest)
 
 
-def _record(id: str, facts: _Facts, changing: _Changing, revision: int) -> SessionRecord:
+def _record(
+    id: str, facts: _Facts, changing: _Changing, revision: int, since: float = 0.0
+) -> SessionRecord:
     client, capabilities = facts.client, facts.capabilities
     if not facts.whole:
         client, capabilities = changing.client, changing.capabilities or ClientCapabilities()
     state = Snapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
     return SessionRecord(
-        id=id, identity=facts.identity, state=state, uris=changing.uris, revision=revision
+        id=id,
+        identity=facts.identity,
+        state=state,
+        uris=changing.uris,
+        revision=revision,
+        since=since,
     )

@@ -20,7 +20,7 @@ _AT_ONCE = 500  # entries of one read
 _START = b"0-0"
 
 Entry = Mapping[bytes, bytes]
-HearEntry = Callable[[Entry], None]
+HearEntry = Callable[[Entry, bytes], None]
 
 
 class _Followed:
@@ -41,7 +41,7 @@ class Tail:
     Args:
         link: The connection.
         key: The stream.
-        hear: Called with each entry.
+        hear: Called with each entry and its id.
         missed: Called when entries may have been lost, before the next one is handed over.
     """
 
@@ -118,12 +118,12 @@ class Tail:
             stream = found[bytes(key)]
             for position, fields in entries:
                 stream.position = bytes(position)
-                self._hand_over(stream, fields)
+                self._hand_over(stream, fields, stream.position)
             if len(entries) == _AT_ONCE and not await self._has(stream):
                 stream.missed()  # it grows faster than it is read
 
-    def _hand_over(self, stream: _Followed, fields: Any) -> None:
+    def _hand_over(self, stream: _Followed, fields: Any, id: bytes) -> None:
         try:
-            stream.hear(fields if isinstance(fields, dict) else dict(fields or ()))
+            stream.hear(fields if isinstance(fields, dict) else dict(fields or ()), id)
         except Exception:
             logger.exception("an entry of %s could not be taken", stream.key)

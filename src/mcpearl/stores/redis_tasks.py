@@ -20,7 +20,7 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull
+from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull, machine_in
 
 _EXPIRED_AT_ONCE = 1000
 _FIELDS = (
@@ -255,6 +255,11 @@ class RedisTaskStore:
         task = await self._find(id)
         return task if task is not None and task.owner == owner else None
 
+    async def machine_of(self, id: str) -> str | None:
+        """Return the machine that runs a task; None when no machine does."""
+        task = await self._find(id)
+        return None if task is None or not task.holder else machine_in(task.holder)
+
     async def _find(self, id: str) -> TaskRecord | None:
         return _record(await self._link.run(_GET, self._keys(id), self._first(id)))
 
@@ -352,7 +357,7 @@ class RedisTaskStore:
             for id, revision in news.items():
                 hear(id, revision)
 
-    def _heard(self, entry: Mapping[bytes, bytes]) -> None:
+    def _heard(self, entry: Mapping[bytes, bytes], _id: bytes) -> None:
         if entry.get(b"w") == self._writer.encode():
             return
         id, _, revision = entry.get(b"m", b"").decode(errors="replace").rpartition(" ")

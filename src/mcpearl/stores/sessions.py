@@ -5,8 +5,8 @@ one. Calls change nothing here: a record is written when the session begins, bec
 its log level or its subscriptions, and when it ends.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -28,6 +28,17 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     """The resources the session is subscribed to."""
     revision: int = 1
     """Raised by one with each `save`."""
+    since: float = 0.0
+    """When it was saved, by the store's clock, if that is known: what was announced before was heard."""
+
+
+class Missed(NamedTuple):
+    """An announcement that may not have been made to a client."""
+
+    topic: str
+    message: bytes
+    position: str
+    """Where it is on the bus; announcing it twice is noticed by this."""
 
 
 Changed = Callable[[str, SessionRecord | None], None]
@@ -36,6 +47,11 @@ Changed = Callable[[str, SessionRecord | None], None]
 
 class SessionStore(Protocol):
     """Keeps session records. Every record has an expiry. Any method may raise `StoreUnavailable`."""
+
+    @property
+    def count(self) -> int:
+        """How many sessions all processes have, about; 0 if the store does not count them."""
+        ...
 
     def new_id(self, record: SessionRecord) -> str:
         """Return an unguessable id of visible ASCII for a session that begins.
@@ -60,6 +76,13 @@ class SessionStore(Protocol):
         Returns:
             False, with nothing written, when the stored revision is not the one before: another
             process was first, or the session has ended.
+        """
+        ...
+
+    async def missed(self, record: SessionRecord) -> Sequence[Missed] | None:
+        """Return what was announced since a record was saved, for a process that just loaded it.
+
+        None if that is not known: anything may have changed. A store without a bus returns nothing.
         """
         ...
 

@@ -10,16 +10,32 @@ Leases and expiry are measured by the store's own clock, since the clocks of wor
 (`request`, `journal`, `result`) are opaque here; the server seals them before they are stored.
 """
 
+import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
 
+from mcpearl.runtime import clock
 from mcpearl.stores.sessions import Identity
 from mcpearl.types.tasks import TaskStatus
 
 Hear = Callable[[str, int], None]
 """Called with the id of a task and its new revision; 0 when the task is gone."""
+
+
+_PLACE = "/"  # between the machine and the process, in the name of a holder
+
+
+def holder_name() -> str:
+    """Return a name for this process as the holder of leases, which no other has."""
+    return f"{socket.gethostname()}{_PLACE}{os.getpid()}-{clock.token(6)}"
+
+
+def machine_in(holder: str) -> str:
+    """Return the machine of a holder."""
+    return holder.rpartition(_PLACE)[0]
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True):

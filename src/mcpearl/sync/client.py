@@ -1,4 +1,4 @@
-# Written by tools/make_sync.py from client/client.py and client/reading.py: run `make sync`.
+# Written by `make sync` from client/client.py, client/calling.py, client/reading.py.
 """The client for programs without an event loop."""
 
 from collections.abc import Callable, Iterator, Mapping
@@ -113,6 +113,57 @@ class SyncClient(Face[Client]):
     def era(self) -> Literal["legacy", "modern"]:
         """Whether there is a session (`legacy`) or each request stands for itself (`modern`)."""
         return self._inner.era
+
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | RequestParams | None = None,
+        kind: type[R] = Result,  # type: ignore[assignment]
+        *,
+        timeout: float | None = None,
+    ) -> R:
+        """Send a request that has no method of its own here, as extensions define them.
+
+        Args:
+            method: the method.
+            params: its params.
+            kind: the type of its result; members it does not have are kept in `extra`.
+            timeout: seconds for the call; by default the client's.
+        """
+        return self._portal.run(self._inner.request(method, params, kind, timeout=timeout))
+
+    def ping(self, timeout: float | None = None) -> None:
+        """Return when the server has answered a ping, or `server/discover` in the modern era.
+
+        Args:
+            timeout: seconds for the answer; by default the client's.
+        """
+        self._portal.run(self._inner.ping(timeout))
+
+    def set_log_level(self, level: LoggingLevel) -> None:
+        """Choose which log messages the server sends from now on.
+
+        Args:
+            level: the lowest level to send.
+        """
+        self._portal.run(self._inner.set_log_level(level))
+
+    def notify_roots_changed(self) -> None:
+        """Tell a legacy server that the roots changed; a modern one asks when it needs them."""
+        self._portal.call(self._inner.notify_roots_changed)
+
+    def on(self, method: str, handler: Callable[[Any], Any] | None) -> None:
+        """Call a function with each notification of one kind, or with requests of an extension.
+
+        It takes the place of `on_log` or `on_notification` for its method, and stays set when the client
+        reconnects. It is called with the params; those of a method that the specification does not have
+        are a dict. What it returns for a request, a dict or None, is the result.
+
+        Args:
+            method: the method, such as `notifications/tools/list_changed`.
+            handler: a function, which may be async; None removes the one that is set.
+        """
+        self._portal.call(lambda: self._inner.on(method, threaded(handler)))
 
     def list_tools(self, cursor: str | None = None) -> ListToolsResult:
         """Return one page of the tools.
@@ -243,57 +294,6 @@ class SyncClient(Face[Client]):
     def tasks(self) -> Iterator[Task]:
         """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
         return self._portal.iterate(self._inner.tasks())
-
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | RequestParams | None = None,
-        kind: type[R] = Result,  # type: ignore[assignment]
-        *,
-        timeout: float | None = None,
-    ) -> R:
-        """Send a request that has no method of its own here, as extensions define them.
-
-        Args:
-            method: the method.
-            params: its params.
-            kind: the type of its result; members it does not have are kept in `extra`.
-            timeout: seconds for the call; by default the client's.
-        """
-        return self._portal.run(self._inner.request(method, params, kind, timeout=timeout))
-
-    def ping(self, timeout: float | None = None) -> None:
-        """Return when the server has answered a ping, or `server/discover` in the modern era.
-
-        Args:
-            timeout: seconds for the answer; by default the client's.
-        """
-        self._portal.run(self._inner.ping(timeout))
-
-    def set_log_level(self, level: LoggingLevel) -> None:
-        """Choose which log messages the server sends from now on.
-
-        Args:
-            level: the lowest level to send.
-        """
-        self._portal.run(self._inner.set_log_level(level))
-
-    def notify_roots_changed(self) -> None:
-        """Tell a legacy server that the roots changed; a modern one asks when it needs them."""
-        self._portal.call(self._inner.notify_roots_changed)
-
-    def on(self, method: str, handler: Callable[[Any], Any] | None) -> None:
-        """Call a function with each notification of one kind, or with requests of an extension.
-
-        It takes the place of `on_log` or `on_notification` for its method, and stays set when the client
-        reconnects. It is called with the params; those of a method that the specification does not have
-        are a dict. What it returns for a request, a dict or None, is the result.
-
-        Args:
-            method: the method, such as `notifications/tools/list_changed`.
-            handler: a function, which may be async; None removes the one that is set.
-        """
-        self._portal.call(lambda: self._inner.on(method, threaded(handler)))
 
     def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
         """Return one page of the resources.

@@ -46,6 +46,14 @@ class Face(Generic[C]):
         """Connect. `with` does this, and `close`."""
         self._portal.run(self._inner.connect())
 
+    def run(self, function: Callable[[C], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine function on the event loop of this object, and return its result.
+
+        Args:
+            function: Called with the asynchronous object.
+        """
+        return self._portal.run(function(self._inner))
+
     def close(self) -> None:
         """End the connection and all that belongs to it. Idempotent."""
         if self._ending is None:

@@ -1,4 +1,4 @@
-# Written by tools/make_sync.py from host/host.py: run `make sync`.
+# Written by `make sync` from host/host.py.
 """The host for programs without an event loop."""
 
 from collections.abc import Iterator, Mapping

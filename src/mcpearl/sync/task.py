@@ -1,4 +1,4 @@
-# Written by tools/make_sync.py from client/tasks/handle.py: run `make sync`.
+# Written by `make sync` from client/tasks/handle.py.
 """A task at a server, for programs without an event loop."""
 
 from collections.abc import Iterator

@@ -29,7 +29,7 @@ _NAMED = ("tools/call", "prompts/get")
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
-Adders = tuple[Callable[[float], None], Callable[[int], None]]
+Add = Callable[[float], None]
 Numbers = list[Any]
 """Of one series: seconds in all, bytes of answers in all, then how many fell into each bucket."""
 
@@ -40,27 +40,26 @@ class Series:
     They are collected as they come, and sorted into the buckets all at once by `fold`.
     """
 
-    __slots__ = ("_sizes", "_times", "adders", "numbers")
+    __slots__ = ("_collected", "add", "numbers")
 
     def __init__(self) -> None:
         self.numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
-        self._times: list[float] = []
-        self._sizes: list[int] = []
-        self.adders: Adders = (self._times.append, self._sizes.append)  # of seconds, and of bytes
+        self._collected: list[float] = []
+        self.add: Add = self._collected.append
+        """Takes the seconds of an observation, and then its bytes."""
 
     def fold(self) -> None:
         """Add up what was collected."""
-        if not self._times:
+        if not self._collected:
             return
-        numbers, times = self.numbers, self._times
+        numbers, times = self.numbers, self._collected[::2]
         numbers[0] += sum(times)
-        numbers[1] += sum(self._sizes)
+        numbers[1] += sum(self._collected[1::2])
         if max(times) <= BOUNDS[0]:
             numbers[2] += len(times)
         else:
             _sort_into(numbers, sorted(times))
-        times.clear()
-        self._sizes.clear()
+        self._collected.clear()
 
 
 def _sort_into(numbers: Numbers, times: list[float]) -> None:
@@ -131,7 +130,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Adders] = {}  # of the series of tools that had a result
+        self._tools: dict[str, Add] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
@@ -154,32 +153,32 @@ class Metrics(FastObserver):
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Count a call and its time."""
         began = call.noted
-        if began is None or not size:
-            self._answered_unsent(call, answer, size)
+        if began.__class__ is not float or not size:
+            self._answered_otherwise(call, answer, size)
             return
-        adders = None
-        if type(answer) is CallToolResult and not answer.is_error:
-            adders = self._tools.get(call.params.name)
-        add_time, add_size = adders or self._adders_of(call, outcome_of(answer), answer)
-        add_time(clock.monotonic() - began)
-        add_size(size)
+        add = None
+        if answer.__class__ is CallToolResult and not answer.is_error:
+            add = self._tools.get(call.params.name)
+        if add is None:
+            add = self._add_of(call, outcome_of(answer), answer)
+        add(clock.monotonic() - began)
+        add(size)
 
-    def _answered_unsent(self, call: Any, answer: Any, size: int) -> None:
+    def _answered_otherwise(self, call: Any, answer: Any, size: int) -> None:
         """Count a call of a batch that is not complete; others did not run, or were told before."""
-        if call.noted is not None and call.batch is not None:
+        if call.noted.__class__ is list:
+            self.tell_followed(call, answer, size)
+        elif call.noted is not None and call.batch is not None:
             self.call_ended(call.noted, call, outcome_of(answer), size, answer)
             call.noted = None
 
     def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Count a call that was cancelled, or one that other observers are told of too."""
-        adders = None
-        if outcome == "result" and type(answer) is CallToolResult:
-            adders = self._tools.get(call.params.name)
-        add_time, add_size = adders or self._adders_of(call, outcome, answer)
-        add_time(clock.monotonic() - began)
-        add_size(size)
+        add = self._add_of(call, outcome, answer)
+        add(clock.monotonic() - began)
+        add(size)
 
-    def _adders_of(self, call: Any, outcome: Outcome, answer: Any) -> Adders:
+    def _add_of(self, call: Any, outcome: Outcome, answer: Any) -> Add:
         """Return what adds to the series of a call; one that is seen for the first time is admitted."""
         method = call.method
         name = call.params.name if method in _NAMED else ""
@@ -188,8 +187,8 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series.adders
-        return series.adders
+            self._tools[name] = series.add
+        return series.add
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
         """Return the series of a combination that is seen for the first time, or the one of others."""
@@ -221,7 +220,8 @@ class Metrics(FastObserver):
         if began is None or medium is None:
             return
         series = self._sessions.setdefault(medium, Series())
-        series.adders[0](clock.monotonic() - began)
+        series.add(clock.monotonic() - began)
+        series.add(0)
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Count it, by the name of the bound, which is one of ours."""

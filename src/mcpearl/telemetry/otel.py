@@ -20,10 +20,10 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock
-from mcpearl.runtime.observer import Observer, Outcome
+from mcpearl.runtime.observer import Outcome, SamplingObserver
 from mcpearl.telemetry.metrics import BOUNDS, OTHER
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.telemetry.sampling import Coin, Unsampled
+from mcpearl.telemetry.sampling import Coin, Unsampled, pass_by
 from mcpearl.types.jsonrpc import ERROR_CODES
 
 logger = logging.getLogger("mcpearl.telemetry")
@@ -31,7 +31,6 @@ logger = logging.getLogger("mcpearl.telemetry")
 Attributes = dict[str, str | int]
 Knows = Callable[[str, str], bool]
 _LONGEST = 8192  # characters of a member of `_meta` that is read
-_PROPAGATED = ("traceparent", "tracestate", "baggage")
 _NAMES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 # What messages travel on: `network.transport` and `network.protocol.name`.
 _MEDIA: dict[str, Attributes] = {
@@ -90,7 +89,7 @@ def _histograms(side: str, provider: metrics.MeterProvider) -> tuple[Any, Any]:
     )
 
 
-class OpenTelemetry(Observer):
+class OpenTelemetry(SamplingObserver):
     """Makes spans and durations of what it is told.
 
     Args:
@@ -115,6 +114,7 @@ class OpenTelemetry(Observer):
         self._kind = SpanKind.SERVER if self._is_server else SpanKind.CLIENT
         self._tracer = trace.get_tracer("mcpearl", __version__)
         self._coin = Coin(self._tracer)
+        self._flip = self._coin.flip
         self._operations: Any = None
         self._sessions: Any = None
         if telemetry.metrics:
@@ -123,6 +123,26 @@ class OpenTelemetry(Observer):
         self._connection: Any = None  # of a client: the latest one
 
     # Calls
+
+    def picks(self, call: Any) -> bool:
+        """Whether a call gets a span, or its time is recorded; it may belong to a trace already."""
+        operations = self._operations
+        if operations is not None and _is_real(operations):
+            return True
+        if not self._telemetry.traces:
+            return False
+        try:
+            meta = call.params.meta
+        except AttributeError:
+            meta = None
+        if meta and ("traceparent" in meta or "tracestate" in meta or "baggage" in meta):
+            return True
+        return self._flip()
+
+    @property
+    def pass_by(self) -> Callable[[], object]:
+        """What prepares the task of a handler whose call has no span."""
+        return pass_by() if self._telemetry.traces else _nothing
 
     def call_began(self, call: Any) -> "Traced | Unsampled":
         """Begin a span, in the trace that the request names, or the one that is active at a client."""
@@ -143,10 +163,8 @@ class OpenTelemetry(Observer):
         if not self._is_server:
             current = otel_context.get_current()
             return current if trace.get_current_span(current).get_span_context().is_valid else None
-        meta = getattr(call.params, "meta", None)
-        if not meta or not any(name in meta for name in _PROPAGATED):
-            return None
-        return propagate.extract(meta, Context(), _GETTER)
+        meta: Any = getattr(call.params, "meta", None)
+        return propagate.extract(meta, Context(), _GETTER) if _has_trace(meta) else None
 
     def _begin(
         self, call: Any, parent: Context | None, links: Sequence[Link], began: float
@@ -199,7 +217,8 @@ class OpenTelemetry(Observer):
 
     def call_entered(self, began: "Traced | Unsampled") -> None:
         """Make the span the current one in the handler's task."""
-        otel_context.attach(began.context)
+        if self._telemetry.traces:
+            otel_context.attach(began.context)
 
     def call_meta(self, began: "Traced | Unsampled") -> dict[str, str]:
         """Return what tells the server which span the request belongs to."""
@@ -211,7 +230,7 @@ class OpenTelemetry(Observer):
         self, began: "Traced | Unsampled", call: Any, outcome: Outcome, size: int, answer: Any
     ) -> None:
         """End the span, and record the time."""
-        records = _is_real(self._operations)
+        records = self._operations is not None and _is_real(self._operations)
         if not records and began.__class__ is Unsampled:
             return
         error = _error_type(outcome, answer)
@@ -282,9 +301,21 @@ class OpenTelemetry(Observer):
         self._sessions.record(clock.monotonic() - began, attributes)
 
 
+def _has_trace(meta: Any) -> bool:
+    """Whether the `_meta` of a request says which trace it belongs to."""
+    return bool(meta) and ("traceparent" in meta or "tracestate" in meta or "baggage" in meta)
+
+
+def _nothing() -> None:
+    pass
+
+
 def _is_real(histogram: Any) -> bool:
     """Whether what is recorded goes anywhere: the API has a stand-in until a provider is set."""
-    return getattr(histogram, "_real_instrument", histogram) is not None
+    try:
+        return histogram._real_instrument is not None
+    except AttributeError:
+        return True
 
 
 def server_attributes(url: object) -> Attributes:

@@ -5,8 +5,12 @@ samples a share of the traces, the same decision is made here first, with the sa
 """
 
 import random
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
@@ -21,21 +25,28 @@ class Coin:
         tracer: Makes the spans.
     """
 
+    __slots__ = ("_ids", "_looked", "_rate", "_tracer", "bound")
+
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
-        self._bound: int | None = None  # of trace ids that are sampled; None if the SDK decides
         self._looked = False
+        self._ids = _Drawn(None)
+        self._rate = 1.0
+        self.bound: int | None = None
+        """Traces with a lower id are sampled; None as long as the SDK has to be asked."""
 
     def flip(self) -> bool:
         """Whether a span is to be made; the SDK may still decide that it is not recorded."""
-        if not self._looked:
-            self._look()
-        if self._bound is None:
-            return True
-        drawn = random.getrandbits(64)
-        if drawn >= self._bound:
+        if self.bound is None:
+            if not self._looked:
+                self._look()
+            if self.bound is None:
+                return True
+        if self._ids.low is not None:
+            return True  # the span of the last draw is still to be made
+        if random.random() >= self._rate:
             return False
-        self._ids.low = drawn
+        self._ids.low = random.randrange(self.bound)
         return True
 
     def _look(self) -> None:
@@ -50,11 +61,13 @@ class Coin:
         if isinstance(bound, int) and rate < 1 and hasattr(tracer, "id_generator"):
             self._ids = _Drawn(tracer.id_generator)
             tracer.id_generator = self._ids
-            self._bound = bound
+            self.bound, self._rate = bound, rate
 
 
 class _Drawn:
     """Trace ids whose lower half was drawn when the sampling was decided."""
+
+    __slots__ = ("_ids", "low")
 
     def __init__(self, ids: Any) -> None:
         self._ids = ids
@@ -100,6 +113,35 @@ class Unsampled(Context):
         """Return the values, with the span."""
         self.get(_SPAN)
         return dict(self)
+
+
+class _PassedBy(Context):
+    """The context of all calls that are not followed: each gets one of its own when it is looked at."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value of the call's own context."""
+        return self._own().get(key, default)
+
+    def copy(self) -> dict[str, object]:
+        """Return the values of the call's own context."""
+        return self._own().copy()
+
+    def _own(self) -> "Unsampled":
+        own = Unsampled(0.0)
+        otel_context.attach(own)
+        return own
+
+
+_PASSED_BY = _PassedBy()
+
+
+def pass_by() -> Callable[[], object]:
+    """Return what makes the current task one whose call is not sampled, as fast as that can be."""
+    runtime = getattr(otel_context, "_RUNTIME_CONTEXT", None)
+    variable = getattr(runtime, "_current_context", None)  # of the usual one
+    if isinstance(variable, ContextVar):
+        return partial(variable.set, _PASSED_BY)
+    return partial(otel_context.attach, _PASSED_BY)
 
 
 def _unsampled_span() -> NonRecordingSpan:

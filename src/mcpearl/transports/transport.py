@@ -140,6 +140,20 @@ class Transport(Channel, Protocol):
 
 
 @runtime_checkable
+class Announcing(Protocol):
+    """A transport of a session that several processes have, and one of them has to announce for."""
+
+    def announce(self, message: bytes, position: str | None = None) -> None:
+        """Send what every process that has the session sends, once.
+
+        Args:
+            message: The announcement.
+            position: Where it is on a bus that stores messages.
+        """
+        ...
+
+
+@runtime_checkable
 class Talkative(Protocol):
     """A transport to a process that may explain itself outside the protocol."""
 

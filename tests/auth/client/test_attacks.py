@@ -19,8 +19,8 @@ from mcpearl.auth import ClientCredentials
 from mcpearl.auth.client.challenge import Demand
 from mcpearl.auth.client.discovery import find_place
 from mcpearl.auth.client.web import Reach, Web
+from mcpearl.testing.clock import MovableClock
 from tests.auth.client.world import Authority, Guarded, authority, person, serving, visit
-from tests.clock import MovableClock
 from tests.waiting import eventually
 
 

@@ -12,8 +12,8 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from mcpearl import AuthorizationFailed, Client
 from mcpearl.auth import BearerToken, ClientCredentials, EnterpriseManaged, WorkloadIdentity
 from mcpearl.auth.client.web import Reach
+from mcpearl.testing.clock import MovableClock
 from tests.auth.client.world import Authority, Guarded, authority, basic
-from tests.clock import MovableClock
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 

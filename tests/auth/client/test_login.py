@@ -13,6 +13,7 @@ import pytest
 from mcpearl import AuthorizationFailed, Client, ConnectionLost, Reconnect
 from mcpearl.auth import FileStorage, MemoryStorage, OAuth
 from mcpearl.net.tls import Tls
+from mcpearl.testing.clock import MovableClock
 from tests.auth.client.world import (
     Authority,
     Guarded,
@@ -24,7 +25,6 @@ from tests.auth.client.world import (
     visit,
 )
 from tests.auth.server.certificates import Authority as Certificates
-from tests.clock import MovableClock
 from tests.waiting import eventually
 
 ERAS = ["2025-11-25", "2026-07-28"]

@@ -23,10 +23,10 @@ from mcpearl.client.reconnect import Reconnect
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.runtime import clock as source
+from mcpearl.testing.clock import MovableClock
 from tests.auth.client.test_dpop import Binding
 from tests.auth.client.test_grants import gives
 from tests.auth.client.world import Authority, authority, person, serving, visit
-from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.raw_http import Raw, until_open
 from tests.transports.raw_http import serving as serving_http

@@ -9,9 +9,9 @@ import websockets
 
 from mcpearl.auth import JWTVerifier
 from mcpearl.runtime import clock as source
+from mcpearl.testing.clock import MovableClock
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, bearer, make_app
-from tests.clock import MovableClock
 from tests.transports.raw_http import Raw, message, meta, modern, serving
 from tests.waiting import eventually
 

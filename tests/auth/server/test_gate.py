@@ -12,9 +12,9 @@ from starlette.routing import Mount
 from mcpearl.auth import JWTVerifier, Principal, ResourceServer, StaticTokens, TokenRefused
 from mcpearl.auth.server.known import KnownTokens
 from mcpearl.runtime import clock as source
+from mcpearl.testing.clock import MovableClock
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, challenge, make_app, structured
-from tests.clock import MovableClock
 from tests.transports.raw_http import Raw, serving
 
 METADATA_PATH = "/.well-known/oauth-protected-resource"

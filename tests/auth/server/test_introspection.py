@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mcpearl.auth import IntrospectionVerifier, ResourceServer, TokenRefused, VerifierUnavailable
+from mcpearl.testing.clock import MovableClock
 from tests.auth.server.issuer import AUDIENCE, Issuer
 from tests.auth.server.protected import as_bearer, make_app, structured
-from tests.clock import MovableClock
 from tests.transports.raw_http import serving
 from tests.waiting import eventually
 

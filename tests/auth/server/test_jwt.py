@@ -9,9 +9,9 @@ import pytest
 from mcpearl.auth import JWTVerifier, ResourceServer, TokenRefused, VerifierUnavailable
 from mcpearl.auth.issuer import well_known
 from mcpearl.auth.server import jose
+from mcpearl.testing.clock import MovableClock
 from tests.auth.server.issuer import AUDIENCE, Issuer, KeyPair, b64
 from tests.auth.server.protected import as_bearer, make_app, structured
-from tests.clock import MovableClock
 from tests.transports.raw_http import serving
 from tests.waiting import eventually
 

@@ -8,8 +8,8 @@ import pytest
 
 from mcpearl.auth import Principal, StaticTokens, TokenRefused
 from mcpearl.runtime import clock as source
+from mcpearl.testing.clock import MovableClock
 from tests.auth.server.protected import as_bearer, make_app, structured
-from tests.clock import MovableClock
 from tests.transports.raw_http import serving
 
 ALICE = "alice-0123456789abcdef"

@@ -34,7 +34,7 @@ from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.net.http_client.http2 import _PONG, _QUIET
 from mcpearl.net.http_client.pool import _MAX_IDLE, ConnectionPool
 from mcpearl.net.tls import Tls
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.net.http_client.http2_peer import Asked, Connection, Http2Peer, http2_peer
 from tests.transports.http_peer import Request, http_peer
 from tests.transports.proxies import proxy

@@ -16,7 +16,7 @@ from mcpearl.net.http_client.http1 import format_head
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.net.tls import Tls
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.http_peer import HttpPeer, Request, http_peer
 from tests.transports.proxies import proxy

@@ -9,7 +9,7 @@ from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, peer_of
 from mcpearl.net.http_server.request import BodyTooLarge, ClientLeft, PeerInfo
 from mcpearl.runtime.budget import Budget, Holding
 from mcpearl.runtime.late import LateWatch
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 
 
 def scope(*headers: tuple[bytes, bytes], **more: Any) -> dict[str, Any]:

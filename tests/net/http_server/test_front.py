@@ -12,7 +12,7 @@ from mcpearl.net.http_server import front as front_module
 from mcpearl.net.http_server.front import HttpFront
 from mcpearl.net.http_server.request import Request
 from mcpearl.runtime.budget import Budget
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.transports.raw_http import HANGS
 from tests.waiting import eventually
 

@@ -13,8 +13,8 @@ from mcpearl import Context, Limits, Server
 from mcpearl.net.http_server.front import KEEP_ALIVE
 from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.http1_request import Http1Request
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.endpoint import Endpoint
-from tests.clock import MovableClock
 from tests.transports.raw_http import BOTH, HANGS, Headers, Raw, Response, modern, response, serving
 from tests.waiting import eventually, turns
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -82,6 +83,41 @@ def make(profile: bool | Isolate = TWO, **options: Any) -> Server:
             os.wait()
             pids.append(int(os.read(reader, 100)))
         return pids
+
+    @app.tool(isolate=profile)
+    def bomb(most: int) -> str:
+        """Start processes that start processes: 200 of them in all, and none for longer than 20 s."""
+        reader, writer = os.pipe()
+        os.write(writer, b"." * min(most, 200))  # each fork takes one of these
+        os.close(writer)
+        while ticket := os.read(reader, 1):
+            if os.fork() == 0:
+                signal.alarm(20)
+                if most % 2:
+                    os.setsid()
+        time.sleep(15)
+        os._exit(len(ticket))
+
+    @app.tool(isolate=profile)
+    def together(count: int, megabytes: int = 0, seconds: float = 0) -> str:
+        """Have processes use memory, or the processor, each for itself."""
+        for _ in range(count):
+            if os.fork() == 0:
+                signal.alarm(20)
+                held = bytearray(os.urandom(1000) * 1000 * megabytes)
+                end = time.process_time() + seconds
+                while time.process_time() < end:
+                    pass
+                time.sleep(len(held))
+        time.sleep(15)
+        return "not noticed"
+
+    @app.tool(isolate=profile)
+    def leave_behind() -> int:
+        """Leave a process behind that has ended, and that nothing waits for."""
+        if os.fork() == 0:
+            os._exit(0)
+        return os.getpid()
 
     @app.tool(isolate=profile)
     def eat(megabytes: int) -> int:

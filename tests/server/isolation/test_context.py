@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, Context, Depends, Isolate, Server
+from mcpearl import Client, Context, Depends, Isolate, Server, Tasks
 from mcpearl.auth import Principal
 from mcpearl.types import CreateMessageResult, ElicitResult, Root, TextContent
 from tests.server.isolation.apps import talking
+from tests.server.tasks.apps import WITH, outcome, task_of
 from tests.server.wire import ERAS, LEGACY, MODERN, text_of, wire
 
 ONE = Isolate(processes=1)
@@ -279,3 +281,33 @@ async def test_a_task() -> None:
         is_task, pid = found(result)
         assert is_task
         assert pid != os.getpid()
+
+
+@pytest.mark.parametrize("tool", ["works", "works_async", "works_in_thread"])
+async def test_a_call_that_becomes_a_task_knows_it(tool: str) -> None:
+    app = Server("promoted", grace=0)
+    alone, beside = Isolate(processes=1, reuse=7), Isolate(processes=1, reuse=8)
+
+    @app.tool(isolate=alone, task=Tasks(after=0.02))
+    def works(ctx: Context) -> str | None:
+        return _as_task(ctx)
+
+    @app.tool(isolate=beside, task=Tasks(after=0.02))
+    async def works_async(ctx: Context) -> str | None:
+        await ctx.progress(1)
+        return _as_task(ctx)
+
+    @app.tool(isolate=beside, task=Tasks(after=0.02))
+    def works_in_thread(ctx: Context) -> str | None:
+        return _as_task(ctx)
+
+    async with wire(app, MODERN, WITH) as client:
+        task = task_of(await client.call(tool))
+        assert text_of(await outcome(client, task["taskId"])) == task["taskId"]
+
+
+def _as_task(ctx: Context) -> str | None:
+    deadline = time.monotonic() + 30
+    while ctx.task is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return ctx.task

@@ -12,8 +12,8 @@ from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.server.tasks.extension import TasksExtension
 from mcpearl.server.tasks.options import TaskBounds
 from mcpearl.stores.memory_tasks import MemoryTaskStore
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types import CallToolResult, ListToolsResult, TextContent, Tool
-from tests.clock import MovableClock
 from tests.server.tasks.apps import WITH, look, outcome, start, status, task_of, tasks_app
 from tests.server.wire import LEGACY, MODERN, Wire, text_of, wire
 from tests.waiting import eventually

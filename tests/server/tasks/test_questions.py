@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Context, Server, Tasks
-from tests.clock import MovableClock
+from mcpearl.testing.clock import MovableClock
 from tests.server.tasks.apps import (
     EXTENSION,
     WITH,

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_client.resumption import Resumption, resume_delays
-from tests.clock import MovableClock
 from tests.transports.http_peer import (
     HttpPeer,
     Request,

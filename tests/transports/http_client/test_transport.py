@@ -849,6 +849,55 @@ async def test_notifications_arrive_in_order(peer: HttpPeer) -> None:
     assert seen == list(range(1, 10))
 
 
+async def test_what_is_refused_for_now_is_sent_again(peer: HttpPeer) -> None:
+    times = {"busy": 0, "answer": 0}
+
+    @peer.on("notifications/x")
+    async def busy(request: Request) -> None:
+        times["busy"] += 1
+        status = 503 if times["busy"] < 3 else 202
+        await request.respond(status, **{"Retry-After": "0"})
+
+    @peer.on("")
+    async def answered(request: Request) -> None:
+        times["answer"] += 1
+        match times["answer"]:
+            case 1:
+                await request.respond(503, **{"Retry-After": "0"})
+            case 2:
+                request.cut()
+            case _:
+                await request.respond(202)
+
+    async with wired(peer) as (wire, heard):
+        wire.send(notification("notifications/x"))
+        wire.send(b'{"jsonrpc":"2.0","id":7,"result":{}}')
+        await eventually(lambda: (times["busy"], times["answer"]) == (3, 3))
+    assert heard.losses == [None]
+
+
+async def test_a_standing_stream_whose_position_is_gone_begins_anew(peer: HttpPeer) -> None:
+    legacy(peer)
+    named: list[str | None] = []
+
+    @peer.on("GET")
+    async def stream(request: Request) -> None:
+        named.append(request.headers.get("last-event-id"))
+        if len(named) == 2:
+            await request.respond(400, "Last-Event-ID names no event that is still kept")
+            return
+        await request.stream()
+        if len(named) == 1:
+            await request.chunk("id: s.1\ndata: \n\n")
+            await request.end()
+        else:
+            await request.gone.wait()
+
+    async with wired(peer, reconnect_delay=0.01) as (wire, heard):
+        await in_session(wire, heard)
+        await eventually(lambda: named == [None, "s.1", None])
+
+
 async def test_a_notification_that_is_refused_is_logged(
     peer: HttpPeer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,14 +1,20 @@
 """The access log and the log of refused requests: what they say, and what never."""
 
+import asyncio
 import logging
+import os
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mcpearl import Client
 from mcpearl.auth import StaticTokens
+from mcpearl.runtime.line_file import LineFile
 from tests.transports.raw_http import Raw, message
 from tests.transports.suite_server import make_app
+from tests.waiting import eventually
 
 TOKEN = "a-secret-token-of-a-client"
 
@@ -32,6 +38,84 @@ async def test_every_request_is_one_record(caplog: pytest.LogCaptureFixture):
     assert any("POST /mcp 202 0 bytes" in line for line in lines)
     assert any("POST /secret 404" in line for line in lines)
     assert "abc" not in "".join(lines)
+
+
+async def test_a_file_has_a_line_for_every_request(tmp_path: Path):
+    log = tmp_path / "access.log"
+    async with make_app().serving("http", port=0, access_log=log) as url:
+        async with Client(url) as client:
+            await client.call_tool("add", {"a": 41, "b": 1})
+            await client.call_tool("add", {"a": 41, "b": 1})
+        await eventually(lambda: log.exists() and "tools/call add" in log.read_text())
+        log.rename(tmp_path / "old.log")
+        raw = Raw(port_of(url))
+        await raw.post(message("ping"), path="/secret?token=abc")
+        await raw.post(message("ping"), path="/moved%0a")
+    before, after = (tmp_path / "old.log").read_text(), log.read_text()
+    shape = re.compile(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z 127\.0\.0\.1 "
+        r"(POST|GET|DELETE) /\S+ \d+ \d+ bytes \d+\.\d ms( .+)?"
+    )
+    lines = (before + after).splitlines()
+    assert all(shape.fullmatch(line) for line in lines), lines
+    assert sum(line.endswith("tools/call add") for line in lines) == 2
+    assert "POST /secret 404" in after
+    assert "POST /moved\\n 404" in after
+    assert "abc" not in before + after
+
+
+async def test_a_file_under_asgi_too(tmp_path: Path):
+    log = tmp_path / "access.log"
+    endpoint = make_app().asgi(access_log=str(log))
+    sent: list[dict[str, Any]] = []
+    scope = {"type": "http", "method": "GET", "path": "/nothing", "headers": [(b"host", b"x")]}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(event: dict[str, Any]) -> None:
+        sent.append(event)
+
+    async with endpoint.running():
+        await endpoint(scope, receive, send)
+    head, body = sent
+    assert f"- GET /nothing {head['status']} {len(body['body'])} bytes" in log.read_text()
+
+
+async def test_a_disk_that_cannot_be_written_costs_no_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    folder = tmp_path / "missing"
+    log = folder / "access.log"
+    async with make_app().serving("http", port=0, access_log=log) as url, Client(url) as client:
+        await client.call_tool("add", {"a": 41, "b": 1})
+        await eventually(lambda: "cannot be written" in caplog.text)
+        folder.mkdir()
+        assert (await client.call_tool("add", {"a": 41, "b": 1})).text == "42"
+    assert re.match(r"\(\d+ lines are missing here\)\n", log.read_text())
+
+
+async def test_a_disk_that_hangs_loses_lines_and_no_more(tmp_path: Path):
+    """A pipe that is not read blocks the thread that writes; what may wait is bounded."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file = LineFile(pipe, limit=2)
+    line = "x" * 99_999 + "\n"  # more than a pipe holds
+    for _ in range(5):
+        file.put(line)
+        file.put(line)
+        file._hand_over()
+    await asyncio.to_thread(os.set_blocking, reader, True)
+    got = b""
+    while b"missing" not in got:
+        file.put("last\n")
+        file._hand_over()
+        got += await asyncio.to_thread(os.read, reader, 1 << 20)
+    file.close()
+    os.close(reader)
+    assert got.count(line.encode()) < 10
+    assert re.search(rb"\(\d+ lines are missing here\)\n", got)
 
 
 async def test_it_is_off_by_default(caplog: pytest.LogCaptureFixture):

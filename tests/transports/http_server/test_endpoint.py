@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from mcpearl import Context, Handler, Limits, Server
+from mcpearl.testing.clock import MovableClock
 from mcpearl.types import CallToolRequestParams, CallToolResult, Tool
-from tests.clock import MovableClock
 from tests.transports.raw_http import (
     BOTH,
     HANGS,

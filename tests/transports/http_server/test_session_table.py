@@ -9,10 +9,10 @@ from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime.budget import Budget
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord, SessionStore
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.session_table import SESSION, Sessions
 from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
-from tests.clock import MovableClock
 
 IDLE = 1000.0
 OPENING = 60.0

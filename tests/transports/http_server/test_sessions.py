@@ -15,8 +15,8 @@ from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.memory_events import MAX_ENDED
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.sessions import MAX_BESIDE
-from tests.clock import MovableClock
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,

@@ -17,11 +17,11 @@ from websockets.frames import Frame, Opcode
 
 from mcpearl import Client, ConnectionLost, Http, Limits, WebSocket
 from mcpearl.auth.principal import Principal
+from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.websocket.client import WebSocketClient
 from mcpearl.transports.websocket.frames import Beat
 from tests.client.peers import DISCOVERED
-from tests.clock import MovableClock
 from tests.ports import free_port
 from tests.server.wire import HANGS, meta
 from tests.transports.suite_server import make_app

@@ -16,14 +16,22 @@ from mcpearl.cli.wires import Chosen, wire_options
 @wire_options
 @click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="A header of requests.")
 @click.option("--auth", metavar="oauth|TOKEN", help="Log in with the browser, or a bearer token.")
+@click.option(
+    "--protocol", default="auto", metavar="VERSION", help="The one version to speak with it."
+)
 @click.option("--timeout", type=float, default=60.0, help="Seconds for a call. [60]")
+@click.option(
+    "--share", is_flag=True, help="The server keeps nothing of a client: all may share it."
+)
 def command(
     out: Output,
     target: str,
     chosen: Chosen,
     header: tuple[str, ...],
     auth: str | None,
+    protocol: str,
     timeout: float,
+    share: bool,
 ) -> None:
     """Serve a server on another wire, under its own names.
 
@@ -42,7 +50,13 @@ def command(
         found = read_entry("bridge", found, surroundings())
     given = dict(pairs(header, ":", "--header"))
     entry = replace(found, headers={**found.headers, **given})
-    settings = UpstreamSettings(timeout=timeout, max_timeout=max(600.0, timeout), patience=30.0)
+    settings = UpstreamSettings(
+        timeout=timeout,
+        max_timeout=max(600.0, timeout),
+        patience=30.0,
+        protocol=protocol,
+        stateless=share,
+    )
     login: Any = auth
     if auth is not None and auth != "oauth":
         from mcpearl.auth import BearerToken

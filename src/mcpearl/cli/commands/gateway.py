@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="The file is of a stranger: no programs, no private addresses.",
 )
+@click.option(
+    "--protocol", default="auto", metavar="VERSION", help="The one version to speak with them."
+)
 @click.option("--timeout", type=float, default=60.0, help="Seconds for a call. [60]")
 def command(
     out: Output,
@@ -31,6 +34,7 @@ def command(
     name: str,
     no_watch: bool,
     untrusted: bool,
+    protocol: str,
     timeout: float,
 ) -> None:
     """Serve many servers as one, on stdio or on other wires.
@@ -46,7 +50,9 @@ def command(
         name=name,
         watch=not no_watch,
         trusted=not untrusted,
-        upstreams=UpstreamSettings(timeout=timeout, max_timeout=max(600.0, timeout)),
+        upstreams=UpstreamSettings(
+            timeout=timeout, max_timeout=max(600.0, timeout), protocol=protocol
+        ),
     )
     serve(out, gateway, chosen)
 

@@ -51,6 +51,7 @@ class HttpServerConnection(TimedProtocol):
         "_head_size",
         "_headers",
         "_heads",
+        "_make_request",
         "_parsed",
         "_parser",
         "_paused_holding",
@@ -70,6 +71,7 @@ class HttpServerConnection(TimedProtocol):
         self.front = front
         self.batch = front.batch
         self._heads = front.heads
+        self._make_request = front.request_type
         self._connections = front.connections
         self._peer: PeerInfo | None = None
         self._surplus = False  # there were enough connections when this one was made
@@ -181,7 +183,7 @@ class HttpServerConnection(TimedProtocol):
             end = data.find(_END_OF_HEAD) + 4
             head = self._heads.get(data[:end])
             if head is not None and len(data) == end + head.length:
-                request = Http1Request(self, head, data[end:])
+                request = self._make_request(self, head, data[end:])
                 if self._head_timer is not None:
                     self.stop_waiting()
                     self._head_size = 0  # of blank lines
@@ -276,7 +278,7 @@ class HttpServerConnection(TimedProtocol):
             head.chunks = parser.get_http_version() == "1.1"
             head.keep_alive = head.keep_alive and head.chunks
         self._headers = {}  # trailers are not headers of the request
-        self._coming = Http1Request(self, head)
+        self._coming = self._make_request(self, head)
 
     def _is_doubtful(self) -> bool:
         """Refuse a head that does not say for which host it is, or how to read its body."""
@@ -377,7 +379,12 @@ class HttpServerConnection(TimedProtocol):
         if self._current is not None or self.transport.is_closing():
             return
         if self._waiting:
-            self.begin(self._waiting.popleft())
+            request = self._waiting.popleft()
+            if self.batch.in_turns:
+                self._current = request
+                self.batch.add(request, self.loop)
+            else:
+                self.begin(request)
         elif self._coming is not None:
             self._begin_early()
 

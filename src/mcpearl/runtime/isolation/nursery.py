@@ -5,14 +5,17 @@ import logging
 import os
 import signal
 import socket
+from contextlib import suppress
 from typing import Protocol
 
 from mcpearl.runtime.isolation import zygote
-from mcpearl.runtime.isolation.zygote import RECORD, Op, Work
+from mcpearl.runtime.isolation.family import Excess
+from mcpearl.runtime.isolation.zygote import RECORD, Op, Profiles, Work
 
 logger = logging.getLogger("mcpearl.isolation")
 
 _PATIENCE = 5.0  # seconds a zygote has to end before it is killed
+_RESTING = 1.0  # seconds after which the zygote is told that no call runs
 
 
 class ZygoteEnded(RuntimeError):
@@ -24,6 +27,15 @@ class Forked(Protocol):
 
     pid: int
 
+    @property
+    def busy(self) -> bool:
+        """Whether it has a call."""
+        ...
+
+    def exceeds(self, excess: Excess) -> None:
+        """Take note that it has too much of something, and is killed if that is not `CROWDED`."""
+        ...
+
     def has_ended(self, status: int | None) -> None:
         """Take the wait status it ended with; None when that cannot be known any more."""
         ...
@@ -34,10 +46,15 @@ class Nursery:
 
     Args:
         work: What the processes do; see `zygote.Work`.
+        profiles: Returns the settings of a pool.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, profiles: Profiles) -> None:
         self._work = work
+        self._profiles = profiles
+        self.watching = False
+        """Whether the zygote looks at what the processes start; see `watch`."""
+        self._timer: asyncio.TimerHandle | None = None
         self._made: tuple[int, socket.socket] | None = None
         self._pid = 0
         self._control: socket.socket | None = None
@@ -54,7 +71,7 @@ class Nursery:
                 "moment stays held in the copies. `app.run()` forks before threads are started",
                 ", ".join(others[:5]),
             )
-        self._made = zygote.fork(self._work)
+        self._made = zygote.fork(self._work, self._profiles)
 
     def discard(self) -> None:
         """End a zygote that `start` has not taken up."""
@@ -96,6 +113,7 @@ class Nursery:
         assert self._status is not None
         asyncio.get_running_loop().remove_reader(control)
         control.close()
+        self._forget_watch()
         done, _ = await asyncio.wait([self._status], timeout=_PATIENCE)
         if not done:
             os.kill(self._pid, signal.SIGKILL)
@@ -123,11 +141,16 @@ class Nursery:
             if number in self._processes:
                 self._processes[number].pid = value
             return
+        if op == Op.EXCEEDED:
+            if number in self._processes:
+                self._processes[number].exceeds(Excess(value))
+            return
         process = self._processes.pop(number, None)
         if process is not None:
             process.has_ended(value if op == Op.ENDED else None)
 
     def _has_ended(self) -> None:
+        self._forget_watch()
         asyncio.get_running_loop().remove_reader(self._watch)
         os.close(self._watch)
         _, status = os.waitpid(self._pid, 0)
@@ -164,6 +187,30 @@ class Nursery:
             raise ZygoteEnded(f"there is no zygote to fork from ({error})") from None
         self._processes[number] = process
         return number
+
+    def watch(self) -> None:
+        """Have the zygote look at what the processes start, from now on until no call runs."""
+        self.watching = True
+        self._tell(Op.WATCH)
+        self._timer = asyncio.get_running_loop().call_later(_RESTING, self._look)
+
+    def _look(self) -> None:
+        if any(each.busy for each in self._processes.values()):
+            self._timer = asyncio.get_running_loop().call_later(_RESTING, self._look)
+        else:
+            self._forget_watch()
+            self._tell(Op.REST)
+
+    def _forget_watch(self) -> None:
+        self.watching = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell(self, op: Op) -> None:
+        with suppress(OSError):  # it has ended, or does not listen, which is seen elsewhere
+            if self._control is not None:
+                self._control.send(RECORD.pack(op, 0, 0, 0))
 
     def kill(self, number: int) -> None:
         """Kill a process and everything it has started."""

@@ -13,6 +13,7 @@ import signal
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.nursery import Nursery, ZygoteEnded
 from mcpearl.runtime.isolation.process import Job, Process, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate
@@ -85,7 +86,9 @@ class Pool:
                 "waiting already"
             )
         self._calls += 1
-        if self._waiting:  # so no process has room
+        if not self._nursery.watching:
+            self._nursery.watch()
+        if self._waiting.count:  # so no process has room
             self._waiting.add(job)
         elif self._idle:
             self._idle.pop().begin(job)  # which has room for any call
@@ -130,7 +133,7 @@ class Pool:
     @property
     def waiting(self) -> int:
         """How many calls wait for a process, in an inbox or here."""
-        return len(self._waiting) + sum(max(0, _load(each) - 1) for each in self._processes)
+        return self._waiting.count + sum(max(0, _load(each) - 1) for each in self._processes)
 
     def take_again(self, jobs: list[Job]) -> None:
         """Have calls that no process has begun wait in front of the others."""
@@ -140,7 +143,7 @@ class Pool:
 
     def _feed(self) -> None:
         """Hand calls that wait to processes, idle ones first; start more where that is not enough."""
-        while self._waiting:
+        while self._waiting.count:
             process = self._idle.pop() if self._idle else self._least_busy()
             if process is None or not self._fill(process):
                 break
@@ -172,7 +175,17 @@ class Pool:
         """Say how the process of a call ended, and with which limit that has to do."""
         if ended.code == -signal.SIGXCPU and self.profile.cpu is not None:
             return f"it used more than {self.profile.cpu:g} s of processor time"
+        if ended.excess is not None:
+            return self._too_much(ended.excess)
         return f"its process {ended}"
+
+    def _too_much(self, excess: Excess) -> str:
+        profile = self.profile
+        if excess == Excess.MEMORY:
+            return f"it and what it started exceeded its memory of {profile.memory_text}"
+        if excess == Excess.CPU:
+            return f"what it started used more than {profile.cpu:g} s of processor time"
+        return f"it started more than {profile.descendants} processes"
 
     # Processes
 
@@ -189,7 +202,7 @@ class Pool:
         reuse = self.profile.reuse
         self._note_time(process)
         if process.jobs:
-            while self._waiting and self._has_room(process) and self._fill(process):
+            while self._waiting.count and self._has_room(process) and self._fill(process):
                 pass
         elif process.retiring or not self._up or (reuse is not None and process.served >= reuse):
             process.retire()
@@ -206,16 +219,19 @@ class Pool:
 
     def _employ(self, process: Process) -> None:
         """Give a process without a call the one that has waited longest."""
-        if not self._waiting:
+        if not self._waiting.count:
             self._steal()
         self._idle.append(process)
-        if self._waiting:
+        if self._waiting.count:
             self._feed()
 
     def _steal(self) -> None:
         """Take a call from the inbox of the process that has most."""
-        busiest = max(self._processes, key=_load)
-        if len(busiest.jobs) > 1:
+        busiest, most = None, 1
+        for each in self._processes:
+            if len(each.jobs) > most:
+                busiest, most = each, len(each.jobs)
+        if busiest is not None:
             self.take_again(busiest.take_back(1))
 
     def is_leaving(self, process: Process) -> None:

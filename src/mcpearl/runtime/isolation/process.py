@@ -11,6 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from mcpearl.runtime import clock
+from mcpearl.runtime.isolation.family import Excess
 from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, Framer, Garbled, Kind, frame
 from mcpearl.runtime.isolation.inbox import Inbox, fits
 from mcpearl.runtime.isolation.nursery import Nursery, how
@@ -57,6 +58,9 @@ class Job(Struct, eq=False):
             self.answer.set_exception(error)
 
 
+_NO_CALL: tuple[int, Job | None] = 0, None
+
+
 class ProcessEnded(Exception):
     """An isolated process ended before it had answered.
 
@@ -64,12 +68,16 @@ class ProcessEnded(Exception):
         reason: How it ended, as what is said of the process.
         said: The last lines it printed.
         code: What it ended with; below 0 a signal. None if that is not known.
+        excess: What it had too much of, together with what it had started.
     """
 
-    def __init__(self, reason: str, said: str = "", code: int | None = None) -> None:
+    def __init__(
+        self, reason: str, said: str = "", code: int | None = None, excess: Excess | None = None
+    ) -> None:
         super().__init__(reason)
         self.said = said
         self.code = code
+        self.excess = excess
 
 
 class Owner(Protocol):
@@ -119,6 +127,7 @@ class Process:
         self.began = clock.monotonic()
         self.over = False
         self._fault: str | None = None  # why it was killed
+        self._excess: Excess | None = None  # or what it had too much of
         self._unusable: str | None = None  # why it cannot take calls
         self._outgoing = bytearray()
         self._timer: asyncio.TimerHandle | None = None
@@ -256,9 +265,9 @@ class Process:
             self._take(kind, payload)
 
     def _take(self, kind: int, payload: bytes) -> None:
-        job = self.job
+        number, job = next(iter(self.jobs.items()), _NO_CALL)
         if job is not None and kind in FINAL:
-            self._finish(job, kind, payload)
+            self._finish(number, job, kind, payload)
         elif job is not None and self.ready:
             if job.talk is not None:
                 job.talk.take(kind, payload)
@@ -271,9 +280,10 @@ class Process:
         else:
             self.kill("wrote a message out of turn")
 
-    def _finish(self, job: Job, kind: int, payload: bytes) -> None:
-        self._stop_timer()
-        del self.jobs[next(iter(self.jobs))]
+    def _finish(self, number: int, job: Job, kind: int, payload: bytes) -> None:
+        if self._timer is not None:
+            self._stop_timer()
+        del self.jobs[number]
         if self.jobs:
             self._output.forget()
         self.served += 1
@@ -311,6 +321,21 @@ class Process:
             self._fault = reason
         self._nursery.kill(self._number)
 
+    @property
+    def busy(self) -> bool:
+        """Whether it has a call."""
+        return bool(self.jobs)
+
+    def exceeds(self, excess: Excess) -> None:
+        """Give it no more calls, or take note why the zygote has killed it."""
+        self._leave()
+        if excess != Excess.CROWDED:
+            self._excess = excess
+            self._fault = self._fault or "had too much, together with what it had started"
+            self._owner.take_again(self.take_back())
+        elif not self.jobs:
+            self.retire()
+
     def has_ended(self, status: int | None) -> None:
         """Take the wait status it ended with, and let everyone know."""
         self.over = True
@@ -322,7 +347,7 @@ class Process:
         again = self.take_back()
         self._inbox.close()
         code = None if status is None else os.waitstatus_to_exitcode(status)
-        error = ProcessEnded(self._reason(status), self._output.close(), code)
+        error = ProcessEnded(self._reason(status), self._output.close(), code, self._excess)
         jobs, self.jobs = self.jobs, {}
         for job in jobs.values():
             job.fail(error)

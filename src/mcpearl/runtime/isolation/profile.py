@@ -58,6 +58,9 @@ class Isolate(Struct, frozen=True):
     """Whether it has the network. Without, it cannot reach this machine's own addresses either."""
     files: Files | None = None
     """Which files it may use; None for all that the server can."""
+    descendants: int | None = 100
+    """How many processes it may have started that are still there; with more, all are killed. None for
+    any number."""
     queue: int = 10_000
     """How many calls may wait for a process; one more is refused."""
 
@@ -65,6 +68,7 @@ class Isolate(Struct, frozen=True):
         for name in ("processes", "reuse"):
             _check(name, getattr(self, name), 1)
         _check("queue", self.queue, 0)
+        _check("descendants", self.descendants, 0)
         if self.cpu is not None and not 0 < self.cpu < inf:
             raise ValueError(f"`Isolate(cpu=…)` is a number of seconds, not {self.cpu!r}")
         self.memory_bytes  # noqa: B018 - raises for what is not a size

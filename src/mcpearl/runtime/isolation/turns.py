@@ -12,10 +12,8 @@ class Turns:
     def __init__(self) -> None:
         self._again: OrderedDict[Job, None] = OrderedDict()  # those that had their turn already
         self._by_peer: OrderedDict[Hashable, OrderedDict[Job, None]] = OrderedDict()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """How many calls wait."""
 
     def add(self, job: Job) -> None:
         """Have a call wait for the turn of its peer."""
@@ -23,19 +21,19 @@ class Turns:
         if jobs is None:
             jobs = self._by_peer[job.share] = OrderedDict()
         jobs[job] = None
-        self._count += 1
+        self.count += 1
 
     def put_first(self, job: Job) -> None:
         """Have a call wait in front of all others."""
         self._again[job] = None
         self._again.move_to_end(job, last=False)
-        self._count += 1
+        self.count += 1
 
     def take(self) -> Job | None:
         """Return the call whose turn it is, and forget it; None when none waits."""
-        if not self._count:
+        if not self.count:
             return None
-        self._count -= 1
+        self.count -= 1
         if self._again:
             return self._again.popitem(last=False)[0]
         peer, jobs = self._by_peer.popitem(last=False)
@@ -48,11 +46,11 @@ class Turns:
         """Forget a call, if it waits."""
         if job in self._again:
             del self._again[job]
-            self._count -= 1
+            self.count -= 1
             return
         jobs = self._by_peer.get(job.share)
         if jobs is not None and job in jobs:
             del jobs[job]
-            self._count -= 1
+            self.count -= 1
             if not jobs:
                 del self._by_peer[job.share]

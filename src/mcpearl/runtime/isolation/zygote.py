@@ -23,13 +23,16 @@ from enum import IntEnum
 from pathlib import Path
 from typing import NoReturn
 
-from mcpearl.runtime.isolation import system
+from mcpearl.runtime.isolation import family, system
+from mcpearl.runtime.isolation.family import Excess
+from mcpearl.runtime.isolation.profile import Isolate
 
 RECORD = struct.Struct("<BIIi")
+_PERIOD = 50  # milliseconds between two looks at what the processes have started
 
 
 class Op(IntEnum):
-    """What a record on the control socket says. The first two go to the zygote."""
+    """What a record on the control socket says. The first four go to the zygote."""
 
     FORK = 1
     """Start process `number` of pool `value`, with the three descriptors that come along."""
@@ -41,17 +44,26 @@ class Op(IntEnum):
     """Process `number` could not be started, for this error number."""
     ENDED = 5
     """Process `number` has ended with this wait status."""
+    WATCH = 6
+    """Calls run: look at what the processes start."""
+    REST = 7
+    """No call runs."""
+    EXCEEDED = 8
+    """Process `number` has too much of something, an `Excess`."""
 
 
 Work = Callable[[int, socket.socket, socket.socket], None]
 """What a process does: gets the number of its pool, its connection to the server, and its inbox."""
+Profiles = Callable[[int], Isolate]
+"""Returns the settings of a pool."""
 
 
-def fork(work: Work) -> tuple[int, socket.socket]:
+def fork(work: Work, profiles: Profiles) -> tuple[int, socket.socket]:
     """Fork a zygote from this process. Return its pid and the socket it is controlled by.
 
     Args:
         work: Run in every process that the zygote forks.
+        profiles: The settings of the pools.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sys.stdout.flush()
@@ -63,7 +75,7 @@ def fork(work: Work) -> tuple[int, socket.socket]:
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which `nursery` logs
             pid = os.fork()
         if pid == 0:
-            _be(theirs, work)
+            _be(theirs, work, profiles)
     except BaseException:
         ours.close()
         theirs.close()
@@ -74,7 +86,7 @@ def fork(work: Work) -> tuple[int, socket.socket]:
     return pid, ours
 
 
-def _be(control: socket.socket, work: Work) -> NoReturn:
+def _be(control: socket.socket, work: Work, profiles: Profiles) -> NoReturn:
     code = 1
     try:
         _forget_loop()
@@ -86,7 +98,7 @@ def _be(control: socket.socket, work: Work) -> NoReturn:
             signal.signal(number, _ignore)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        _Zygote(control, work).run()
+        _Zygote(control, work, profiles).run()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -142,9 +154,15 @@ def _ignore(number: int, frame: object) -> None:
 class _Zygote:
     """The loop of a zygote."""
 
-    def __init__(self, control: socket.socket, work: Work) -> None:
+    def __init__(self, control: socket.socket, work: Work, profiles: Profiles) -> None:
         self._control = control
         self._work = work
+        self._profiles = profiles
+        self._began_with = family.own_memory()
+        self._watching = False
+        self._calls = False  # whether some run, as far as the server has said
+        self._crowded: set[int] = set()  # pids of which that was reported
+        self._pools: dict[int, Isolate] = {}  # the settings of the processes, by pid
         self._numbers: dict[int, int] = {}  # of the processes, by pid
         self._pids: dict[int, int] = {}
         self._wake, wake = socket.socketpair()
@@ -161,13 +179,15 @@ class _Zygote:
         poller.register(self._wake, select.POLLIN)
         try:
             while True:
-                for descriptor, _ in poller.poll():
+                for descriptor, _ in poller.poll(_PERIOD if self._watching else None):
                     if descriptor == self._wake.fileno():
                         with suppress(BlockingIOError):
                             self._wake.recv(4096)
                     elif not self._take():
                         return
                 self._reap()
+                if self._watching:
+                    self._look()
         finally:
             self._end()
 
@@ -183,7 +203,10 @@ class _Zygote:
         if op == Op.FORK:
             self._fork(number, pool, descriptors)
         elif op == Op.KILL and number in self._pids:
-            _kill_group(self._pids[number])
+            self._kill(self._pids[number])
+        elif op in (Op.WATCH, Op.REST):
+            self._calls = op == Op.WATCH
+            self._watching = True  # until nothing is found that could grow
         return True
 
     def _fork(self, number: int, pool: int, descriptors: list[int]) -> None:
@@ -197,6 +220,7 @@ class _Zygote:
                 self._become(pool, parent, *descriptors)
             self._numbers[pid] = number
             self._pids[number] = pid
+            self._pools[pid] = self._profiles(pool)
             self._report(Op.FORKED, number, pid)
         finally:
             for descriptor in descriptors:
@@ -242,13 +266,30 @@ class _Zygote:
             _kill_group(found.si_pid)
             _, status = os.waitpid(found.si_pid, 0)
             number = self._numbers.pop(found.si_pid, None)
+            self._crowded.discard(found.si_pid)
             if number is not None:
-                del self._pids[number]
+                del self._pids[number], self._pools[found.si_pid]
                 self._report(Op.ENDED, number, status)
         for pid in _children():
             if pid not in self._numbers:  # it was handed to us when what had started it ended
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+                family.end(pid)
+
+    def _look(self) -> None:
+        """Kill families that have more than they may."""
+        self._watching = self._calls or any(map(family.children, self._numbers))
+        for pid, number in self._numbers.items():
+            found = family.excess(pid, self._pools[pid], self._began_with)
+            if found is None or (found == Excess.CROWDED and pid in self._crowded):
+                continue
+            self._report(Op.EXCEEDED, number, found)
+            if found == Excess.CROWDED:
+                self._crowded.add(pid)
+            else:
+                self._kill(pid)
+
+    def _kill(self, pid: int) -> None:
+        family.end(pid)
+        _kill_group(pid)
 
     def _report(self, op: Op, number: int, value: int) -> None:
         with suppress(OSError):  # the server is gone; the next look at it says so
@@ -257,14 +298,13 @@ class _Zygote:
     def _end(self) -> None:
         """Kill everything, and wait until nothing is left."""
         for pid in self._numbers:
-            _kill_group(pid)
+            self._kill(pid)
         with suppress(ChildProcessError):
             while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) is not None:
                 _kill_group(found.si_pid)
                 os.waitpid(found.si_pid, 0)
                 for pid in _children():
-                    with suppress(OSError):
-                        os.kill(pid, signal.SIGKILL)
+                    family.end(pid)
 
 
 def _kill_group(pid: int) -> None:

@@ -76,6 +76,11 @@ class SpelledPeer:
         self._peer = peer
         self.uri = uri
 
+    @property
+    def peer(self) -> Peer:
+        """The other end of the call."""
+        return self._peer
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._peer, name)
 

@@ -98,6 +98,11 @@ class Part(Protocol):
         """Whether it looks at `Call.raw`, which then has to have its own names too."""
         ...
 
+    @property
+    def is_upstream(self) -> bool:
+        """Whether it is a server that is reached over a connection."""
+        ...
+
     def core(self, outer: "ServerCore") -> "ServerCore":
         """Return what contexts inside the part have as their server."""
         ...
@@ -167,6 +172,7 @@ class ServerPart:
     """Another server of this process."""
 
     is_open = False
+    is_upstream = False
 
     def __init__(self, server: "Server") -> None:
         self._server = server
@@ -217,6 +223,7 @@ class HandlerPart:
     """A handler, or a dispatcher, without a server of its own."""
 
     is_open = True
+    is_upstream = False
     catalog: Catalog = UnknownCatalog()
 
     def __init__(self, handler: Handler | Dispatcher) -> None:

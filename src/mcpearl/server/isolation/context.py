@@ -34,18 +34,20 @@ T = TypeVar("T")
 class IsolatedContext(Context[Any]):
     """A call in an isolated process."""
 
-    __slots__ = ("_line", "_once", "_task")
+    __slots__ = ("_line", "_once", "_promotable", "_task")
 
     def __init__(self, call: Call, peer: "ServerPeer", core: ServerCore, line: Line) -> None:
         super().__init__(call, peer, core)
         self._line = line
         self._once = False  # whether what is done once is written down
         self._task: str | None = None
+        self._promotable = False
 
     def take_over(self, given: CallContext) -> None:
         """Take over what the server says about the call."""
         self._once = given.rounds
         self._task = given.task
+        self._promotable = given.promotable
         if given.state or given.unsent:
             state = {key: msgspec.json.decode(value) for key, value in given.state.items()}
             self._state = _State(state)
@@ -95,7 +97,12 @@ class IsolatedContext(Context[Any]):
 
     @property
     def task(self) -> str | None:
-        """The id of the task that the tool runs as, as far as this process knows."""
+        """The id of the task that the tool runs as; None while it runs as a plain call.
+
+        The server is asked, while the call may become a task.
+        """
+        if self._task is None and self._promotable:
+            self._task = self._line.ask_now("task")
         return self._task
 
     async def become_task(self) -> bool:

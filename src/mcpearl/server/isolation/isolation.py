@@ -87,7 +87,7 @@ class Isolation:
 
     def fork_ahead(self) -> None:
         """Fork the zygote now, before there are loops and threads."""
-        self._nursery = Nursery(self._work)
+        self._nursery = Nursery(self._work, self._profiles.__getitem__)
         self._nursery.fork()
         self._forked = self._count
 
@@ -115,7 +115,7 @@ class Isolation:
             nursery.discard()
             nursery = None
         if nursery is None:
-            nursery = Nursery(self._work)
+            nursery = Nursery(self._work, self._profiles.__getitem__)
             nursery.fork()
         known = self._count
         longest = self._core.limits.max_outgoing

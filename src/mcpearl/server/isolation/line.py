@@ -71,6 +71,14 @@ class Line:
         Raises:
             asyncio.CancelledError: The call is over.
         """
+        return self.ask_now(what, *arguments)
+
+    def ask_now(self, what: str, *arguments: Any) -> Any:
+        """Ask the server for something; this process does nothing else until the answer is there.
+
+        Raises:
+            asyncio.CancelledError: The call is over.
+        """
         self._last += 1
         self.send(Kind.ASK, pack(Ask(self._last, what, list(arguments))))
         while (got := self._receive()) is not None:
@@ -150,6 +158,25 @@ class LoopLine(Line):
             return _value(await answer)
         finally:
             self._waiting.pop(number, None)
+
+    def ask_now(self, what: str, *arguments: Any) -> Any:
+        """Ask the server for something; the loop stands still until the answer is there."""
+        if threading.get_ident() != self._thread:
+            asking = self.ask(what, *arguments)
+            return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+        self._last += 1
+        number = self._last
+        self._waiting[number] = answer = self._loop.create_future()
+        self.send(Kind.ASK, pack(Ask(number, what, list(arguments))))
+        self.flush()
+        try:
+            while not answer.done():
+                if self.over.is_set():
+                    raise SystemExit(0)
+                self._readable()  # which waits: the connection is a blocking one
+            return _value(answer.result())
+        finally:
+            del self._waiting[number]
 
     def _readable(self) -> None:
         data = self._socket.recv(_CHUNK)

@@ -39,6 +39,8 @@ class CallContext(Struct, array_like=True):
     rounds: bool
     """Whether what is done once is written down: of a modern client, or a task."""
     task: str | None
+    promotable: bool
+    """Whether it may become a task while it runs."""
     state: dict[str, bytes]
     unsent: list[str]
     """Keys of `Context.state` whose values have no form that could be sent."""

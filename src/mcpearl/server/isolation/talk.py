@@ -168,6 +168,10 @@ async def _read(ctx: Context, uri: str) -> list[bytes]:
     return [encode(each) for each in await ctx.read_resource(uri)]
 
 
+async def _task(ctx: Context) -> str | None:
+    return ctx.task
+
+
 async def _become_task(ctx: Context) -> str | None:
     return ctx.task if await ctx.become_task() else None
 
@@ -198,6 +202,7 @@ _ANSWERS: dict[str, Callable[..., Awaitable[Any]]] = {
     "done": _done,
     "record": _record,
     "read": _read,
+    "task": _task,
     "become_task": _become_task,
     "session.get": _session_get,
     "session.set": _session_set,

@@ -67,6 +67,11 @@ class IsolatedTool(ToolEntry):
         self._last: tuple[Caller, bytes] | None = None  # the caller whose record was made last
         self._pool_number, self._index, self._serial = isolation.add(self, profile)
 
+    def settle(self) -> None:
+        """Have a plain function called in place, in a process without an event loop."""
+        if not self._function.is_stream:
+            self._function.run = self._function.run_in_place
+
     def run_here(self, raw: Raw | UnsetType, ctx: Context) -> Any:
         """Run the tool in this process, which is an isolated one."""
         return ToolEntry.call(self, raw, ctx)
@@ -163,6 +168,7 @@ class IsolatedTool(ToolEntry):
                 headers=dict(outlet.request_headers),
                 rounds=call.caller.version.modern or rounds_of(ctx) is not None,
                 task=ctx.task,
+                promotable=call.run is not None,
                 state={key: value for key, value in encoded.items() if value is not None},
                 unsent=[key for key, value in encoded.items() if value is None],
             )

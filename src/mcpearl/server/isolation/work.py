@@ -76,6 +76,8 @@ def work(
     if lifespan is not None or any(tool.needs_loop for tool in tools):
         asyncio.run(_work_on_loop(core, tools, profile, lifespan, sockets))
     else:
+        for tool in tools:
+            tool.settle()
         line = Line(*sockets)
         peer = ServerPeer(line, None, threading.get_ident())
         _Worker(core, tools, profile, line, peer).run()

@@ -156,6 +156,13 @@ class HandlerFunction:
         value = await self._pool.run(call, share_of(ctx))
         return await value if inspect.isawaitable(value) else value
 
+    async def run_in_place(
+        self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a plain function here and now: in a process that does nothing else."""
+        value = self.signature.call(arguments, values or self._injected(ctx))
+        return await value if inspect.isawaitable(value) else value
+
     async def _run_stream(
         self, arguments: Any, ctx: Context, values: dict[str, Any] | None = None
     ) -> Any:

@@ -39,6 +39,13 @@ def _flag(value: str) -> bool:
     return known[value.lower()]
 
 
+def _flag_or_path(value: str) -> bool | str:
+    try:
+        return _flag(value)
+    except ValueError:
+        return value
+
+
 def _keys(value: str) -> list[bytes]:
     keys = []
     for part in _list(value):
@@ -73,7 +80,7 @@ SETTINGS: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "MAX_SESSIONS": ("max_sessions", _count),
     "MAX_REQUESTS": ("max_requests", _count),
     "MAX_CONNECTIONS": ("max_connections", _count),
-    "ACCESS_LOG": ("access_log", _flag),
+    "ACCESS_LOG": ("access_log", _flag_or_path),
     "HEALTH": ("health", _text),
     "METRICS": ("metrics", _text),
     "STATE_KEYS": (None, _keys),

@@ -14,6 +14,8 @@ from msgspec.structs import asdict, replace
 
 from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.net.http_server.front import HttpFront
+from mcpearl.net.http_server.http1_request import Http1Request
+from mcpearl.net.http_server.noted_requests import NotedHttp1Request
 from mcpearl.net.http_server.request import Serving
 from mcpearl.net.http_server.timeouts import HEAD_TIMEOUT
 from mcpearl.net.ports import TcpPort, UnixPort
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
     from mcpearl.stores.shared import Relay
     from mcpearl.transports.http_server.siblings import Siblings
+    from mcpearl.transports.http_server.turning_away import TurningAway
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -67,7 +70,13 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
 
         location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
-            location, host.converse, server.core.limits, gate, http.max_websockets
+            location,
+            host.converse,
+            server.core.limits,
+            host.budget,
+            gate,
+            http.max_websockets,
+            http.stall_timeout,
         )
     console = make_console(server, http)
     endpoint = Endpoint(
@@ -79,6 +88,7 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
         pages=make_pages(server, http, console),
         relay=_relay(server, http),
     )
+    server.core.roster.sessions.add(endpoint)
     if console is not None:
         console.watch(endpoint.usage)
     return endpoint
@@ -142,8 +152,13 @@ def make_gate(
     from mcpearl.auth.server.protection import gate_of
 
     also = () if websocket is None else (websocket,)
-    proofs = None if server.shared is None else server.shared.proofs
-    return gate_of(auth, path, server.core.dispatcher.all_scopes, also, proofs)
+    scopes = server.core.dispatcher.all_scopes
+    if server.shared is None:
+        return gate_of(auth, path, scopes, also)
+    # Every machine has the same keys, so that a nonce of one is accepted by all.
+    return gate_of(
+        auth, path, scopes, also, server.shared.proofs, lambda: server.core.state_keys or ()
+    )
 
 
 class HttpListener:
@@ -178,10 +193,15 @@ class HttpListener:
             pages=make_pages(server, http, self._console),
             relay=_relay(server, http),
         )
+        server.core.roster.sessions.add(self._endpoint)
         self._websockets = Clients(server, Bounds(max_connections=http.max_websockets), ANONYMOUS)
         self._up = AsyncExitStack()
         self._port = self._make_port(listening)
-        self._front = self._make_front(self._endpoint.entrance, self._make_websocket(hosts, gate))
+        self._front = self._make_front(
+            self._endpoint.entrance,
+            self._make_websocket(hosts, gate),
+            NotedHttp1Request if http.access_log else Http1Request,
+        )
         if self._console is not None:
             self._console.watch(self._usage)
         self._door: UnixPort | None = None  # where the other workers pass requests on
@@ -206,7 +226,10 @@ class HttpListener:
         )
 
     def _make_front(
-        self, endpoint: Serving, websocket: Callable[[], asyncio.Protocol] | None
+        self,
+        endpoint: Serving,
+        websocket: Callable[[], asyncio.Protocol] | None,
+        request_type: type[Http1Request] = Http1Request,
     ) -> HttpFront:
         return HttpFront(
             endpoint,
@@ -216,7 +239,18 @@ class HttpListener:
             websocket=websocket,
             budget=self._server.core.budget,
             reached=self._server.core.bounded,
+            congestion=self._server.turns.congestion,
+            turn_away=self._turn_away() if endpoint is self._endpoint else None,
+            request_type=request_type,
         )
+
+    def _turn_away(self) -> "TurningAway | None":
+        refusal = self._server.core.refusal
+        if refusal is None:
+            return None
+        from mcpearl.transports.http_server.turning_away import TurningAway
+
+        return TurningAway(refusal)
 
     def _make_websocket(
         self, hosts: Collection[str] | None, gate: Gate | None

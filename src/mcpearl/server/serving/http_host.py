@@ -8,7 +8,8 @@ from mcpearl.auth.principal import ANONYMOUS, Principal
 from mcpearl.protocol.events import Call
 from mcpearl.runtime.budget import Account
 from mcpearl.runtime.observer import Counters
-from mcpearl.server.connection import ServerConnection, SoloConnection
+from mcpearl.server.connection import ServerConnection
+from mcpearl.server.solo_connection import SoloConnection
 from mcpearl.transports.transport import Transport
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ class AsgiOptions(TypedDict, total=False):
     body_timeout: float
     keep_alive: float
     stall_timeout: float
-    access_log: bool
+    access_log: "bool | str | PathLike[str]"
     health: str | None
     metrics: str | None
     auth: "Auth | None"
@@ -62,7 +62,7 @@ class WireOptions(TypedDict, total=False):
     idle_timeout: float | None
     stall_timeout: float
     # Of HTTP
-    access_log: bool
+    access_log: "bool | str | PathLike[str]"
     drain_delay: float
     health: str | None
     metrics: str | None

@@ -30,6 +30,7 @@ from mcpearl.net.tls import server_context
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.runtime.names import Names
 from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
 from mcpearl.stores.errors import StoreUnavailable
@@ -88,6 +89,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
             for name in _OF_PARENT:
                 os.environ.pop(name, None)
             siblings = Siblings(number, paths)
+            server.core.roster.names.serve("worker", siblings)
             if shared is not None:
                 server.measure().share(shared, number)
             if server.shared is None:
@@ -97,7 +99,10 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
 
         port = TcpPort(http.host, listening.getsockname()[1], tls)
         patience = server.core.grace + _MARGIN + http.drain_delay
-        Crew(count, work, patience, _greeting(server, http, port, count)).run()
+        names = server.core.roster.names
+        crew = Crew(count, work, patience, _greeting(server, http, port, count), names)
+        names.serve("worker", crew)
+        crew.run()
 
 
 async def _agreed(store: "SharedStore") -> list[bytes]:
@@ -192,6 +197,7 @@ class _Worker(Struct):
     ready: int = -1  # the descriptor it reports on that it is up
     began: float = 0.0
     retries: Retries = field(default_factory=lambda: Retries(_PAUSES))  # counts early deaths
+    was_up: bool = False  # whether any process in this place has come up
     due: float | None = None  # when it is to be started again, while there is no process
 
 
@@ -204,6 +210,7 @@ class Crew:
         work: Callable[[int, int, int], None],
         patience: float,
         greeting: str = "workers are started",
+        names: Names | None = None,
     ) -> None:
         """Prepare the crew; `run` starts it.
 
@@ -212,13 +219,31 @@ class Crew:
             work: Run in each worker, with its number, the descriptor to report on, and the lifeline.
             patience: Seconds the workers have to stop before they are killed.
             greeting: Logged when they are started.
+            names: Told when a worker begins and ends.
         """
         self._workers = [_Worker(number) for number in range(count)]
         self._work = work
         self._patience = patience
         self._greeting = greeting
+        self._names = Names() if names is None else names
         self._lifeline = os.pipe()
         self._mask: set[signal.Signals] = set()
+
+    # As members of a kind, for `Names`
+
+    def get(self, number: int) -> _Worker | None:
+        """Return a worker that runs."""
+        found = self._workers[number] if 0 <= number < len(self._workers) else None
+        return found if found is not None and found.pid else None
+
+    def values(self) -> list[_Worker]:
+        """Return the workers that run."""
+        return [each for each in self._workers if each.pid]
+
+    def __len__(self) -> int:
+        return len(self.values())
+
+    # Running
 
     def run(self) -> None:
         """Start the workers and watch them until a signal comes.
@@ -252,6 +277,7 @@ class Crew:
             self._be(worker, ready)
         os.close(ready)
         worker.pid, worker.began = pid, clock.monotonic()
+        self._names.changed("worker", worker.number, worker)
 
     def _be(self, worker: _Worker, ready: int) -> None:
         """Run as the forked worker. Never returns."""
@@ -297,8 +323,9 @@ class Crew:
         if status is None:
             return
         pid, worker.pid = worker.pid, 0  # the number may be another process's from now on
-        came_up = self._came_up(worker)
-        if not came_up and not worker.retries.attempts:
+        self._names.changed("worker", worker.number, None)
+        worker.was_up = self._came_up(worker) or worker.was_up
+        if not worker.was_up:
             raise Unusable(f"a worker {_how(status)} before it was up; its output is above")
         lived = clock.monotonic() - worker.began
         worker.retries.worked_for(lived)

@@ -6,7 +6,6 @@ comparing revisions, and hears from the store when a task changed here or in ano
 
 import asyncio
 import logging
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -45,7 +44,7 @@ from mcpearl.server.tasks.vault import Vault
 from mcpearl.server.tasks.views import unknown_task
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import Identity
-from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore
+from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore, holder_name
 from mcpearl.types.base import Result, encode
 from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.input_required import InputRequiredResult
@@ -100,7 +99,7 @@ class TaskEngine:
         self.core = core
         self.store = store
         self.bounds = bounds
-        self.name = f"{os.getpid()}-{clock.token(6)}"  # as the holder of leases
+        self.name = holder_name()
         self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
         self.ended: Counter[str] = (
@@ -110,6 +109,7 @@ class TaskEngine:
         self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name))
         self.promotions = Promotions(self)
         self._handler = handler
+        core.roster.names.serve("task", self.runs)
         self._vault: Vault | None = None  # seals contents where the store outlives the process
         self._put: set[tuple[str, str]] = set()  # questions that a client has before it
         self._stop_watching: Callable[[], None] | None = None
@@ -190,7 +190,7 @@ class TaskEngine:
         has_room = len(self.runs) < self.bounds.max_running
         record = await self.create(run, ttl, running=has_room)
         run.settle(record)
-        self.runs[record.id] = run
+        self.hold(run)
         if has_room:
             run.start(start)
         else:
@@ -316,10 +316,17 @@ class TaskEngine:
             running=False,
         )
 
+    def hold(self, run: TaskRun) -> None:
+        """Have a run found by the id of its task."""
+        assert run.record is not None
+        self.runs[run.record.id] = run
+        self.core.roster.names.changed("task", run.record.id, run)
+
     def forget(self, run: TaskRun) -> None:
         """Let go of a run that is over here, and begin one that waits for its turn."""
         if run.record is not None and self.runs.get(run.record.id) is run:
             del self.runs[run.record.id]
+            self.core.roster.names.changed("task", run.record.id, None)
             self.ended[run.record.status] += 1
         if run.work is None:
             self.queue = deque(each for each in self.queue if each[0] is not run)

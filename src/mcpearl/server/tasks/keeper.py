@@ -139,7 +139,7 @@ class TaskKeeper:
         run.prepare()
         run.questions.journal = engine.journal_of(record)
         run.settle(record)
-        engine.runs[record.id] = run
+        engine.hold(run)
         if engine.store.durable and await run.write(as_running) is None:
             return
         logger.debug("task %s of %s: run again", record.id, record.owner)

@@ -131,7 +131,7 @@ class Promotions:
                 return
             stored = run.questions.journal.pack()
             run.settle(record)
-            engine.runs[record.id] = run
+            engine.hold(run)
             peer.answer(call, created(record))
             if run.questions.journal.pack() != stored:  # the tool did something once meanwhile
                 journal = run.questions.journal

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import UNSET
 
-from mcpearl.net.http_client.exchange import HttpExchange
+from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
@@ -32,7 +32,16 @@ from mcpearl.types.base import RequestId
 
 logger = logging.getLogger("mcpearl.http")
 
+_NOT_NOW = (429, 503)  # with `Retry-After`: the message was not taken, and may be sent again
 _OLD_TRANSPORT = (400, 404, 405)  # how an HTTP+SSE server may refuse a POST to its stream
+
+
+class NotNow(ExchangeFailed):
+    """The server did not take a message, and asks for it again after some seconds."""
+
+    def __init__(self, reason: str, after: float) -> None:
+        super().__init__(reason, sent=False)
+        self.after = after
 
 
 class AnswerReader:
@@ -81,10 +90,12 @@ class AnswerReader:
         return False
 
     async def _check_taken(self, exchange: PostExchange, connection: HttpExchange) -> None:
-        """Log it when a message without an answer was refused."""
+        """Log it when a message without an answer was refused; raise `NotNow` if only for now."""
         status = connection.status
         if status >= 300:
             body = shown(await self._body(connection))
+            if status in _NOT_NOW and (wait := connection.headers.get("retry-after")) is not None:
+                raise NotNow(f"HTTP status {status}{body}", _seconds(wait))
             logger.warning("%s was refused with HTTP status %d%s", exchange.name, status, body)
 
     async def _refused(self, method: str, id: RequestId, connection: HttpExchange) -> bool:
@@ -113,6 +124,11 @@ class AnswerReader:
                 raise Oversized("the server's answer", self._max_message)
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _seconds(retry_after: str) -> float:
+    """Read a `Retry-After`; a date, or what is not one, means a second."""
+    return float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0
 
 
 def _answer_in(body: bytes, id: RequestId) -> Envelope | bytes:

@@ -7,7 +7,8 @@ one stream, which also names the address for messages.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from msgspec import UNSET
 
@@ -33,6 +34,15 @@ _LINGER = 0.2  # seconds a stream may stay open after its answer, for its connec
 _MAX_RESUMES = 5  # failed attempts in a row
 
 
+class HandOn(Protocol):
+    """Takes the messages of a stream."""
+
+    async def __call__(
+        self, frames: Sequence[Frame | Envelope], id: RequestId | None = None, /
+    ) -> Any:
+        """Take messages, and the request that their stream belongs to."""
+
+
 class EventStreams:
     """Everything one transport reads as events.
 
@@ -40,7 +50,7 @@ class EventStreams:
         endpoint: Where the streams come from.
         max_event: Bytes an event may have.
         reconnect_delay: Seconds before a broken stream is resumed, unless the server names a time.
-        hand_on: Takes the messages that events carry.
+        hand_on: Takes the messages that events carry, and the request whose stream it is.
     """
 
     def __init__(
@@ -48,7 +58,7 @@ class EventStreams:
         endpoint: RemoteEndpoint,
         max_event: int,
         reconnect_delay: float,
-        hand_on: Callable[[Sequence[Frame | Envelope]], Awaitable[None]],
+        hand_on: HandOn,
     ) -> None:
         self._endpoint = endpoint
         self._max_event = max_event
@@ -102,7 +112,7 @@ class EventStreams:
                     await self._hand_on(frames)
                     continue
                 messages = [_decoded(frame) for frame in frames]
-                await self._hand_on(messages)
+                await self._hand_on(messages, id)
                 if any(_answers(message, id) for message in messages):
                     await _linger(connection)
                     return True
@@ -149,7 +159,11 @@ class EventStreams:
                     if is_stream(connection):
                         resumption.opened()
                         await self._read(connection, reader, resumption)
-                    elif connection.status < 500:
+                    elif connection.status == 400 and reader.last_id:
+                        reader.last_id = ""  # what followed it is gone; what comes now is not
+                        reader.restart()
+                        continue
+                    elif connection.status < 500 and connection.status != 429:
                         status = connection.status
                         logger.debug("the server has no standing stream: HTTP status %d", status)
                         return

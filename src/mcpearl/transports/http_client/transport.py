@@ -29,8 +29,9 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
+from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.eager import spawn
-from mcpearl.transports.http_client.answers import AnswerReader
+from mcpearl.transports.http_client.answers import AnswerReader, NotNow
 from mcpearl.transports.http_client.authorizer import Authorizer
 from mcpearl.transports.http_client.deliveries import Deliveries
 from mcpearl.transports.http_client.endpoint import Oversized, RemoteEndpoint, SessionEnded
@@ -46,6 +47,7 @@ from mcpearl.types.tools import Tool
 logger = logging.getLogger("mcpearl.http")
 
 _HANDED_ON = 64  # messages at a time, between which the receiver may have enough
+_AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before an answer is sent again
 _FAREWELL = 2.0  # seconds for messages to leave when closing, and again for ending the session
 
 
@@ -102,6 +104,8 @@ class HttpTransport:
         self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self.reading: RequestId | None = None
+        """The request on whose stream came what the receiver is being handed."""
         self._retiring: asyncio.Task[None] | None = None  # set once the server ended the session
         self._not_run: dict[RequestId, str] = {}  # requests that session did not take, and why
         self.guard: Callable[[], Awaitable[list[str]]] | None = None
@@ -233,7 +237,7 @@ class HttpTransport:
         """Send a message that has no answer, whatever its outcome."""
         try:
             async with asyncio.timeout(NOTICE_TIMEOUT) as exchange.limit:
-                await self._post(exchange)
+                await self._persist(exchange)
         except SessionEnded as error:
             self._retire(error)
         except (ExchangeFailed, TimeoutError, AuthorizationFailed) as error:
@@ -241,6 +245,28 @@ class HttpTransport:
         except Exception as error:
             logger.exception("the exchange of %s failed", exchange.name)
             self._undelivered(exchange, str(error))
+
+    async def _persist(self, exchange: PostExchange) -> None:
+        """Send a message that has no answer until the server takes it.
+
+        A message that was refused for now is sent again. So is an answer whose connection broke: the
+        server knows by its id whether it had it already.
+        """
+        retries = Retries(_AGAIN)
+        while True:
+            try:
+                await self._post(exchange)
+                return
+            except (SessionEnded, Oversized):
+                raise
+            except NotNow as error:
+                reason, delay = error.reason, error.after
+            except ExchangeFailed as error:
+                if exchange.is_notification:
+                    raise
+                reason, delay = error.reason, retries.next_delay()
+            logger.debug("%s is sent again in %.1f s: %s", exchange.name, delay, reason)
+            await asyncio.sleep(delay)
 
     def _undelivered(self, exchange: PostExchange, reason: str) -> None:
         if exchange.starts_session:  # without it the server will take nothing else
@@ -259,23 +285,32 @@ class HttpTransport:
             finally:
                 connection.release()
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server opened a session, and so may keep state for this client."""
+        return self._endpoint.has_session
+
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
         """Note which parameters of tools go into headers; return the tools with valid schemas."""
         return self._tools.learn(tools)
 
     # Receiving
 
-    async def _hand_on(self, frames: Sequence[Frame | Envelope]) -> None:
+    async def _hand_on(
+        self, frames: Sequence[Frame | Envelope], id: RequestId | None = None
+    ) -> None:
         """Pass messages to the receiver, once it takes any and its answers have room."""
         if len(frames) > _HANDED_ON:
             for start in range(0, len(frames), _HANDED_ON):
-                await self._hand_on(frames[start : start + _HANDED_ON])
+                await self._hand_on(frames[start : start + _HANDED_ON], id)
             return
         while not (self._flowing.is_set() and self._deliveries.has_room):
             await self._flowing.wait()
             await self._deliveries.room()
         if self._receiver is not None and not self._finished and frames:
+            self.reading = id
             self._receiver.received(frames)
+            self.reading = None
 
     def pause(self) -> None:
         """Stop handing on messages; what is being read fills up, and then the server waits."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_server.asgi_request import AsgiHeads, AsgiRequest, Receive, Scope, Send
+from mcpearl.net.http_server.noted_requests import NotedAsgiRequest
 from mcpearl.net.http_server.request import ClientLeft, Request, Serving
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
@@ -25,7 +26,7 @@ from mcpearl.runtime.late import LateWatch
 from mcpearl.runtime.observer import Counters
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
-from mcpearl.transports.http_server.access_log import AccessLog
+from mcpearl.transports.http_server.access_log import AccessLog, access_log
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.asgi_life import AsgiLife
 from mcpearl.transports.http_server.callers import Callers
@@ -204,7 +205,12 @@ class Endpoint:
         self._max_sessions = most
         self._lifespan = lifespan
         self._life = AsgiLife(self._run)
-        self.entrance: Serving = AccessLog(self) if settings.access_log else self
+        self._access: AccessLog | None = None
+        self._asgi_request: type[AsgiRequest] = AsgiRequest
+        if settings.access_log:
+            self._access = access_log(self, settings.access_log)
+            self._asgi_request = NotedAsgiRequest
+        self.entrance: Serving = self._access or self
         """What serves requests: this endpoint, or its access log."""
         self._refusals = RefusedRequests()
         self._websockets = websockets
@@ -244,7 +250,7 @@ class Endpoint:
         self._sse: HttpSse | None = None
         self._sse_locations: dict[str, Location] = {}
         if settings.http_sse:
-            self._sse = HttpSse(host, self._terms, most, idle, prefix)
+            self._sse = HttpSse(host, self._terms, most, idle, prefix, relay)
             self._sse_locations = {path: Location(path, hosts, origins) for path in sse_2024.PATHS}
         self._solo: SoloConversation | None = None  # with all clients that have no session
 
@@ -261,7 +267,7 @@ class Endpoint:
             await self._websockets(scope, receive, send)
         elif scope["type"] == "http":
             head = self._asgi_heads.head_of(scope)
-            request = AsgiRequest(scope, receive, send, head, self._terms.pace.stalls)
+            request = self._asgi_request(scope, receive, send, head, self._terms.pace.stalls)
             with suppress(ClientLeft):  # it did not read its answer
                 await self.entrance.serve(request)
         else:
@@ -339,6 +345,13 @@ class Endpoint:
         with self._admission.as_stream() if site.is_stream(request.path) else nullcontext():
             await site.serve(request, outlet.read_body)
         return True
+
+    def receiver_of(self, id: str) -> Any:
+        """Return the server's side of a session that is here; None for any other."""
+        session = self._sessions.here(id)
+        if session is not None:
+            return session.receiver
+        return None if self._sse is None else self._sse.receiver_of(id)
 
     def usage(self) -> dict[str, tuple[int, int]]:
         """Return how much of each bound is in use, and the bound."""
@@ -518,6 +531,8 @@ class Endpoint:
             self._siblings.close()
         if self._solo is not None:
             self._solo.lost(None)
+        if self._access is not None:
+            self._access.close()
             self._solo = None
         self._terms.lingering.stop()
         self._terms.pace.stop()

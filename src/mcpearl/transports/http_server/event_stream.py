@@ -295,10 +295,16 @@ class KeptStream(EventStream):
     What is put into it reaches the reader by way of the store, once the store allows it to be sent.
     """
 
-    __slots__ = ("_events", "_session", "id")
+    __slots__ = ("_confirm", "_events", "_session", "id")
 
     def __init__(
-        self, id: str, limit: int, session: str, events: EventStore, account: Account
+        self,
+        id: str,
+        limit: int,
+        session: str,
+        events: EventStore,
+        account: Account,
+        confirm: float = 0.0,
     ) -> None:
         """Open a stream.
 
@@ -308,9 +314,12 @@ class KeptStream(EventStream):
             session: The id of the session.
             events: The store that keeps its events.
             account: Where what waits at a reader is counted.
+            confirm: Seconds after which what a reader took has surely reached a client that came for it
+                without a position.
         """
         super().__init__(limit, account)
         self.id: str = id
+        self._confirm = confirm
         self._session = session
         self._events = events
         events.follow(session, id, self)
@@ -341,8 +350,17 @@ class KeptStream(EventStream):
 
     def taken(self, number: int) -> None:
         """Note what was taken here and in the store."""
-        self._events.mark_read(self._session, self.id, number)
+        if self._confirm:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._confirm, self._confirmed, self.reader_now, number)
+        else:
+            self._events.mark_read(self._session, self.id, number)
         self._make_room()
+
+    def _confirmed(self, reader: StreamReader | None, number: int) -> None:
+        """Note what a reader took that is still there: it was not sent to a connection that was gone."""
+        if reader is not None and self.reader_now is reader:
+            self._events.mark_read(self._session, self.id, number)
 
     async def resume(self, after: int | None) -> StreamReader:
         """Return a reader that continues after an event, or with what was never read.
@@ -352,7 +370,7 @@ class KeptStream(EventStream):
         """
         events, last, ended = await self._events.after(self._session, self.id, after)
         while last < self.last:  # the store took its time, and more was heard meanwhile
-            more, last, ended = await self._events.after(self._session, self.id, last)
+            more, last, ended = await self._events.after(self._session, self.id, last or None)
             events += more
         self.last = last
         self.ended = self.ended or ended

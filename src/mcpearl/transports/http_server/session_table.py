@@ -88,6 +88,7 @@ class Sessions(Generic[S]):
         self._budget = budget or Budget()
         self._by_caller: dict[Account, dict[str, S]] = {}  # in the order they began
         self._stop_releasing = self._budget.when_short(self._release_own)
+        self._restoring: dict[str, list[SessionRecord | None]] = {}  # what changes meanwhile
         self._saving: set[str] = set()  # changes of these are merged with those of others
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
         self._keeper = Keeper("the sessions of an endpoint", self._sweep)
@@ -102,13 +103,16 @@ class Sessions(Generic[S]):
 
     # Beginning and finding
 
-    def create(self, principal: Any, caller: Hashable = None) -> S:
+    def create(self, principal: Any, caller: Hashable = None, *, begins: bool = True) -> S:
         """Make a session that is not in the table yet; refused with 503 when there is no room.
 
         Args:
             principal: Whose session it will be.
             caller: What stands for all that are counted together; None for this client alone.
+            begins: Whether it is a new one, rather than one of another process.
         """
+        if self._store is not None and begins and self._store.count >= self._max:
+            raise busy("Too many sessions on all machines together", 10, "max_sessions")
         account = self._budget.account(caller)
         self._check_share(account)
         if len(self) >= self._max:
@@ -180,17 +184,26 @@ class Sessions(Generic[S]):
         """Rebuild a session that began at another process, if its record is in the store."""
         if self._store is None:
             return None
+        changed = self._restoring.setdefault(id, [])
         try:
             record = await self._store.load(id)
+            missed = () if record is None else await self._store.missed(record)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
+        finally:
+            self._restoring.pop(id, None)
         if record is None or record.identity != principal.identity:
             return None
+        for each in changed:  # by another process, while the store was asked
+            if each is None:
+                return None
+            record = each if each.revision > record.revision else record
         found = self.find(id, principal)
         if found is not None:
             self._adopt(found, record)
             return found
-        session = self.create(principal, caller)
+        session = self.create(principal, caller, begins=False)
+        session.id = id
         try:
             session.receiver.restore(record.state, record.uris)
         except LimitReached as error:
@@ -199,6 +212,7 @@ class Sessions(Generic[S]):
         self._saved[id] = record
         session.stage = Stage.USED if record.state.ready else Stage.OPENING
         self._enter(session, id)
+        session.receiver.make_up(missed)
         return session
 
     def _adopt(self, session: S, record: SessionRecord) -> None:
@@ -212,6 +226,8 @@ class Sessions(Generic[S]):
             self._advance(session)
 
     def _changed_elsewhere(self, id: str, record: SessionRecord | None) -> None:
+        if id in self._restoring:
+            self._restoring[id].append(record)
         session = self.here(id)
         if session is None:
             return
@@ -258,10 +274,14 @@ class Sessions(Generic[S]):
     def _record_of(self, session: S) -> SessionRecord:
         state, uris = session.receiver.snapshot()
         saved = self._saved.get(session.id)
-        revision = 0 if saved is None else saved.revision
-        identity = session.principal.identity
+        revision, since = (0, 0.0) if saved is None else (saved.revision, saved.since)
         return SessionRecord(
-            id=session.id, identity=identity, state=state, uris=uris, revision=revision
+            id=session.id,
+            identity=session.principal.identity,
+            state=state,
+            uris=uris,
+            revision=revision,
+            since=since,
         )
 
     async def save(self, session: S) -> None:
@@ -328,7 +348,8 @@ class Sessions(Generic[S]):
         self._sweep_tables(clock.monotonic())
         if len(self) < self._max:
             return
-        fronts = [self._idle_front(table) for table in (self._opening, self._unused)]
+        tables = self._tables if self._store is not None else self._tables[: Stage.USED]
+        fronts = [self._idle_front(table) for table in tables]
         idle = [session for session in fronts if session is not None]
         if not idle:
             raise busy("Too many sessions", 10, "max_sessions")

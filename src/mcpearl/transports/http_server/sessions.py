@@ -21,6 +21,7 @@ from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 STANDING = "s"  # the name of the first standing stream; those of further ones begin with it
 _POST = "p"
+_CONFIRM = 5.0  # seconds after which a client that did not go has read what it was sent
 MAX_BESIDE = 8  # standing streams of one session beside the first that are read, and that are not
 
 
@@ -151,7 +152,9 @@ class HttpSession(Session):
             self._streams = {}
         for ended in [each for each in self._streams.values() if each.ended and not each.read]:
             self._drop(ended)
-        stream = self._streams[name] = KeptStream(name, limit, self.id, events, self.account)
+        confirm = _CONFIRM if events.durable and name.startswith(STANDING) else 0.0
+        stream = KeptStream(name, limit, self.id, events, self.account, confirm)
+        self._streams[name] = stream
         return stream
 
     def _drop(self, stream: KeptStream) -> None:
@@ -239,19 +242,25 @@ class HttpSession(Session):
             stream = next((other for other in self._beside() if other.read), stream)
         stream.put(message)
 
-    def announce(self, message: bytes) -> None:
-        """Send what every process that has the session announces, once."""
+    def announce(self, message: bytes, position: str | None = None) -> None:
+        """Send what every process that has the session announces, once.
+
+        Args:
+            message: The announcement.
+            position: Where it is on the bus, if that stores messages.
+        """
         events = self._terms.events
         if self.stage is Stage.CLOSED:
             return
         if events is None or not events.durable:
             self.send(message)
             return
-        read = [stream for stream in (self.standing(), *self._beside()) if stream.read]
-        if read:
-            read[0].put(message)
+        first = (self._streams or {}).get(STANDING)
+        other = next((stream for stream in self._beside() if stream.read), None)
+        if other is None or (first is not None and first.read):
+            events.announce(self.id, STANDING, message, position)
         else:
-            events.announce(self.id, STANDING, message)
+            other.put(message)
 
 
 def _died(id: RequestId) -> bytes:

@@ -1,6 +1,7 @@
 """The options of an HTTP endpoint, whichever server it runs under."""
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -55,8 +56,9 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """A path that tells whether the server is ready, with `/live` and `/ready` below it."""
     metrics: str | None = None
     """A path that Prometheus reads metrics from. It is open to every client that reaches the port."""
-    access_log: bool = False
-    """Log every request to the logger `mcpearl.access`: address, path, status, size, time, method."""
+    access_log: bool | str | Path = False
+    """Log every request: address, path, status, size, time, method. True for the logger `mcpearl.access`;
+    the path of a file for one that costs less."""
 
     def __post_init__(self) -> None:
         check_allowed(self.allowed_hosts, self.allowed_origins)

@@ -7,6 +7,8 @@ at this socket (`Door`) and nowhere else.
 """
 
 import asyncio
+import socket
+import struct
 from base64 import b64decode, b64encode
 from pathlib import Path
 
@@ -38,6 +40,17 @@ class _PassedOn(Struct, frozen=True):
     """The client's own, in PEM, which TLS has verified."""
 
 
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
+
+
+class Sibling(Struct, frozen=True):
+    """A worker that is up."""
+
+    number: int
+    pid: int | None
+    """Its process; None where the system does not say."""
+
+
 class Siblings:
     """The workers, by number. Each has a socket at its path."""
 
@@ -54,6 +67,34 @@ class Siblings:
         self.paths = paths
         self._margin = margin
         self._pools: dict[int, ConnectionPool] = {}
+
+    # As members of a kind, for `Names`
+
+    def get(self, number: int) -> Sibling | None:
+        """Return a worker that is up, as the process that listens at its socket; or None."""
+        if not 0 <= number < len(self.paths):
+            return None
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            try:
+                probe.connect(str(self.paths[number]))
+            except OSError:
+                return None
+            if not hasattr(socket, "SO_PEERCRED"):
+                return Sibling(number, None)
+            size = _CREDENTIALS.size
+            found = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            return Sibling(number, _CREDENTIALS.unpack(found)[0])
+
+    def values(self) -> list[Sibling]:
+        """Return the workers that are up."""
+        found = map(self.get, range(len(self.paths)))
+        return [each for each in found if each is not None]
+
+    def __len__(self) -> int:
+        return len(self.values())
+
+    # Sessions
 
     @property
     def prefix(self) -> str:

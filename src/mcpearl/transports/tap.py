@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from mcpearl.transports.transport import (
     Transport,
 )
 from mcpearl.types.base import RequestId
+from mcpearl.types.methods import REQUESTS
 from mcpearl.types.tools import Tool
 
 Direction = Literal["sent", "received"]
@@ -100,8 +102,22 @@ class _Listening:
         self._receiver.received(frames)
 
 
-def about(message: Any, params: Any, version: str, modern: bool) -> Outgoing:
-    """Describe a message that a person wrote to the transport that sends it."""
+def about(message: dict[str, Any], version: str | None, modern: bool) -> Outgoing:
+    """Describe a message that no client made to the transport that sends it.
+
+    Args:
+        message: The message, such as a person wrote it.
+        version: The protocol version it is in; None before one is agreed.
+        modern: Whether it belongs to no session.
+    """
     method, id = message.get("method"), message.get("id")
-    known: RequestId | None = id if isinstance(id, int | str) else None
-    return Outgoing(method if isinstance(method, str) else None, known, params, version, modern)
+    known = REQUESTS.get(str(method))
+    params = None
+    if known is not None:
+        with suppress(msgspec.ValidationError):
+            raw = msgspec.json.encode(message.get("params") or {})
+            params = msgspec.json.decode(raw, type=known.params)
+    request_id: RequestId | None = id if isinstance(id, int | str) else None
+    return Outgoing(
+        method if isinstance(method, str) else None, request_id, params, version, modern
+    )

@@ -1,0 +1,69 @@
+"""Whose state a session with an upstream may hold.
+
+An upstream of the legacy era may keep state in a session, so one session serves one tenant only: a
+legacy session, the connection of a modern client (stdio, a socket, in memory), or, over modern HTTP, a
+principal. A modern HTTP request without a principal is a tenant of its own, for as long as the call
+takes with all its rounds.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+from mcpearl.protocol.events import Call
+from mcpearl.server.composition.context import SpelledPeer
+from mcpearl.server.connection import ServerConnection
+from mcpearl.server.context import Context, peer_of
+
+ANYONE: Hashable = "anyone"
+"""Stands for all clients, at upstreams that keep nothing of any."""
+
+
+class Tenant:
+    """A client without a session, as sessions with an upstream are kept for it.
+
+    Args:
+        key: Tells it from others; None for one that does not come back.
+        principal: The authenticated caller, where it is known.
+    """
+
+    __slots__ = ("key", "principal")
+
+    def __init__(self, key: Hashable, principal: Any = None) -> None:
+        self.key = key
+        self.principal = principal
+
+
+def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
+    """Return the tenant of a call.
+
+    Args:
+        call: The call.
+        ctx: Its context.
+        shared: Whether the upstream keeps nothing of its clients.
+        named: Whether the upstream is told who the caller is, and therefore can tell callers apart.
+    """
+    principal = call.caller.principal
+    known = principal if principal is not None and principal.subject else None
+    if named or (known is not None and shared):
+        return Tenant(None if known is None else known.identity, known)
+    return Tenant(ANYONE if shared else client_of(call, ctx), known)
+
+
+def client_of(call: Call, ctx: Context) -> Hashable:
+    """Return what all calls of a client have in common; None for a call that stands alone.
+
+    Args:
+        call: The call.
+        ctx: Its context.
+    """
+    caller = call.caller
+    if caller.session is not None and not caller.version.modern:
+        session: Hashable = caller.session
+        return session
+    peer = peer_of(ctx)
+    if isinstance(peer, SpelledPeer):
+        peer = peer.peer
+    if isinstance(peer, ServerConnection):
+        return peer
+    principal = caller.principal
+    return principal.identity if principal is not None and principal.subject else None

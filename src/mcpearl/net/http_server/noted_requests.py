@@ -1,0 +1,69 @@
+"""Requests that note the status and the size of their response, for an access log."""
+
+from typing import Any
+
+from mcpearl.net.http_server.asgi_request import AsgiRequest
+from mcpearl.net.http_server.http1_request import Http1Request
+from mcpearl.net.http_server.request import HeaderPairs
+
+
+class NotedHttp1Request(Http1Request):
+    """A request of one of our connections."""
+
+    __slots__ = ("size", "status")
+
+    def __init__(self, *details: Any) -> None:
+        super().__init__(*details)
+        self.status = 0
+        """The status of the response; 0 as long as there is none."""
+        self.size = 0
+        """Bytes of its body."""
+
+    def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
+        """Send a whole response, unless the client has to read first."""
+        if not self.complete:
+            self.status, self.size = status, len(body)
+        return super().respond_now(status, body, headers)
+
+    async def start(self, status: int, headers: HeaderPairs) -> None:
+        """Begin a response that is sent in parts."""
+        self.status = status
+        await super().start(status, headers)
+
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body."""
+        self.size += len(part)
+        await super().write(part)
+
+    async def end(self, part: bytes = b"") -> None:
+        """Send the last part of the body."""
+        self.size += len(part)
+        await super().end(part)
+
+
+class NotedAsgiRequest(AsgiRequest):
+    """A request of an ASGI server."""
+
+    __slots__ = ("size", "status")
+
+    def __init__(self, *details: Any) -> None:
+        super().__init__(*details)
+        self.status = 0
+        """The status of the response; 0 as long as there is none."""
+        self.size = 0
+        """Bytes of its body."""
+
+    async def start(self, status: int, headers: HeaderPairs) -> None:
+        """Begin a response that is sent in parts."""
+        self.status = status
+        await super().start(status, headers)
+
+    async def write(self, part: bytes) -> None:
+        """Send a part of the body."""
+        self.size += len(part)
+        await super().write(part)
+
+    async def end(self, part: bytes = b"") -> None:
+        """Send the last part of the body."""
+        self.size += len(part)
+        await super().end(part)

@@ -1,0 +1,117 @@
+"""What an isolated process has started: how many processes, what they use together, and their end.
+
+The kernel limits each process by itself. The zygote looks at families from outside, so one that grows
+without end is stopped a moment later, not at once. A family is all that descends from an isolated
+process; the process is a subreaper, so what loses its parent stays in it.
+"""
+
+import os
+import signal
+from contextlib import suppress
+from enum import IntEnum
+from pathlib import Path
+
+from mcpearl.runtime.isolation.profile import Isolate
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MANY = 100_000  # processes that are looked at where their number is not limited
+_PASSES = 100  # over a family that grows while it is stopped
+
+
+class Excess(IntEnum):
+    """What a family has too much of."""
+
+    CROWDED = 1
+    """Half of the processes it may have: its process gets no more calls."""
+    DESCENDANTS = 2
+    MEMORY = 3
+    CPU = 4
+
+
+def children(pid: int) -> list[int]:
+    """Return what a process has started, or was handed, and has not waited for."""
+    found: list[int] = []
+    with suppress(OSError):  # it has ended meanwhile
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def descendants(pid: int, most: int = _MANY) -> list[int]:
+    """Return the processes below one, those that have ended and were not waited for included."""
+    found = children(pid)
+    for each in found:  # which grows meanwhile
+        if len(found) >= most:
+            break
+        found += children(each)
+    return found
+
+
+def excess(pid: int, profile: Isolate, began_with: int) -> Excess | None:
+    """Return what a process has too much of, together with all that it has started.
+
+    Args:
+        pid: The isolated process.
+        profile: Its settings.
+        began_with: Bytes of memory it had from the start.
+    """
+    most = profile.descendants
+    found = descendants(pid, _MANY if most is None else most + 1)
+    if most is not None and len(found) > most:
+        return Excess.DESCENDANTS
+    if not found:
+        return None
+    if profile.cpu is not None and sum(map(_processor_time, found)) > profile.cpu:
+        return Excess.CPU
+    memory = profile.memory_bytes
+    if memory is not None and sum(map(_memory, (pid, *found))) > memory + began_with:
+        return Excess.MEMORY
+    return Excess.CROWDED if most is not None and len(found) * 2 > most else None
+
+
+def end(pid: int) -> None:
+    """Kill a process and everything below it.
+
+    All are stopped first, from the top: what still runs could start more, and a process whose parent
+    is stopped keeps its number until it is killed.
+    """
+    stopped: dict[int, None] = {}
+    for _ in range(_PASSES):
+        fresh = [each for each in (pid, *descendants(pid)) if each not in stopped]
+        if not fresh:
+            break
+        for each in fresh:
+            _signal(each, signal.SIGSTOP)
+            stopped[each] = None
+    for each in reversed(stopped):
+        _signal(each, signal.SIGKILL)
+
+
+def own_memory() -> int:
+    """Return the bytes of memory that this process does not share with files."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * _PAGE
+
+
+def _processor_time(pid: int) -> float:
+    """Return the seconds that a process has used, and those it has waited for."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    return sum(map(int, text.rpartition(")")[2].split()[11:15])) / _TICKS
+
+
+def _memory(pid: int) -> int:
+    """Return the bytes a process has beside files; what several of them share is divided."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss_Anon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, number)

@@ -1,0 +1,73 @@
+"""Changes of resources and lists, told to subscribers here and at the other processes.
+
+Without a store, subscribers here are told at once, and the bus carries the change to the others. On a
+bus that stores its messages, a change has a position. Sessions whose streams outlive a process are told
+by that position, wherever the change came from: each of them hears of it once, however many processes
+announce it, and a process that meets such a session later makes up for what was not announced.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED, Reach, Subscriptions
+from mcpearl.stores.bus import Bus, Stored, StoringBus
+
+LISTS = "lists"  # the topic of changed lists
+
+
+class Broadcast:
+    """Tells subscribers of all processes.
+
+    Args:
+        subscriptions: The subscribers of this process.
+        bus: Returns the way to the others.
+    """
+
+    def __init__(self, subscriptions: Subscriptions, bus: Callable[[], Bus]) -> None:
+        self._subscriptions = subscriptions
+        self._bus = bus
+
+    def hear(self) -> Callable[[], None]:
+        """Begin to hear what other processes publish; return what ends that."""
+        bus, missed = self._bus(), self._subscriptions.all_changed
+        with ExitStack() as stack:
+            if isinstance(bus, StoringBus):
+                stack.callback(bus.follow(RESOURCE_UPDATED, self._updated_at, missed))
+                stack.callback(bus.follow(LISTS, self._changed_at, lambda: None))
+            else:
+                stack.callback(bus.subscribe(RESOURCE_UPDATED, self._updated, missed))
+                stack.callback(bus.subscribe(LISTS, self._changed))
+            return stack.pop_all().close
+        raise AssertionError
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell every subscriber of a resource."""
+        self._subscriptions.resource_updated(uri, self._reach())
+        self._bus().publish(RESOURCE_UPDATED, uri.encode())
+
+    def list_changed(self, kind: str) -> None:
+        """Tell every subscriber of a kind of list."""
+        self._subscriptions.list_changed(kind, self._reach())
+        self._bus().publish(LISTS, kind.encode())
+
+    def _reach(self) -> Reach:
+        """Return which subscribers hear at once what this process publishes."""
+        return Reach.LIVE if isinstance(self._bus(), StoringBus) else Reach.ALL
+
+    def _updated(self, uri: bytes) -> None:
+        self._subscriptions.resource_updated(uri.decode(errors="replace"))
+
+    def _changed(self, kind: bytes) -> None:
+        if (name := kind.decode(errors="replace")) in LIST_CHANGED:
+            self._subscriptions.list_changed(name)
+
+    def _updated_at(self, stored: Stored) -> None:
+        uri = stored.message.decode(errors="replace")
+        reach = Reach.KEPT if stored.own else Reach.ALL
+        self._subscriptions.resource_updated(uri, reach, stored.position)
+
+    def _changed_at(self, stored: Stored) -> None:
+        kind = stored.message.decode(errors="replace")
+        if kind in LIST_CHANGED:
+            reach = Reach.KEPT if stored.own else Reach.ALL
+            self._subscriptions.list_changed(kind, reach, stored.position)

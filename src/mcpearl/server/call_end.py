@@ -1,0 +1,53 @@
+"""What every connection of a server does for the calls it runs, whether there is a session or not."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from mcpearl.protocol.events import Call
+from mcpearl.protocol.modern import LISTEN
+from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.server.calls import Calls
+from mcpearl.server.core import ServerCore
+from mcpearl.server.session import Session
+from mcpearl.types.base import Result
+
+TURN = 0.001  # seconds a handler may go on sending; what it sends meanwhile leaves together
+
+
+class CallEnd:
+    """The server's end of calls, and their handlers' peer."""
+
+    loop: asyncio.AbstractEventLoop
+    end: ServerEnd
+    session: "Session | None" = None
+    _core: ServerCore
+    _calls: Calls
+
+    async def _listen(self, call: Call) -> None:
+        raise NotImplementedError
+
+    def run(self, calls: list[Call]) -> Coroutine[Any, Any, None]:
+        """Run calls that have their outlets to their end, a single one in the current task."""
+        if len(calls) == 1 and calls[0].method != LISTEN:
+            outlives = self._core.outlives
+            if outlives is not None and outlives(calls[0]):
+                return self._calls.run_until_answered(calls[0])
+            return self._calls.run_here(calls[0])
+        return self._calls.run_all(calls, self._run)
+
+    def _run(self, call: Call) -> Coroutine[Any, Any, None]:
+        return self._listen(call) if call.method == LISTEN else self._calls.run(call)
+
+    def waits_for(self, call: Call) -> bool:
+        """Whether the client still waits for this call."""
+        return self.end.is_open(call)
+
+    def answer(self, call: Call, result: Result) -> None:
+        """Answer a call whose handler goes on."""
+        self._calls.answer_early(call, result)
+
+    def stop(self, call: Call) -> None:
+        """End the handler of a call whose round is over."""
+        if call.work is not None:
+            call.work.cancel()

@@ -1,0 +1,30 @@
+"""The upstreams of a server by name, as `Names` asks for them."""
+
+from typing import Any
+
+from mcpearl.server.composition.mount import Mount
+
+
+class Upstreams:
+    """The parts of a server that are reached over a connection.
+
+    Args:
+        mounts: The parts by name.
+    """
+
+    __slots__ = ("_mounts",)
+
+    def __init__(self, mounts: dict[str, Mount]) -> None:
+        self._mounts = mounts
+
+    def get(self, name: str) -> Any:
+        """Return an upstream by the name it is mounted under."""
+        mount = self._mounts.get(name)
+        return mount.part if mount is not None and mount.part.is_upstream else None
+
+    def values(self) -> list[Any]:
+        """Return all upstreams."""
+        return [mount.part for mount in self._mounts.values() if mount.part.is_upstream]
+
+    def __len__(self) -> int:
+        return len(self.values())

@@ -1,0 +1,147 @@
+"""How a server comes up and goes down: everything it holds while it runs, in order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from mcpearl.runtime.lag import LoopLag
+from mcpearl.runtime.threads import ThreadPool
+from mcpearl.server.composing import Composing
+from mcpearl.server.roster import UNWINDING
+from mcpearl.server.tree import ServerTree
+from mcpearl.telemetry.options import Telemetry
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.rate import Meter
+    from mcpearl.server.extensions import ServerExtension
+    from mcpearl.server.isolation.isolation import Isolation
+    from mcpearl.server.throttle import Throttle
+    from mcpearl.stores.shared import SharedStore
+else:
+    Isolation = ServerExtension = SharedStore = Throttle = Any
+
+_FLUSHING = 4.0  # seconds for what is left to be exported at the end
+
+
+class Running(Composing):
+    """The part of a `Server` that starts and stops what it holds."""
+
+    parts: ServerTree
+    lag: LoopLag
+    shared: "SharedStore | None"
+    isolation: "Isolation | None"
+    _throttle: "Throttle | None"
+
+    def _meters(self) -> "dict[str, Meter]":
+        """Return what counts calls against rates; the server does."""
+        raise NotImplementedError
+
+    _exported: Telemetry | None
+    _blocked_after: float | None
+    _lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.core.offer.info.name
+
+    @property
+    def lifespan_value(self) -> Any:
+        """What the lifespan yielded, while the server runs."""
+        return self.core.lifespan_value
+
+    async def _start_extensions(self) -> None:
+        raise NotImplementedError
+
+    async def _flush(self) -> None:
+        """Export what is left, in a thread that is not waited for long."""
+        from mcpearl.telemetry.sdk import left_to_flush
+
+        flush = left_to_flush()
+        if flush is None:
+            return
+        pool = ThreadPool(1, name="mcpearl-export")
+        with suppress(Exception):
+            async with asyncio.timeout(_FLUSHING):
+                await pool.run(flush)
+        pool.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Hold the server up: its lifespan is entered by the first holder and left by the last."""
+        await self._uptime.hold()
+        try:
+            yield
+        finally:
+            await self._uptime.release()
+
+    @asynccontextmanager
+    async def _up(self) -> AsyncIterator[Any]:
+        """Hear what other processes publish, and hold the lifespan."""
+        async with AsyncExitStack() as stack:
+            subscriptions = self.core.subscriptions
+            if self.shared is not None:
+                await self.core.join(self.shared)
+                stack.push_async_callback(self.shared.close)
+            if self.core.recorder is not None:
+                await self.core.recorder.start()
+                stack.push_async_callback(self.core.recorder.stop)
+            stack.callback(self._broadcast.hear())
+            await self.parts.start(self.bus, subscriptions.all_changed)
+            stack.push_async_callback(self.parts.root.stop)
+            if self.shared is not None:
+                from mcpearl.server.spread_limits import SpreadLimits
+
+                limits = SpreadLimits(self._meters, self.shared.rates, self._compose)
+                limits.spread()
+                await self.parts.add_store(self.shared, rates=limits.run)
+            stack.push_async_callback(self._stop_isolation)
+            if self.isolation is not None:
+                await self.isolation.start()  # before there is a thread
+            if self._blocked_after is not None:
+                from mcpearl.server.blocking import BlockingWatch
+
+                watch = BlockingWatch(self._blocked_after, self.core.blocked)
+                watch.start()
+                stack.callback(watch.stop)
+            if self._exported is not None:
+                from mcpearl.telemetry.sdk import set_up
+
+                set_up(self.name)
+                stack.push_async_callback(self._flush)
+            self.lag.start()
+            stack.callback(self.lag.stop)
+            if self._lifespan is not None:
+                await self._enter_lifespan(stack)
+            stack.push_async_callback(self._stop_parts)
+            await self._start_parts()
+            if self._throttle is not None:
+                self._throttle.start()
+                stack.callback(self._throttle.stop)
+            stack.push_async_callback(self._close_extensions)
+            await self._start_extensions()
+            await self.parts.start_background()
+            stack.push_async_callback(self.parts.stop_background)
+            yield self.lifespan_value
+
+    async def _enter_lifespan(self, stack: AsyncExitStack) -> None:
+        assert self._lifespan is not None
+        self._entered(await stack.enter_async_context(self._lifespan(self)))
+
+    async def _stop_isolation(self) -> None:
+        if self.isolation is not None:
+            await self.isolation.stop()
+
+    async def _close_extensions(self) -> None:
+        for extension in reversed(self._extensions):
+            await extension.close()
+
+    def _entered(self, value: Any) -> None:
+        self.core.lifespan_value = value
+
+    async def _leaving(self) -> None:
+        await self.core.attendants.settle(UNWINDING)
+        await self.core.roster.settle()
+        for coalescer in self._coalescers.values():
+            coalescer.flush()

@@ -1,0 +1,171 @@
+"""What one client does, another one does not see: hostile clients in all combinations of eras."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mcpearl import Client
+from mcpearl.auth import BearerToken, StaticTokens
+from mcpearl.gateway.gateway import Gateway
+from mcpearl.gateway.settings import UpstreamSettings
+from mcpearl.types.progress import CancelledNotificationParams
+from tests.gateway.upstream_server import LEGACY, MODERN, make
+from tests.server.wire import wire
+from tests.waiting import eventually, turns
+
+OF = {"legacy": LEGACY, "modern": MODERN}
+TOKENS = StaticTokens({"token-of-ada-1234": "ada", "token-of-bob-1234": "bob"})
+ADA, BOB = BearerToken("token-of-ada-1234"), BearerToken("token-of-bob-1234")
+
+
+@asynccontextmanager
+async def gateway_to(
+    versions: tuple[str, ...] = LEGACY, entry: dict[str, Any] | None = None, **options: Any
+) -> AsyncIterator[tuple[str, Gateway]]:
+    """A gateway over HTTP, in front of one upstream over HTTP."""
+    async with make(versions).serving("http", port=0) as inner:
+        gateway = Gateway({"up": {"url": inner, **(entry or {})}}, **options)
+        async with gateway.serving("http", port=0) as url:
+            yield url, gateway
+
+
+async def recalled(client: Client) -> Any:
+    return (await client.call_tool("up__recall")).text
+
+
+ASKED: dict[str, Any] = {"elicitation": lambda params: {"value": "x"}}
+
+
+@pytest.mark.parametrize("options", [{}, ASKED], ids=["quiet", "asked"])
+@pytest.mark.parametrize("era", OF)
+async def test_state_of_a_session_stays_with_its_client(era: str, options: dict[str, Any]) -> None:
+    """Without a session or a principal, a client has no state to come back to, and sees no other's."""
+    protocol = OF[era][0]
+    async with gateway_to() as (url, gateway):
+        async with (
+            Client(url, protocol=protocol, **options) as ada,
+            Client(url, protocol=protocol, **options) as bob,
+        ):
+            await ada.call_tool("up__remember", {"text": "secret"})
+            assert await recalled(bob) == "nothing"
+            assert await recalled(ada) == ("secret" if era == "legacy" else "nothing")
+        await eventually(lambda: gateway.upstreams["up"].sessions == 0)
+
+
+@pytest.mark.parametrize("options", [{}, ASKED], ids=["quiet", "asked"])
+async def test_a_principal_has_its_own_sessions(options: dict[str, Any]) -> None:
+    async with (
+        gateway_to(auth=TOKENS) as (url, _),
+        Client(url, protocol=MODERN[0], auth=ADA, **options) as ada,
+        Client(url, protocol=MODERN[0], auth=BOB, **options) as bob,
+    ):
+        await ada.call_tool("up__remember", {"text": "secret"})
+        assert await recalled(bob) == "nothing"
+        assert await recalled(ada) == "secret"
+
+
+@pytest.mark.parametrize("options", [{}, ASKED], ids=["quiet", "asked"])
+async def test_a_connection_has_its_own_sessions(options: dict[str, Any]) -> None:
+    gateway = Gateway({"up": make(LEGACY)})
+    async with Client(gateway, protocol=MODERN[0], **options) as ada:
+        async with Client(gateway, protocol=MODERN[0], **options) as bob:
+            await ada.call_tool("up__remember", {"text": "secret"})
+            assert await recalled(bob) == "nothing"
+            assert await recalled(ada) == "secret"
+        upstream = gateway.upstreams["up"]
+        await eventually(lambda: upstream.sessions == 1)  # those of the one that left are closed
+
+
+@pytest.mark.parametrize(
+    "shared", [{"entry": {"stateless": True}}, {"upstreams": UpstreamSettings(stateless=True)}]
+)
+async def test_sessions_are_shared_where_the_configuration_says_so(shared: dict[str, Any]) -> None:
+    async with gateway_to(**shared) as (url, gateway):
+        async with Client(url, protocol=MODERN[0]) as ada, Client(url, protocol=MODERN[0]) as bob:
+            await ada.call_tool("up__remember", {"text": "no secret"})
+            assert await recalled(bob) == "no secret"
+        assert gateway.upstreams["up"].sessions == 0
+
+
+async def test_an_upstream_without_sessions_is_shared() -> None:
+    async with make(LEGACY).serving("http", port=0, stateless=True) as inner:
+        gateway = Gateway({"up": inner})
+        async with gateway.serving("http", port=0) as url:
+            async with Client(url, protocol=MODERN[0]) as client:
+                assert (await client.call_tool("up__add", {"a": 1, "b": 2})).data == 3
+            assert gateway.upstreams["up"].is_stateless
+            assert gateway.upstreams["up"].sessions == 0
+
+
+@pytest.mark.parametrize("upstream", OF)
+@pytest.mark.parametrize("era", OF)
+async def test_ids_and_tokens_of_another_client_reach_nothing(era: str, upstream: str) -> None:
+    """Two clients have the same request ids, progress tokens and subscription ids all the time."""
+    protocol = OF[era][0]
+    heard: list[Any] = []
+    steps: dict[str, list[Any]] = {"ada": [], "bob": []}
+    async with (
+        gateway_to(OF[upstream]) as (url, gateway),
+        Client(url, protocol=protocol) as ada,
+        Client(url, protocol=protocol, on_notification=heard.append) as bob,
+        Client(url, protocol=protocol) as eve,
+    ):
+        victim = asyncio.create_task(ada.call_tool("up__slow", {"seconds": 0.3}))
+        await eventually(lambda: gateway.mounts["up"].calls == 1)
+        for number in range(-1, 20):  # ids that a client of this library uses
+            eve._link.connection.notify(  # type: ignore[union-attr]
+                "notifications/cancelled", CancelledNotificationParams(request_id=number)
+            )
+        bob_call = asyncio.create_task(
+            bob.call_tool("up__steps", on_progress=lambda p: steps["bob"].append(p.message))
+        )
+        await ada.call_tool("up__steps", on_progress=lambda p: steps["ada"].append(p.message))
+        await bob_call
+        assert (await victim).data == "done"
+        await ada.subscribe("note://one")
+        await ada.call_tool("up__touch")
+        await turns()
+    expected = ["step 1", "step 2", "step 3"]
+    assert steps == {"ada": expected, "bob": expected}
+    assert not [each for each in heard if each.method == "notifications/resources/updated"]
+
+
+@pytest.mark.parametrize("upstream", OF)
+async def test_a_state_that_was_made_up_reaches_no_call(upstream: str) -> None:
+    gateway = Gateway({"up": make(OF[upstream])})
+    async with wire(gateway, MODERN[0]) as ada, wire(gateway, MODERN[0]) as eve:
+        asked = (await ada.call("up__ask", {"question": "?"}))["result"]
+        state = asked["requestState"]
+        answers = {key: {"action": "cancel"} for key in asked["inputRequests"]}
+        parked = list(gateway.upstreams["up"].parked._calls)
+        for guess in ("", "AAAA", state[:-4] + "AAAA", state[::-1], *parked):
+            params = {
+                "name": "up__ask",
+                "arguments": {"question": "?"},
+                "requestState": guess,
+                "inputResponses": answers,
+            }
+            refused = await eve.ask("tools/call", params)
+            assert "error" in refused, guess
+
+
+async def test_a_log_level_is_that_of_its_own_client() -> None:
+    for upstream in OF.values():
+        async with gateway_to(upstream) as (url, _):
+            for era in OF.values():
+                heard: dict[str, list[Any]] = {"loud": [], "quiet": []}
+                options: dict[str, Any] = {"protocol": era[0]}
+                async with (
+                    Client(url, on_log=heard["loud"].append, log_level="debug", **options) as loud,
+                    Client(
+                        url, on_log=heard["quiet"].append, log_level="emergency", **options
+                    ) as quiet,
+                ):
+                    await asyncio.gather(
+                        *(each.call_tool("up__steps") for each in (loud, quiet) for _ in range(3))
+                    )
+                    await eventually(lambda heard=heard: len(heard["loud"]) == 6)
+                assert heard["quiet"] == []

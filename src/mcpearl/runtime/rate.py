@@ -59,6 +59,7 @@ class Meter:
         "_most",
         "_shared",
         "_tolerance",
+        "_used",
         "interval",
         "limit",
         "take",
@@ -76,6 +77,7 @@ class Meter:
         """When each key will have used nothing, of those seen lately, in this process alone."""
         self._earlier: dict[Hashable, float] = {}
         self._shared: SharedTimes | None = None
+        self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
         self.take: Callable[[Hashable], float] = self._taking()
         """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
 
@@ -85,13 +87,53 @@ class Meter:
     @property
     def is_shared(self) -> bool:
         """Whether it counts together with other processes."""
-        return self._shared is not None
+        return self._shared is not None or self._used is not None
 
     def share(self) -> None:
         """Count together with the processes that are forked from now on, by another `take`."""
         self._shared = shared = SharedTimes(self._most)
         interval, tolerance = self.interval, self._tolerance
         self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
+
+    def spread(self, wake: Callable[[], None]) -> None:
+        """Note the calls of each key for `spent`, by another `take`: other machines count them, too.
+
+        Args:
+            wake: Called with the first call after `spent`.
+        """
+        take = self._taking()
+        used: dict[Hashable, int] = {}
+        self._used = used
+
+        def take_and_note(key: Hashable) -> float:
+            wait = take(key)
+            if not wait:
+                if not used:
+                    wake()
+                used[key] = used.get(key, 0) + 1
+            return wait
+
+        self.take = take_and_note
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether calls are noted for other machines."""
+        return self._used is not None
+
+    def spent(self) -> dict[Hashable, int]:
+        """Return how many calls of each key were allowed since the last time."""
+        assert self._used is not None
+        found = dict(self._used)
+        self._used.clear()
+        return found
+
+    def owe(self, key: Hashable, seconds: float) -> None:
+        """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
+        used = 0 if self._used is None else self._used.get(key, 0)
+        free_at = clock.monotonic() + seconds + used * self.interval
+        known = self.times.get(key)
+        if free_at > (self._first(key) if known is None else known):
+            self.times[key] = free_at
 
     def _taking(self) -> Callable[[Hashable], float]:
         """Return `take` as a function with everything at hand: calls go through it."""

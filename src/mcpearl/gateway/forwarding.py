@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from mcpearl.client.relay import Relay
+from mcpearl.client.requests import BETWEEN_ROUNDS
 from mcpearl.gateway.legs import Leg
 from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.parked import ParkedCall, required
@@ -237,7 +238,7 @@ class Forwarding:
                 )
             answers = await self._answers(asked, ctx)
             if not asked.input_requests:
-                await asyncio.sleep(min(0.05 * 2**rounds, 5.0))
+                await asyncio.sleep(BETWEEN_ROUNDS.delay(rounds))
             rounds += 1
             params = replace(params, input_responses=answers, request_state=asked.request_state)
 
@@ -417,7 +418,6 @@ class Forwarding:
         leg = await upstream.lend(tenant, capabilities, key)
 
         def ended(leg: Leg, by_itself: bool) -> None:
-            upstream.parked.remove(parked)
             if by_itself:
                 upstream.give_back(leg, tenant, key)
             else:
@@ -425,7 +425,7 @@ class Forwarding:
 
         if call.caller.log_level != leg.level:
             await self._set_level(leg, call.caller)
-        parked = ParkedCall(leg, ended)
+        parked = ParkedCall(leg, ended, upstream.parked.remove)
         upstream.parked.add(parked)
         wanted = call.progress_token is not None
         reporter = _reporter_of(parked) if wanted else None

@@ -17,7 +17,7 @@ from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.elicitation import ElicitResult
-from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from mcpearl.types.logging import LoggingMessageNotificationParams
 from mcpearl.types.roots import ListRootsResult
 from mcpearl.types.sampling import CreateMessageResult
@@ -53,7 +53,10 @@ class RelayedQuestions(Callbacks):
         kind = ANSWERS.get(method)
         if kind is None or self._ask is None:
             raise McpError(METHOD_NOT_FOUND, f"this client does not answer `{method}`")
-        return await self._ask(method, params, kind)
+        try:
+            return await self._ask(method, params, kind)
+        except ConnectionLost as error:
+            raise McpError(INTERNAL_ERROR, error.reason) from None
 
 
 class UpstreamClient(Client):

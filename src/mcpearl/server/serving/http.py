@@ -70,7 +70,13 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
 
         location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
-            location, host.converse, server.core.limits, gate, http.max_websockets
+            location,
+            host.converse,
+            server.core.limits,
+            host.budget,
+            gate,
+            http.max_websockets,
+            http.stall_timeout,
         )
     console = make_console(server, http)
     endpoint = Endpoint(
@@ -146,8 +152,13 @@ def make_gate(
     from mcpearl.auth.server.protection import gate_of
 
     also = () if websocket is None else (websocket,)
-    proofs = None if server.shared is None else server.shared.proofs
-    return gate_of(auth, path, server.core.dispatcher.all_scopes, also, proofs)
+    scopes = server.core.dispatcher.all_scopes
+    if server.shared is None:
+        return gate_of(auth, path, scopes, also)
+    # Every machine has the same keys, so that a nonce of one is accepted by all.
+    return gate_of(
+        auth, path, scopes, also, server.shared.proofs, lambda: server.core.state_keys or ()
+    )
 
 
 class HttpListener:

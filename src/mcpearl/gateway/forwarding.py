@@ -209,11 +209,9 @@ class Forwarding:
 
     async def _to_modern(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         upstream, params = self._upstream, call.params
-        client = (
-            (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client
-            if upstream.is_named
-            else await upstream.client()
-        )
+        client = None if upstream.is_named else upstream.client
+        if client is None:
+            client = await self._client_for(call, ctx)
         relay = client.relay
         if call.method not in ROUND_METHODS:
             return self._answer(await self._logging(relay, call, params, ctx), call, core)
@@ -223,8 +221,9 @@ class Forwarding:
             bound = _binding(call)
             state = self._opened(params.request_state, bound, core)
             params = replace(params, request_state=state.upstream)
+        send = self.send if level_of(call.caller) is None else self._logging
         while True:
-            raw = await self._logging(relay, call, params, ctx)
+            raw = await send(relay, call, params, ctx)
             asked = asked_of(raw)
             if asked is None:
                 if upstream.tasks.offered and is_task(raw):
@@ -241,6 +240,12 @@ class Forwarding:
                 await asyncio.sleep(BETWEEN_ROUNDS.delay(rounds))
             rounds += 1
             params = replace(params, input_responses=answers, request_state=asked.request_state)
+
+    async def _client_for(self, call: Call, ctx: Context) -> UpstreamClient:
+        upstream = self._upstream
+        if upstream.is_named:
+            return (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client
+        return await upstream.shared()
 
     async def _followed(self, client: UpstreamClient, raw: Raw, call: Call, ctx: Context) -> Raw:
         """Return the result of a call that a modern upstream made a task of."""
@@ -311,7 +316,7 @@ class Forwarding:
             return await self._on_leg(leg, call, ctx, core)
         can_be_asked = caller.version.modern and _can_be_asked(capabilities)
         if not can_be_asked and upstream.is_stateless and not upstream.is_named:
-            relay = (await upstream.client()).relay
+            relay = (upstream.client or await upstream.shared()).relay
             return self._answer(await self._logging(relay, call, call.params, ctx), call, core)
         if can_be_asked and call.method in ROUND_METHODS and ctx.task is None:
             return await self._parking(call, ctx, core, capabilities)

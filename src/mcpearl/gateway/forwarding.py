@@ -46,6 +46,7 @@ from mcpearl.types.base import (
     LOG_LEVEL_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
+    Implementation,
     RequestId,
     RequestParams,
     Result,
@@ -98,6 +99,7 @@ class Forwarding:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._presentations: dict[int, tuple[Caller, str | None, Presentation]] = {}
+        self._equal: dict[bytes, Presentation] = {}  # by what is presented
         self.logs = SharedLogs()
 
     async def forward(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
@@ -184,10 +186,22 @@ class Forwarding:
         if known is not None and known[0] is caller and known[1] == level:
             return known[2]
         info = caller.client or self._upstream.info
-        made = Presentation(NEWEST, info, self._declared(caller), level)
+        made = self._made(info, self._declared(caller), level)
         while len(self._presentations) >= _KNOWN_CALLERS:
             self._presentations.pop(next(iter(self._presentations)))
         self._presentations[id(caller)] = caller, level, made
+        return made
+
+    def _made(
+        self, info: Implementation, capabilities: ClientCapabilities, level: str | None
+    ) -> Presentation:
+        """Return the presentation that equal clients share."""
+        key = encode((info, capabilities, level))
+        made = self._equal.get(key)
+        if made is None:
+            while len(self._equal) >= _KNOWN_CALLERS:
+                self._equal.pop(next(iter(self._equal)))
+            made = self._equal[key] = Presentation(NEWEST, info, capabilities, level)
         return made
 
     def _declared(self, caller: Caller) -> ClientCapabilities:

@@ -11,6 +11,7 @@ from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget, Holding
+from mcpearl.runtime.tree import Node
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -105,6 +106,7 @@ class HttpSse:
             initialize_timeout=idle_timeout,
             prefix=prefix,
             budget=host.budget,
+            name="the HTTP+SSE sessions of an endpoint",
         )
 
     async def get(self, request: Request, principal: Any) -> None:
@@ -136,6 +138,10 @@ class HttpSse:
         if not session.closed:
             session.receiver.received([body])
         await request.respond(202, b"")
+
+    def node(self) -> Node:
+        """Return what looks after the sessions, as a part of a tree."""
+        return self._sessions.node()
 
     def receiver_of(self, id: str) -> Any:
         """Return the server's side of a session that is here; None for any other."""

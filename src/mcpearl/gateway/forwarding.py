@@ -418,7 +418,6 @@ class Forwarding:
         leg = await upstream.lend(tenant, capabilities, key)
 
         def ended(leg: Leg, by_itself: bool) -> None:
-            upstream.parked.remove(parked)
             if by_itself:
                 upstream.give_back(leg, tenant, key)
             else:
@@ -426,7 +425,7 @@ class Forwarding:
 
         if call.caller.log_level != leg.level:
             await self._set_level(leg, call.caller)
-        parked = ParkedCall(leg, ended)
+        parked = ParkedCall(leg, ended, upstream.parked.remove)
         upstream.parked.add(parked)
         wanted = call.progress_token is not None
         reporter = _reporter_of(parked) if wanted else None

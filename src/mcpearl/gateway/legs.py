@@ -31,6 +31,7 @@ from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
+BETWEEN_CHANGES = 0.25  # seconds, of an upstream whose lists never stop changing
 _LISTS = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
@@ -52,6 +53,8 @@ class Leg:
         self.own_lists: dict[str, list[Any] | None] = {}
         """Lists that changed in this session, by kind; None for one that has to be read."""
         self.followed: dict[str, str] = {}  # resources, each with the URI as the client spells it
+        self._announced: dict[str, bool] = {}
+        """Changes of lists that were just passed on, and whether the list has changed again."""
         self.questioner: Callable[[str, Any, type[Result]], Awaitable[Result]] | None = None
         """Takes the questions of a call whose client has no session."""
         self.listener: Callable[[], Context | None] | None = None
@@ -93,11 +96,21 @@ class Leg:
         for kind in _LISTS.get(notice.method, ()):
             self.own_lists[kind] = None
         if notice.method in _LISTS:
+            if notice.method in self._announced:
+                self._announced[notice.method] = True
+                return
+            self._announced[notice.method] = False
+            asyncio.get_running_loop().call_later(BETWEEN_CHANGES, self._announce_again, notice)
             send_notification(call, notice.method, notice.params)
         elif notice.method == RESOURCE_UPDATED:
             spelled = self.followed.get(notice.params.uri)
             if spelled is not None:
                 send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
+
+    def _announce_again(self, notice: Notice) -> None:
+        """Pass on that a list changed once more since it was announced."""
+        if self._announced.pop(notice.method):
+            self.noticed(notice)
 
     def _speaker(self) -> Context | None:
         """Return the context to speak to the client with: that of its latest call, or its session's."""

@@ -19,7 +19,7 @@ from mcpearl.client.entries import ServerEntry
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
 from mcpearl.gateway.forwarding import Forwarding
-from mcpearl.gateway.legs import Leg, Legs
+from mcpearl.gateway.legs import BETWEEN_CHANGES, Leg, Legs
 from mcpearl.gateway.parked import ParkedCalls
 from mcpearl.gateway.settings import Access, UpstreamSettings
 from mcpearl.gateway.tasks import UpstreamTasks
@@ -56,7 +56,6 @@ from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.gateway")
 LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
-_BETWEEN_READINGS = 0.25  # seconds, of an upstream whose lists never stop changing
 _UPDATED = "notifications/resources/updated"
 
 
@@ -259,7 +258,7 @@ class Upstream:
             changed = await asyncio.gather(*(self._read(member, kind) for kind in stale))
             self._listed.set()
             self._announce(*dict.fromkeys(kind for kind in changed if kind is not None))
-            await asyncio.sleep(_BETWEEN_READINGS)
+            await asyncio.sleep(BETWEEN_CHANGES)
 
     async def _read(self, member: Member, kind: Kind) -> str | None:
         """Read a list; return what it is announced as if it changed."""
@@ -290,7 +289,7 @@ class Upstream:
                     await self._listed.wait()
         state = self.status
         if state.state != "ready" or kind not in self._known:
-            raise ConnectionLost(state.reason or "it has not listed anything yet")
+            raise ConnectionLost(_in_short(state.reason) or "it has not listed anything yet")
         return self._known[kind]
 
     def tools(self) -> Sequence[Tool] | None:
@@ -350,13 +349,13 @@ class Upstream:
         try:
             client = await self._member.connected(self.settings.patience)
         except ConnectionLost as error:
-            raise self._not_there(error.reason) from None
+            raise self._not_there(self.status.reason or error.reason) from None
         assert isinstance(client, UpstreamClient)
         return client
 
     def _not_there(self, reason: str) -> McpError:
         data = {"server": self.name, "mayHaveRun": False}
-        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {reason}", data)
+        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {_in_short(reason)}", data)
 
     async def shared(self) -> UpstreamClient:
         """Return the client of the shared connection."""
@@ -489,3 +488,8 @@ def _kinds_of(what: str) -> tuple[Kind, ...]:
         case "resources":
             return ("resources", "resource_templates")
     return ()
+
+
+def _in_short(reason: str | None) -> str:
+    """Return what clients are told of a reason: what a process wrote to stderr is not for them."""
+    return (reason or "").partition("\n")[0]

@@ -13,13 +13,10 @@ from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget, Holding
-<<<<<<< HEAD
 from mcpearl.runtime.tree import Node
-=======
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.shared import Relay
->>>>>>> main
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -166,11 +163,10 @@ class HttpSse:
             session.receiver.received([body])
         await request.respond(202, b"")
 
-<<<<<<< HEAD
     def node(self) -> Node:
         """Return what looks after the sessions, as a part of a tree."""
         return self._sessions.node()
-=======
+
     def _owner(self, request: Request) -> int:
         """Return the other process that a message names; 0 if it names none."""
         given = _asked(request, "at")
@@ -194,7 +190,6 @@ class HttpSse:
         session = self._sessions.here(id)
         if session is not None and session.principal.identity == identity:
             session.receiver.received([body])
->>>>>>> main
 
     def receiver_of(self, id: str) -> Any:
         """Return the server's side of a session that is here; None for any other."""

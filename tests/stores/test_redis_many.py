@@ -1,9 +1,10 @@
 """Redis and Valkey as several servers: a cluster of three, and a master that Sentinel names."""
 
 import asyncio
+import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,10 +94,14 @@ def _text(info: Any) -> bytes:
 
 
 def _cluster_port() -> int:
-    """A port that leaves room for that of the cluster's own bus, 10,000 above."""
-    while (port := free_port()) > 50_000:
-        pass
-    return port
+    """A port whose cluster's bus, 10,000 above, is free and not among those the system hands out."""
+    while True:
+        port = free_port()
+        if port + 10_000 >= 32_768:
+            continue
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port + 10_000))
+            return port
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """OpenTelemetry: what a collector receives of clients and servers in processes of their own."""
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -47,11 +48,11 @@ def environment(collector: Collector, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def served(name: str, settings: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
+def served(name: str, settings: dict[str, str], *more: str) -> Iterator[tuple[str, list[str]]]:
     """A server in a process of its own: its address, and its log once it has ended."""
     port, log = free_port(), []
     process = subprocess.Popen(
-        [sys.executable, str(SERVER), name, str(port)],
+        [sys.executable, str(SERVER), name, str(port), *more],
         env=settings,
         stderr=subprocess.PIPE,
         text=True,
@@ -94,6 +95,60 @@ async def test_one_trace_from_a_client_through_a_server_to_another() -> None:
         check_metrics(collector)
         check_log(collector, log)
         assert collector.services == {"first", "second", "the-client"}
+
+
+ACROSS = """
+import asyncio, sys
+from mcpearl import Client
+
+async def main():
+    async with Client(sys.argv[1]) as client:
+        assert (await client.call_tool("server__alone", {"number": 1})).text == "2"
+    async with Client(sys.argv[2], sampling=lambda params: "because", protocol="2025-11-25") as client:
+        assert not (await client.call_tool("ask")).is_error
+
+asyncio.run(main())
+"""
+
+
+async def test_one_trace_through_a_gateway_to_an_isolated_tool() -> None:
+    with collecting() as collector:
+        settings = environment(collector)
+        with served("server", settings) as (server, _):
+            await until_up(server)
+            with served("gateway", settings, server) as (gateway, _):
+                await until_up(gateway)
+                await asyncio.to_thread(
+                    subprocess.run,
+                    [sys.executable, "-c", ACROSS, gateway, server],
+                    env={**settings, "OTEL_SERVICE_NAME": "the-client"},
+                    check=True,
+                    timeout=60,
+                )
+            await eventually(lambda: "in isolation" in {each["name"] for each in collector.spans})
+        chain = [
+            collector.named("tools/call server__alone", "CLIENT"),
+            collector.named("tools/call server__alone", "SERVER"),
+            collector.named("tools/call alone", "SERVER"),
+            collector.named("in isolation", "INTERNAL"),
+        ]
+        assert_chain(chain)
+        assert not chain[0]["parent"]
+        asked = [
+            collector.named("tools/call ask", "CLIENT"),
+            collector.named("tools/call ask", "SERVER"),
+            collector.named("sampling/createMessage", "CLIENT"),
+            collector.named("sampling/createMessage", "SERVER"),
+        ]
+        assert_chain(asked)
+        assert asked[2]["mcp.method.name"] == "sampling/createMessage"
+        assert collector.services == {"server", "gateway", "the-client"}
+
+
+def assert_chain(chain: list[dict[str, Any]]) -> None:
+    for above, span in itertools.pairwise(chain):
+        assert span["trace"] == above["trace"]
+        assert span["parent"] == above["id"], f"{span['name']} is below {above['name']}"
 
 
 def check_trace(collector: Collector) -> None:

@@ -93,7 +93,7 @@ class ServerConnection(CallEnd):
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
-        self._questions = Questions(loop, end, transport, core.ask_timeout)
+        self._questions = Questions(loop, end, transport, core.ask_timeout, core.observer)
         self._account = account = account or core.budget.account()
         end.open_batch = lambda: account.open("batches").resize
         self._listening = ListenStreams(

@@ -16,7 +16,8 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import Counters, Observer, both, guarded
+from mcpearl.runtime.observer import Counters, Observer
+from mcpearl.runtime.observers import both, guarded
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster

@@ -1,11 +1,11 @@
-"""Counters of one process, kept by an observer: a call costs one lookup and two appends.
+"""Counters of one process, kept by an observer: a call costs one lookup and three additions.
 
 `Metrics` counts while calls run; `snapshot` copies the numbers for those who show them: `prometheus`
 renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
 open, is read from the server when a snapshot is made.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -26,50 +26,40 @@ OTHER = "_OTHER"
 
 _LARGEST = {"lag", "lag_max"}  # gauges of which several processes show the largest
 _NAMED = ("tools/call", "prompts/get")
+_QUICK = BOUNDS[0]
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
-Add = Callable[[float], None]
 Numbers = list[Any]
 """Of one series: seconds in all, bytes of answers in all, then how many fell into each bucket."""
 
 
 class Series:
-    """The observations of one series.
+    """The observations of one series, added up as they come."""
 
-    They are collected as they come, and sorted into the buckets all at once by `fold`.
-    """
-
-    __slots__ = ("_collected", "add", "numbers")
+    __slots__ = ("_slower", "quick", "seconds", "size")
 
     def __init__(self) -> None:
-        self.numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
-        self._collected: list[float] = []
-        self.add: Add = self._collected.append
-        """Takes the seconds of an observation, and then its bytes."""
+        self.seconds = 0.0
+        self.size = 0
+        """Bytes of answers."""
+        self.quick = 0
+        """How many are in the first bucket; whoever knows that may add to these three directly."""
+        self._slower = [0] * len(BOUNDS)
 
-    def fold(self) -> None:
-        """Add up what was collected."""
-        if not self._collected:
-            return
-        numbers, times = self.numbers, self._collected[::2]
-        numbers[0] += sum(times)
-        numbers[1] += sum(self._collected[1::2])
-        if max(times) <= BOUNDS[0]:
-            numbers[2] += len(times)
+    def add(self, seconds: float, size: int) -> None:
+        """Add an observation."""
+        self.seconds += seconds
+        self.size += size
+        if seconds <= BOUNDS[0]:
+            self.quick += 1
         else:
-            _sort_into(numbers, sorted(times))
-        self._collected.clear()
+            self._slower[bisect_left(BOUNDS, seconds) - 1] += 1
 
-
-def _sort_into(numbers: Numbers, times: list[float]) -> None:
-    """Count how many of these times are in each bucket."""
-    below = 0
-    for place, bound in enumerate(BOUNDS, 2):
-        up_to = bisect_right(times, bound, below)
-        numbers[place] += up_to - below
-        below = up_to
-    numbers[-1] += len(times) - below
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers as they are now."""
+        return [self.seconds, self.size, self.quick, *self._slower]
 
 
 class Snapshot(Struct):
@@ -130,7 +120,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Add] = {}  # of the series of tools that had a result
+        self._tools: dict[str, Series] = {}  # of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
@@ -156,13 +146,15 @@ class Metrics(FastObserver):
         if began.__class__ is not float or not size:
             self._answered_otherwise(call, answer, size)
             return
-        add = None
-        if answer.__class__ is CallToolResult and not answer.is_error:
-            add = self._tools.get(call.params.name)
-        if add is None:
-            add = self._add_of(call, outcome_of(answer), answer)
-        add(clock.monotonic() - began)
-        add(size)
+        seconds = clock.monotonic() - began
+        if answer.__class__ is CallToolResult and not answer.is_error and seconds <= _QUICK:
+            series = self._tools.get(call.params.name)
+            if series is not None:
+                series.seconds += seconds
+                series.size += size
+                series.quick += 1
+                return
+        self._series_of(call, outcome_of(answer), answer).add(seconds, size)
 
     def _answered_otherwise(self, call: Any, answer: Any, size: int) -> None:
         """Count a call of a batch that is not complete; others did not run, or were told before."""
@@ -174,12 +166,10 @@ class Metrics(FastObserver):
 
     def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Count a call that was cancelled, or one that other observers are told of too."""
-        add = self._add_of(call, outcome, answer)
-        add(clock.monotonic() - began)
-        add(size)
+        self._series_of(call, outcome, answer).add(clock.monotonic() - began, size)
 
-    def _add_of(self, call: Any, outcome: Outcome, answer: Any) -> Add:
-        """Return what adds to the series of a call; one that is seen for the first time is admitted."""
+    def _series_of(self, call: Any, outcome: Outcome, answer: Any) -> Series:
+        """Return the series of a call; one that is seen for the first time is admitted."""
         method = call.method
         name = call.params.name if method in _NAMED else ""
         error = "" if outcome == "result" else _type_of(outcome, answer)
@@ -187,8 +177,8 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series.add
-        return series.add
+            self._tools[name] = series
+        return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
         """Return the series of a combination that is seen for the first time, or the one of others."""
@@ -220,8 +210,7 @@ class Metrics(FastObserver):
         if began is None or medium is None:
             return
         series = self._sessions.setdefault(medium, Series())
-        series.add(clock.monotonic() - began)
-        series.add(0)
+        series.add(clock.monotonic() - began, 0)
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Count it, by the name of the bound, which is one of ours."""
@@ -250,21 +239,15 @@ class Metrics(FastObserver):
         """How many combinations of method, name and type of error are counted apart."""
         return len(self._calls)
 
-    def fold(self) -> None:
-        """Add up what was collected since the last time. The owner calls it a few times a second."""
-        for series in (*self._calls.values(), *self._sessions.values()):
-            series.fold()
-
     def snapshot(self) -> Snapshot:
         """Return the numbers of this process, with those of the processes before it."""
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }
         counters["connections"] = dict(self._connections)
-        self.fold()
         found = Snapshot(
-            {key: list(series.numbers) for key, series in self._calls.items()},
-            {key: list(series.numbers) for key, series in self._sessions.items()},
+            {key: series.numbers for key, series in self._calls.items()},
+            {key: series.numbers for key, series in self._sessions.items()},
             counters,
         )
         media: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Counters of one process, kept by an observer: a call costs one lookup and three additions.
+"""Counters of one process, kept by an observer: a call costs one lookup and two appends.
 
 `Metrics` counts while calls run; `snapshot` copies the numbers for those who show them: `prometheus`
 renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
@@ -26,40 +26,49 @@ OTHER = "_OTHER"
 
 _LARGEST = {"lag", "lag_max"}  # gauges of which several processes show the largest
 _NAMED = ("tools/call", "prompts/get")
-_QUICK = BOUNDS[0]
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
+Put = Callable[[float], None]
 Numbers = list[Any]
 """Of one series: seconds in all, bytes of answers in all, then how many fell into each bucket."""
 
 
 class Series:
-    """The observations of one series, added up as they come."""
+    """The observations of one series. They are collected as they come, and sorted into buckets later."""
 
-    __slots__ = ("_slower", "quick", "seconds", "size")
+    __slots__ = ("_collected", "_numbers", "put")
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.size = 0
-        """Bytes of answers."""
-        self.quick = 0
-        """How many are in the first bucket; whoever knows that may add to these three directly."""
-        self._slower = [0] * len(BOUNDS)
+        self._numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
+        self._collected: list[float] = []
+        self.put = self._collected.append
+        """Takes the seconds of an observation, and then its bytes."""
 
     def add(self, seconds: float, size: int) -> None:
         """Add an observation."""
-        self.seconds += seconds
-        self.size += size
-        if seconds <= BOUNDS[0]:
-            self.quick += 1
+        self.put(seconds)
+        self.put(size)
+
+    def fold(self) -> None:
+        """Add up what was collected."""
+        if not self._collected:
+            return
+        numbers, times = self._numbers, self._collected[::2]
+        numbers[0] += sum(times)
+        numbers[1] += sum(self._collected[1::2])
+        if max(times) <= BOUNDS[0]:
+            numbers[2] += len(times)
         else:
-            self._slower[bisect_left(BOUNDS, seconds) - 1] += 1
+            for seconds in times:
+                numbers[2 + bisect_left(BOUNDS, seconds)] += 1
+        self._collected.clear()
 
     @property
     def numbers(self) -> Numbers:
         """The numbers as they are now."""
-        return [self.seconds, self.size, self.quick, *self._slower]
+        self.fold()
+        return list(self._numbers)
 
 
 class Snapshot(Struct):
@@ -120,7 +129,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Series] = {}  # of tools that had a result
+        self._tools: dict[str, Put] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
@@ -142,27 +151,26 @@ class Metrics(FastObserver):
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Count a call and its time."""
-        began = call.noted
-        if began.__class__ is not float or not size:
-            self._answered_otherwise(call, answer, size)
-            return
-        seconds = clock.monotonic() - began
-        if answer.__class__ is CallToolResult and not answer.is_error and seconds <= _QUICK:
-            series = self._tools.get(call.params.name)
-            if series is not None:
-                series.seconds += seconds
-                series.size += size
-                series.quick += 1
+        if size and answer.__class__ is CallToolResult and not answer.is_error:
+            try:
+                put = self._tools[call.params.name]
+                put(clock.monotonic() - call.noted)
+            except (KeyError, TypeError):  # the first of a tool, or one for which no time was noted
+                pass
+            else:
+                put(size)
                 return
-        self._series_of(call, outcome_of(answer), answer).add(seconds, size)
+        self._answered_otherwise(call, answer, size)
 
     def _answered_otherwise(self, call: Any, answer: Any, size: int) -> None:
-        """Count a call of a batch that is not complete; others did not run, or were told before."""
-        if call.noted.__class__ is list:
+        """Count any call; without a size it did not run, was told before, or its batch goes on."""
+        noted = call.noted
+        if noted.__class__ is list:
             self.tell_followed(call, answer, size)
-        elif call.noted is not None and call.batch is not None:
-            self.call_ended(call.noted, call, outcome_of(answer), size, answer)
-            call.noted = None
+        elif noted is not None and (size or call.batch is not None):
+            self.call_ended(noted, call, outcome_of(answer), size, answer)
+            if not size:
+                call.noted = None  # it may be answered a second time
 
     def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Count a call that was cancelled, or one that other observers are told of too."""
@@ -177,7 +185,7 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series
+            self._tools[name] = series.put
         return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
@@ -238,6 +246,11 @@ class Metrics(FastObserver):
     def series(self) -> int:
         """How many combinations of method, name and type of error are counted apart."""
         return len(self._calls)
+
+    def fold(self) -> None:
+        """Add up what was collected since the last time. The owner calls it a few times a second."""
+        for series in (*self._calls.values(), *self._sessions.values()):
+            series.fold()
 
     def snapshot(self) -> Snapshot:
         """Return the numbers of this process, with those of the processes before it."""

@@ -35,7 +35,8 @@ class Measuring:
         self._server = server
         self.metrics = Metrics(knows)
         self.lag = server.lag
-        self.lag.wanted, self.lag.also = True, self._look
+        self.lag.wanted = True
+        self.lag.also.append(self._look)
         self._shared: SharedSnapshots | None = None  # with the other workers
         self._number = 0
         self._looks = 0

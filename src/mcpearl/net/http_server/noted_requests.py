@@ -6,7 +6,6 @@ from mcpearl.net.http_server.asgi_request import AsgiRequest
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.request import HeaderPairs
 
-
 _respond_now = Http1Request.respond_now
 
 

@@ -1,4 +1,4 @@
-"""A server with limits under measure: ``python mcpearl_limits.py stdio|<port> [rate] [shedding]``."""
+"""A server with limits: ``python mcpearl_limits.py stdio|<port> [rate] [shedding] [tcp]``."""
 
 import sys
 import time
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         app.run()
     else:
-        app.run("http", port=int(sys.argv[1]))
+        app.run("tcp" if "tcp" in limits else "http", port=int(sys.argv[1]))

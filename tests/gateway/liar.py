@@ -4,10 +4,12 @@ import json
 import sys
 import threading
 import time
+from itertools import count
 from typing import Any
 
 HOW = sys.argv[1]
 LOCK = threading.Lock()
+CHANGES, LISTS, QUESTIONS = count(), count(), count()
 
 
 def send(message: Any) -> None:
@@ -22,15 +24,26 @@ def result(id: Any, value: Any) -> None:
 
 
 def tools() -> list[dict[str, Any]]:
-    count = 10_000 if HOW == "many" else 1
-    names = ["x", *(f"t{n}" for n in range(1, count))]
+    number = next(LISTS)
+    many = 10_000 if HOW == "many" else 1
+    names = ["x", *(f"t{n}" for n in range(1, many))]
+    if HOW == "changes":
+        names.append(f"new{number}")
     return [{"name": name, "inputSchema": {"type": "object"}} for name in names]
 
 
 def change() -> None:
     while True:
+        next(CHANGES)
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        time.sleep(0.01)
+        time.sleep(0.01 if HOW == "changes" else 0.0001)
+
+
+def ask() -> None:
+    schema = {"type": "object", "properties": {}}
+    params = {"message": "And now?", "requestedSchema": schema}
+    id = f"q{next(QUESTIONS)}"
+    send({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params})
 
 
 def call(id: Any) -> None:
@@ -42,19 +55,13 @@ def call(id: Any) -> None:
         case "not_an_object":
             result(id, "text")
         case "asks":
-            for number in range(100):
-                params = {
-                    "message": f"{number}?",
-                    "requestedSchema": {"type": "object", "properties": {}},
-                }
-                send(
-                    {
-                        "jsonrpc": "2.0",
-                        "id": f"q{number}",
-                        "method": "elicitation/create",
-                        "params": params,
-                    }
-                )
+            ask()
+        case "asks_and_leaves":
+            ask()
+            result(id, {"content": [{"type": "text", "text": "never mind"}]})
+        case "changes" | "floods":
+            counts = [next(each) for each in (CHANGES, LISTS)]
+            result(id, {"content": [{"type": "text", "text": json.dumps(counts)}]})
         case _:
             result(id, {"content": [{"type": "text", "text": "x"}]})
 
@@ -64,16 +71,20 @@ for line in sys.stdin:
         continue
     message = json.loads(line)
     method, id = message.get("method"), message.get("id")
+    if method is None and HOW == "asks":
+        ask()  # as soon as one question is answered
     if id is None or method is None:
         continue
     if method == "initialize":
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
         if HOW == "lies":
             capabilities = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}}
+        if HOW == "denies":
+            capabilities = {}
         info = {"name": "liar", "version": "1"}
         version = "2025-06-18"
         result(id, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
-        if HOW == "changes":
+        if HOW in ("changes", "floods"):
             threading.Thread(target=change, daemon=True).start()
     elif method == "tools/list":
         result(id, {"tools": tools()})

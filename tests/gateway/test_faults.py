@@ -125,27 +125,6 @@ async def test_a_breaker_opens_and_closes() -> None:
             await eventually(works)
 
 
-@pytest.mark.parametrize(
-    "how", ["wrong_id", "garbage", "not_an_object", "lies", "asks", "changes", "many"]
-)
-async def test_an_upstream_that_misbehaves_does_not_disturb_the_others(how: str) -> None:
-    settings = UpstreamSettings(timeout=1.0, patience=0.5, connect_timeout=5.0)
-    gateway = Gateway({"good": make(MODERN), "bad": liar(how)}, upstreams=settings)
-    async with Client(gateway, elicitation=lambda p: True) as client:
-        for _ in range(3):
-            assert (await client.call_tool("good__add", {"a": 1, "b": 2})).data == 3
-        try:
-            await client.call_tool("bad__x", timeout=5)
-        except McpError as error:
-            assert "bad" in error.message or "asked" in error.message
-        names = [tool.name async for tool in client.tools()]
-        assert "good__add" in names
-        if how == "many":
-            await eventually(lambda: gateway.upstreams["bad"].tools())
-            names = [tool.name async for tool in client.tools()]
-            assert len(names) == len(set(names)) > 10_000
-
-
 @pytest.mark.parametrize("versions", [LEGACY, MODERN], ids=["legacy", "modern"])
 async def test_no_process_session_or_parked_call_is_left(versions: tuple[str, ...]) -> None:
     gateway = Gateway({"up": command(versions)}, upstreams=PATIENT)

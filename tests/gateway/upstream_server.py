@@ -103,6 +103,29 @@ def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
         app.notify_resource_updated("note://one")
         return "touched"
 
+    @app.tool(task=True)
+    async def job(ctx: Context, question: str | None = None, seconds: float = 0.0) -> str:
+        """Work that runs as a task."""
+        app.calls += 1  # type: ignore[attr-defined]
+        await ctx.progress(1, 2, "half done")
+        if question is not None:
+            answer = await ctx.elicit(question, str)
+            return f"{question} {answer.action} {answer.data}"
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            app.cancelled = True  # type: ignore[attr-defined]
+            raise
+        return "worked"
+
+    @app.tool(task="required")
+    async def long_job() -> str:
+        return "worked for long"
+
+    @app.tool(task=True)
+    async def broken_job() -> str:
+        raise RuntimeError("no luck")
+
     @app.resource("note://one")
     def one() -> str:
         return "first"

@@ -32,7 +32,7 @@ _WIRES: dict[str, Wire] = {
     "websocket": "ws",
 }
 _ADDRESSES = ("url", "serverUrl", "httpUrl")  # of most hosts, Windsurf, Gemini
-_KNOWN = {"type", "transport", "command", "args", "env", "cwd", "headers", "disabled", "enabled"}
+FIELDS = {"type", "transport", "command", "args", "env", "cwd", "headers", "disabled", "enabled"}
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _SECRET = 4  # characters a secret has at least
 _HARMLESS = ("/", "~", "http://", "https://")  # paths and addresses, which errors had better show
@@ -353,7 +353,7 @@ class _Reader:
         return value
 
     def _extra(self) -> dict[str, Any]:
-        known = {*_KNOWN, *_ADDRESSES, "envFile"}
+        known = {*FIELDS, *_ADDRESSES, "envFile"}
         return {key: value for key, value in self._value.items() if key not in known}
 
     def _wrong(self, what: str) -> ConfigError:

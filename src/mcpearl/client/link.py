@@ -210,8 +210,11 @@ class Link:
             self.offered = paths_of(introduction.capabilities)
             await self._restore(connection)
             connection.check()
-        except BaseException:
+        except BaseException as error:
+            lost = connection.lost_reason
             await connection.close()
+            if lost is not None and isinstance(error, ConnectionLost):
+                raise lost from None  # says more than that a message was not sent
             raise
         if self._keepalive is not None:
             connection.watch(self._keepalive)

@@ -14,10 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mcpearl.client.callbacks import Callbacks
-from mcpearl.client.connection import ClientConnection, ProgressCallback
+from mcpearl.client.connection import ClientConnection
 from mcpearl.client.extensions import Asked
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.protocol.capabilities import SERVER_NEEDS
 from mcpearl.protocol.errors import (
     CapabilityMissing,
@@ -62,7 +63,7 @@ REPEATABLE = frozenset(
     }
 )
 # Before a round in which the server only asked to be called again.
-_BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
+BETWEEN_ROUNDS = Backoff(delays=doubling(0.05, 5.0))
 
 
 class ClientCall(msgspec.Struct, Generic[R], eq=False):
@@ -253,7 +254,7 @@ class Requests:
     async def _pause_between_rounds(self, call: ClientCall[R]) -> None:
         """Wait before calling again a server that only asked for that."""
         now = asyncio.get_running_loop().time()
-        delay = _BETWEEN_ROUNDS.delay(call.rounds)
+        delay = BETWEEN_ROUNDS.delay(call.rounds)
         if now + delay >= call.deadlines(now)[0]:
             raise RequestTimeout(call.method, call.timeout)
         await asyncio.sleep(delay)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.gateway.forwarding import declared
 from mcpearl.protocol.errors import McpearlError, McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
-from mcpearl.protocol.routes import Route
+from mcpearl.protocol.routes import Route, unknown_method
 from mcpearl.runtime.eager import spawn
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering
@@ -21,7 +21,8 @@ from mcpearl.types.capabilities import (
     ServerCapabilities,
 )
 from mcpearl.types.completion import CompleteResult, Completion
-from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from mcpearl.types.jsonrpc import INTERNAL_ERROR
+from mcpearl.types.methods import REQUESTS
 from mcpearl.types.prompts import ListPromptsResult
 from mcpearl.types.resources import (
     ListResourcesResult,
@@ -29,6 +30,7 @@ from mcpearl.types.resources import (
     ReadResourceRequestParams,
     ReadResourceResult,
 )
+from mcpearl.types.tasks import TASKS_EXTENSION
 from mcpearl.types.tools import ListToolsResult
 
 if TYPE_CHECKING:
@@ -130,9 +132,16 @@ class UpstreamDispatcher:
                 return self._subscribe(call, ctx)
             case "resources/unsubscribe":
                 return self._unsubscribe(call, ctx)
-        raise McpError(
-            METHOD_NOT_FOUND, f"Method not found: {call.method}", {"method": call.method}
-        )
+        return self._pass_on(call, ctx)
+
+    async def _pass_on(self, call: Call, ctx: Context) -> Result | Encoded:
+        """Forward a method of an extension to an upstream that has any."""
+        upstream = self._upstream
+        if call.method in REQUESTS:
+            raise unknown_method(call.method)
+        if upstream.is_modern and not _has_extensions(upstream.capabilities):
+            raise unknown_method(call.method)
+        return await upstream.forwarding.forward(call, ctx, ctx.core)
 
     async def _list(self, call: Call) -> Result:
         """Return a page of a list that is kept."""
@@ -264,3 +273,13 @@ def _renew(listing: Listing[Any], items: list[Any], key: str) -> None:
         listing.remove(gone)
     for each, item in found.items():
         listing.add(each, item)
+
+
+def _has_extensions(capabilities: ServerCapabilities | None) -> bool:
+    """Whether a modern upstream may have methods that the specification does not have.
+
+    One of the legacy era announces extensions only to clients that name them.
+    """
+    if capabilities is None:
+        return False
+    return bool(capabilities.experimental or {*(capabilities.extensions or ())} - {TASKS_EXTENSION})

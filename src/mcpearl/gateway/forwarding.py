@@ -16,11 +16,13 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from mcpearl.client.relay import Relay
+from mcpearl.client.requests import BETWEEN_ROUNDS
 from mcpearl.gateway.legs import Leg
 from mcpearl.gateway.logs import SharedLogs, level_of
 from mcpearl.gateway.parked import ParkedCall, required
-from mcpearl.gateway.results import asked_of, relayed
-from mcpearl.gateway.upstream_client import ANSWERS
+from mcpearl.gateway.results import asked_of, members_of, relayed
+from mcpearl.gateway.tasks import is_task
+from mcpearl.gateway.upstream_client import ANSWERS, UpstreamClient
 from mcpearl.protocol.errors import (
     ConnectionLost,
     LimitReached,
@@ -136,7 +138,7 @@ class Forwarding:
             raw = await relay.request(
                 call.method,
                 params,
-                encode(narrow(_bare(params), self._upstream.version)),
+                self._body(call, params),
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
                 meta=tracing.carried(_further(params.meta)),
@@ -159,6 +161,14 @@ class Forwarding:
         breaker.worked()
         return raw
 
+    def _body(self, call: Call, params: Any) -> bytes:
+        """Return encoded params without `_meta`, which is made anew."""
+        if type(params) is not RequestParams:
+            return encode(narrow(replace(params, meta=None), self._upstream.version))
+        members = members_of(call.raw)  # of an extension: only the upstream knows them
+        members.pop("_meta", None)
+        return encode(members)
+
     def _failed(self, error: McpearlError) -> McpError:
         name = self._upstream.name
         data: dict[str, Any] = {"server": name}
@@ -174,11 +184,22 @@ class Forwarding:
         if known is not None and known[0] is caller and known[1] == level:
             return known[2]
         info = caller.client or self._upstream.info
-        made = Presentation(NEWEST, info, declared(caller), level)
+        made = Presentation(NEWEST, info, self._declared(caller), level)
         while len(self._presentations) >= _KNOWN_CALLERS:
             self._presentations.pop(next(iter(self._presentations)))
         self._presentations[id(caller)] = caller, level, made
         return made
+
+    def _declared(self, caller: Caller) -> ClientCapabilities:
+        """Return what a modern upstream may do: a legacy client's calls may be tasks, too."""
+        capabilities = declared(caller)
+        theirs = caller.capabilities.extensions or {}
+        if caller.version.modern and TASKS_EXTENSION not in theirs:
+            return capabilities
+        if not self._upstream.tasks.offered:
+            return capabilities
+        extensions = {**(capabilities.extensions or {}), TASKS_EXTENSION: {}}
+        return replace(capabilities, extensions=extensions)
 
     def _answer(self, raw: Raw, call: Call, core: ServerCore) -> Encoded:
         modern = bool(self._upstream.is_modern)
@@ -188,11 +209,12 @@ class Forwarding:
 
     async def _to_modern(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         upstream, params = self._upstream, call.params
-        relay = (
-            (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client.relay
+        client = (
+            (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client
             if upstream.is_named
-            else await upstream.relay()
+            else await upstream.client()
         )
+        relay = client.relay
         if call.method not in ROUND_METHODS:
             return self._answer(await self._logging(relay, call, params, ctx), call, core)
         rounds = 0
@@ -205,6 +227,8 @@ class Forwarding:
             raw = await self._logging(relay, call, params, ctx)
             asked = asked_of(raw)
             if asked is None:
+                if upstream.tasks.offered and is_task(raw):
+                    raw = await self._followed(client, raw, call, ctx)
                 return self._answer(raw, call, core)
             if call.caller.version.modern and ctx.task is None:
                 return self._sealed(asked, bound or _binding(call), core)
@@ -214,9 +238,18 @@ class Forwarding:
                 )
             answers = await self._answers(asked, ctx)
             if not asked.input_requests:
-                await asyncio.sleep(min(0.05 * 2**rounds, 5.0))
+                await asyncio.sleep(BETWEEN_ROUNDS.delay(rounds))
             rounds += 1
             params = replace(params, input_responses=answers, request_state=asked.request_state)
+
+    async def _followed(self, client: UpstreamClient, raw: Raw, call: Call, ctx: Context) -> Raw:
+        """Return the result of a call that a modern upstream made a task of."""
+        try:
+            return await self._upstream.tasks.at_modern(client, raw, call, ctx)
+        except McpError:
+            raise
+        except McpearlError as error:
+            raise self._failed(error) from None
 
     async def _logging(self, relay: Relay, call: Call, params: Any, ctx: Context) -> Raw:
         """Send a request on the shared connection whose client may get log messages of it."""
@@ -278,7 +311,7 @@ class Forwarding:
             return await self._on_leg(leg, call, ctx, core)
         can_be_asked = caller.version.modern and _can_be_asked(capabilities)
         if not can_be_asked and upstream.is_stateless and not upstream.is_named:
-            relay = await upstream.relay()
+            relay = (await upstream.client()).relay
             return self._answer(await self._logging(relay, call, call.params, ctx), call, core)
         if can_be_asked and call.method in ROUND_METHODS and ctx.task is None:
             return await self._parking(call, ctx, core, capabilities)
@@ -307,8 +340,16 @@ class Forwarding:
         if call.caller.log_level != leg.level:
             await self._set_level(leg, call.caller)
         leg.calls[ctx] = None
+        tasks = self._upstream.tasks
         try:
-            raw = await self.send(leg.client.relay, call, call.params, ctx)
+            if ctx.task is not None and tasks.options_of(call.params.name) is not None:
+                raw = await tasks.at_legacy(leg, call, ctx, self.send)
+            else:
+                raw = await self.send(leg.client.relay, call, call.params, ctx)
+        except McpError:
+            raise
+        except McpearlError as error:
+            raise self._failed(error) from None
         finally:
             leg.calls.pop(ctx, None)
         return self._answer(raw, call, core)
@@ -377,7 +418,6 @@ class Forwarding:
         leg = await upstream.lend(tenant, capabilities, key)
 
         def ended(leg: Leg, by_itself: bool) -> None:
-            upstream.parked.remove(parked)
             if by_itself:
                 upstream.give_back(leg, tenant, key)
             else:
@@ -385,7 +425,7 @@ class Forwarding:
 
         if call.caller.log_level != leg.level:
             await self._set_level(leg, call.caller)
-        parked = ParkedCall(leg, ended)
+        parked = ParkedCall(leg, ended, upstream.parked.remove)
         upstream.parked.add(parked)
         wanted = call.progress_token is not None
         reporter = _reporter_of(parked) if wanted else None
@@ -420,13 +460,6 @@ def _reporter_of(parked: ParkedCall) -> Any:
             await parked.ctx.progress(params.progress, params.total, params.message)
 
     return report
-
-
-def _bare(params: Any) -> Any:
-    """Return params without `_meta`, which is made anew, and without `task`: tasks do not pass."""
-    if getattr(params, "task", None) is None:
-        return replace(params, meta=None)
-    return replace(params, meta=None, task=None)
 
 
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:

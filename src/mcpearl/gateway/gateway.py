@@ -133,6 +133,8 @@ class Gateway(Server):
         problems = {each.server: each.message for each in config.problems}
         for note in config.notes:
             logger.warning("%s: %s", note.server, note.message)
+        if not config.entries and not problems:
+            logger.warning("%s names no servers yet", config.source)
         wanted: dict[str, ServerEntry] = {}
         unused: dict[str, ServerStatus] = {}
         for name, entry in config.entries.items():

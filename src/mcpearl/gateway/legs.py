@@ -18,7 +18,7 @@ from mcpearl.gateway.following import Following
 from mcpearl.gateway.logs import say
 from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.gateway.tenants import Tenant
-from mcpearl.gateway.upstream_client import UpstreamClient
+from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError
 from mcpearl.protocol.events import Notice
 from mcpearl.server.connection import ServerConnection
@@ -26,11 +26,12 @@ from mcpearl.server.context import Context, call_of
 from mcpearl.server.peer import send_notification
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import RESOURCE_UPDATED
-from mcpearl.types.base import RequestId, Result
+from mcpearl.types.base import RELATED_TASK_KEY, RequestId, Result
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.logging import LoggingMessageNotificationParams
 
 logger = logging.getLogger("mcpearl.gateway")
+BETWEEN_CHANGES = 0.25  # seconds, of an upstream whose lists never stop changing
 _LISTS = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
@@ -48,9 +49,12 @@ class Leg:
         """The client without a session that it is for; None for one that does not come back."""
         self.calls: dict[Context, None] = {}  # in flight, in the order they began
         self.level: str | None = None  # of log messages, as the upstream was told
+        self.tasks: dict[str, Context] = {}  # tasks of the upstream, each with its call
         self.own_lists: dict[str, list[Any] | None] = {}
         """Lists that changed in this session, by kind; None for one that has to be read."""
         self.followed: dict[str, str] = {}  # resources, each with the URI as the client spells it
+        self._announced: dict[str, bool] = {}
+        """Changes of lists that were just passed on, and whether the list has changed again."""
         self.questioner: Callable[[str, Any, type[Result]], Awaitable[Result]] | None = None
         """Takes the questions of a call whose client has no session."""
         self.listener: Callable[[], Context | None] | None = None
@@ -63,11 +67,20 @@ class Leg:
         """Put a question of the upstream to the client."""
         if self.questioner is not None:
             return await self.questioner(method, params, kind)
-        ctx = self._speaker()
+        ctx, params = self._questioned(params)
         if ctx is None:
             raise ConnectionLost(f"`{method}` cannot be asked: no client is there")
         answer: Result = await ctx.put(method, params, kind)
         return answer
+
+    def _questioned(self, params: Any) -> tuple[Context | None, Any]:
+        """Return the call that a question belongs to, and the question without the upstream's task."""
+        related = None if params.meta is None else params.meta.get(RELATED_TASK_KEY)
+        if not isinstance(related, dict):
+            return self._speaker(), params
+        meta = {key: value for key, value in params.meta.items() if key != RELATED_TASK_KEY}
+        ctx = self.tasks.get(str(related.get("taskId"))) or self._speaker()
+        return ctx, replace(params, meta=meta or None)
 
     def log(self, params: LoggingMessageNotificationParams, id: RequestId | None) -> None:
         """Pass a log message on, if the client wants messages of its level."""
@@ -83,11 +96,21 @@ class Leg:
         for kind in _LISTS.get(notice.method, ()):
             self.own_lists[kind] = None
         if notice.method in _LISTS:
+            if notice.method in self._announced:
+                self._announced[notice.method] = True
+                return
+            self._announced[notice.method] = False
+            asyncio.get_running_loop().call_later(BETWEEN_CHANGES, self._announce_again, notice)
             send_notification(call, notice.method, notice.params)
         elif notice.method == RESOURCE_UPDATED:
             spelled = self.followed.get(notice.params.uri)
             if spelled is not None:
                 send_notification(call, RESOURCE_UPDATED, replace(notice.params, uri=spelled))
+
+    def _announce_again(self, notice: Notice) -> None:
+        """Pass on that a list changed once more since it was announced."""
+        if self._announced.pop(notice.method):
+            self.noticed(notice)
 
     def _speaker(self) -> Context | None:
         """Return the context to speak to the client with: that of its latest call, or its session's."""
@@ -207,7 +230,7 @@ class Legs:
         if opening is None:
             self._reserve()
             loop = asyncio.get_running_loop()
-            leg = self._open(Leg(None, key), ClientCapabilities(), tenant.principal)
+            leg = self._open(Leg(None, key), QUIET, tenant.principal)
             opening = self._joint[key] = loop.create_task(leg)
             opening.add_done_callback(lambda opened: self._joined(key, opened))
         return await asyncio.shield(opening)

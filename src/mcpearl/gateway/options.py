@@ -1,7 +1,8 @@
 """The options of a gateway that are those of every server."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
@@ -9,14 +10,18 @@ from mcpearl.runtime.observer import Observer
 from mcpearl.runtime.rate import RateLimit
 from mcpearl.server.dispatch import Middleware
 from mcpearl.server.extensions import ServerExtension
+from mcpearl.stores.shared import SharedStore
 from mcpearl.stores.state import StateStore
+from mcpearl.telemetry.options import Telemetry
 from mcpearl.types.base import Icon
 
 if TYPE_CHECKING:
     from mcpearl.auth.server.protection import Auth
+    from mcpearl.receipts.receipts import Receipts
     from mcpearl.server.throttle import Shedding
+    from mcpearl.stores.tasks import TaskStore
 else:
-    Auth = Shedding = Any
+    Auth = Receipts = Shedding = TaskStore = Any
 
 
 class ServerOptions(TypedDict, total=False):
@@ -43,6 +48,10 @@ class ServerOptions(TypedDict, total=False):
     versions: tuple[str, ...]
     auth: "Auth | None"
     max_held: int | None
-    observer: Observer | None
+    observer: Observer | Iterable[Observer] | None
     rate: RateLimit | None
     shedding: "Shedding | None"
+    telemetry: Telemetry | bool | None
+    log: Literal["text", "json"]
+    receipts: "str | Path | Receipts | None"
+    store: "str | TaskStore | SharedStore | None"

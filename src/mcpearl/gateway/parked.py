@@ -40,15 +40,22 @@ class ParkedCall:
     Args:
         leg: The session it runs in, which is lent to it.
         ended: Called with the leg when the call is over; told whether it ended by itself.
+        forget: Called with it when no round can ask for its outcome any more.
     """
 
-    def __init__(self, leg: Leg, ended: Callable[[Leg, bool], None]) -> None:
+    def __init__(
+        self,
+        leg: Leg,
+        ended: Callable[[Leg, bool], None],
+        forget: "Callable[[ParkedCall], None]",
+    ) -> None:
         self.id = clock.token(18)
         self.ctx: Context | None = None  # of the round that waits for it at the moment
         self.attended = False
         """Whether a round of its client waits for it now."""
         self._leg = leg
         self._ended = ended
+        self._forget = forget
         self._work: asyncio.Task[Raw]
         self._questions: dict[str, Question] = {}
         self._counts: dict[str, int] = {}
@@ -63,15 +70,21 @@ class ParkedCall:
         self._work.add_done_callback(self._done)
 
     def _done(self, work: "asyncio.Task[Raw]") -> None:
+        """End the questions. The outcome is kept for a client that is about to bring answers."""
         self._news.set()
-        if self._expiry is not None:
-            self._expiry.cancel()
         for question in self._questions.values():
             if not question.answer.done():
                 question.answer.set_exception(McpError(INTERNAL_ERROR, "the call is over"))
         self._ended(self._leg, not work.cancelled())
-        if not work.cancelled():
+        if work.cancelled():
+            self._over()
+        else:
             work.exception()  # the round that waits for it gets it
+
+    def _over(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._forget(self)
 
     async def _ask(self, method: str, params: Any, kind: type[Result]) -> Result:
         """Keep a question until a round of the client brings its answer."""
@@ -109,7 +122,7 @@ class ParkedCall:
             while not self._work.done():
                 await asyncio.sleep(0)  # what is asked at the same time is asked together
                 waiting = {k: q.request for k, q in self._questions.items() if not q.answer.done()}
-                if waiting:
+                if waiting and not self._work.done():
                     return waiting
                 self._news.clear()
                 await self._news.wait()
@@ -118,15 +131,21 @@ class ParkedCall:
             raise
         finally:
             self.ctx, self.attended = None, False
+            if self._work.done():
+                self._over()
         return self._work.result()
 
     def expire_in(self, seconds: float) -> None:
         """Give the call up unless its client comes back in time."""
-        self._expiry = asyncio.get_running_loop().call_later(seconds, self._work.cancel)
+        self._expiry = asyncio.get_running_loop().call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self._work.cancel():
+            self._over()
 
     async def close(self) -> None:
         """Give the call up."""
-        self._work.cancel()
+        self._give_up()
         await asyncio.wait((self._work,))
 
 

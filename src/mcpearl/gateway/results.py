@@ -25,6 +25,12 @@ _kind = msgspec.json.Decoder(_Kind)
 _members = msgspec.json.Decoder(dict[str, Raw])
 
 
+def members_of(raw: bytes | Raw) -> dict[str, Any]:
+    """Return the members of an object, undecoded."""
+    found: dict[str, Any] = _members.decode(raw)
+    return found
+
+
 def asked_of(raw: Raw) -> InputRequiredResult | None:
     """Return the questions of a modern upstream; None for a result that is complete."""
     if b"input_required" not in bytes(raw):

@@ -16,16 +16,16 @@ from typing import Any
 
 from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
-from mcpearl.client.relay import Relay
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
 from mcpearl.gateway.forwarding import Forwarding
-from mcpearl.gateway.legs import Leg, Legs
+from mcpearl.gateway.legs import BETWEEN_CHANGES, Leg, Legs
 from mcpearl.gateway.parked import ParkedCalls
 from mcpearl.gateway.settings import Access, UpstreamSettings
+from mcpearl.gateway.tasks import UpstreamTasks
 from mcpearl.gateway.tenants import Tenant, tenant_of
 from mcpearl.gateway.trust import guard_of
-from mcpearl.gateway.upstream_client import UpstreamClient
+from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
 from mcpearl.host.kept_list import KeptList
 from mcpearl.host.member import Member
 from mcpearl.host.records import HostChange, Kind, ServerStatus
@@ -45,6 +45,7 @@ from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch
 from mcpearl.server.session import Session
+from mcpearl.server.tasks.options import Tasks
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities, ServerCapabilities
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -54,7 +55,6 @@ from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.gateway")
 LISTED: tuple[Kind, ...] = ("tools", "prompts", "resources", "resource_templates")
-_BETWEEN_READINGS = 0.25  # seconds, of an upstream whose lists never stop changing
 _UPDATED = "notifications/resources/updated"
 
 
@@ -73,7 +73,6 @@ class Upstream:
     is_open = True
     is_upstream = True
     reads_raw = False
-    tasked = False
 
     def __init__(
         self,
@@ -97,6 +96,7 @@ class Upstream:
         """The way to calls that are parked in other processes, while this one runs."""
         self.state_ttl = 600.0
         """Seconds a parked call waits for its client."""
+        self.tasks = UpstreamTasks(self)
         self.forwarding = Forwarding(self)
         self.dispatcher = UpstreamDispatcher(self)
         self.dispatch: Dispatch = self.dispatcher.dispatch
@@ -161,6 +161,7 @@ class Upstream:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.settings.patience):
                         await member.settled()
+                        await self._listed.wait()  # what it can do is known then
             yield
         finally:
             for each in work:
@@ -175,6 +176,7 @@ class Upstream:
 
     def _shared_client(self, member: Member) -> UpstreamClient:
         return self._client(
+            capabilities=QUIET,
             on_notification=self._noticed,
             heard=self.forwarding.logs.heard,
             on_state=member.entered,
@@ -251,7 +253,7 @@ class Upstream:
             changed = await asyncio.gather(*(self._read(member, kind) for kind in stale))
             self._listed.set()
             self._announce(*dict.fromkeys(kind for kind in changed if kind is not None))
-            await asyncio.sleep(_BETWEEN_READINGS)
+            await asyncio.sleep(BETWEEN_CHANGES)
 
     async def _read(self, member: Member, kind: Kind) -> str | None:
         """Read a list; return what it is announced as if it changed."""
@@ -262,6 +264,8 @@ class Upstream:
             if not isinstance(error, McpearlError):
                 logger.debug("the reason", exc_info=error)
             found = [] if isinstance(error, McpError) else self._known.get(kind, [])
+        if kind == "tools":
+            found = self.tasks.announced(found)
         if self._known.get(kind) == found:
             return None
         self._known[kind] = found
@@ -280,7 +284,7 @@ class Upstream:
                     await self._listed.wait()
         state = self.status
         if state.state != "ready" or kind not in self._known:
-            raise ConnectionLost(state.reason or "it has not listed anything yet")
+            raise ConnectionLost(_in_short(state.reason) or "it has not listed anything yet")
         return self._known[kind]
 
     def tools(self) -> Sequence[Tool] | None:
@@ -317,8 +321,14 @@ class Upstream:
         """Whether a client of the gateway is subscribed to a resource."""
         return any(outer.is_followed(uri) for outer in self._outer)
 
-    def tasks_of(self, name: str) -> None:
-        """Return None: calls of an upstream run as calls."""
+    def tasks_of(self, name: str) -> Tasks | None:
+        """Return how a tool of the upstream runs as a task of the gateway."""
+        return self.tasks.options_of(name)
+
+    @property
+    def tasked(self) -> bool:
+        """Whether calls of the upstream can be tasks."""
+        return self.tasks.offered
 
     # Connections for calls
 
@@ -334,13 +344,13 @@ class Upstream:
         try:
             client = await self._member.connected(self.settings.patience)
         except ConnectionLost as error:
-            raise self._not_there(error.reason) from None
+            raise self._not_there(self.status.reason or error.reason) from None
         assert isinstance(client, UpstreamClient)
         return client
 
     def _not_there(self, reason: str) -> McpError:
         data = {"server": self.name, "mayHaveRun": False}
-        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {reason}", data)
+        return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {_in_short(reason)}", data)
 
     async def shared(self) -> UpstreamClient:
         """Return the client of the shared connection."""
@@ -358,13 +368,11 @@ class Upstream:
             raise self._not_known()
         return found
 
-    async def relay(self) -> Relay:
-        """Return the way through the connection that all clients share."""
+    async def client(self) -> UpstreamClient:
+        """Return the client of the connection that all clients share, as it is at the moment."""
         member = self._member
         client = None if member is None else member.client
-        if client is None:
-            client = await self._shared()
-        return client.relay  # type: ignore[attr-defined,no-any-return]
+        return client if isinstance(client, UpstreamClient) else await self._shared()
 
     async def set_level(self, client: UpstreamClient, level: Any) -> None:
         """Ask for log messages from a level on, where the upstream sends any."""
@@ -475,3 +483,8 @@ def _kinds_of(what: str) -> tuple[Kind, ...]:
         case "resources":
             return ("resources", "resource_templates")
     return ()
+
+
+def _in_short(reason: str | None) -> str:
+    """Return what clients are told of a reason: what a process wrote to stderr is not for them."""
+    return (reason or "").partition("\n")[0]

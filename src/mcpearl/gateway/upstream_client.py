@@ -6,7 +6,9 @@ from typing import Any
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.client.client import Client
 from mcpearl.client.connection import ClientConnection, Told
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.relay import Relay
+from mcpearl.client.tasks.shapes import ModernTasks, TaskShape
 from mcpearl.gateway.settings import UpstreamSettings
 from mcpearl.protocol.errors import ConnectionLost, McpError
 from mcpearl.protocol.events import Notice
@@ -15,10 +17,11 @@ from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.elicitation import ElicitResult
-from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+from mcpearl.types.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from mcpearl.types.logging import LoggingMessageNotificationParams
 from mcpearl.types.roots import ListRootsResult
 from mcpearl.types.sampling import CreateMessageResult
+from mcpearl.types.tasks import TASKS_EXTENSION, Task
 
 ANSWERS: dict[str, type[Result]] = {
     "elicitation/create": ElicitResult,
@@ -30,6 +33,8 @@ Ask = Callable[[str, Any, type[Result]], Awaitable[Result]]
 Heard = Callable[[LoggingMessageNotificationParams, RequestId | None], None]
 """Takes a log message, and the request on whose stream it came."""
 NOTHING = ClientCapabilities()
+QUIET = ClientCapabilities(extensions={TASKS_EXTENSION: {}})
+"""What the gateway can do itself, for clients that cannot be asked anything."""
 
 
 class RelayedQuestions(Callbacks):
@@ -48,7 +53,10 @@ class RelayedQuestions(Callbacks):
         kind = ANSWERS.get(method)
         if kind is None or self._ask is None:
             raise McpError(METHOD_NOT_FOUND, f"this client does not answer `{method}`")
-        return await self._ask(method, params, kind)
+        try:
+            return await self._ask(method, params, kind)
+        except ConnectionLost as error:
+            raise McpError(INTERNAL_ERROR, error.reason) from None
 
 
 class UpstreamClient(Client):
@@ -75,6 +83,7 @@ class UpstreamClient(Client):
         **options: Any,
     ) -> None:
         self._heard = heard
+        self._ask_timeout = settings.ask_timeout
         self._guard = guard
         self._questions = RelayedQuestions(capabilities, ask, settings.ask_timeout)
         super().__init__(
@@ -95,6 +104,30 @@ class UpstreamClient(Client):
         connection = self._link.connection
         transport = None if connection is None else connection.transport
         return not isinstance(transport, HttpTransport) or transport.has_session
+
+    def task_shape(self, ask: Ask | None, seen: Callable[[Task], None] | None = None) -> TaskShape:
+        """Return how a task of the upstream is followed.
+
+        Args:
+            ask: Puts the questions of a task at a modern upstream; in a session they come as requests.
+            seen: Called with each of its states, at a modern upstream.
+        """
+        if self.era != "modern":
+            return self._tasks.shape()
+        questions = RelayedQuestions(NOTHING, ask, self._ask_timeout)
+        return ModernTasks(self._requests, questions, self._subscriptions.stream, seen)
+
+    def keep_progress(self, token: RequestId, callback: ProgressCallback) -> None:
+        """Go on calling `callback` with the progress of a request that became a task."""
+        connection = self._link.connection
+        if connection is not None and isinstance(token, int):
+            connection.progress.keep(token, callback)
+
+    def drop_progress(self, token: RequestId) -> None:
+        """Stop that: the task has ended."""
+        connection = self._link.connection
+        if connection is not None and isinstance(token, int):
+            connection.progress.drop(token)
 
     def _noticed(self, notice: Notice) -> Told | None:
         if notice.method == "notifications/message" and self._heard is not None:

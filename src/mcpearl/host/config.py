@@ -5,12 +5,15 @@ entry that cannot be used is a problem with a name, and the others are not affec
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from mcpearl.client.entries import (
+    FIELDS,
     ConfigError,
     ServerEntry,
     Surroundings,
@@ -87,7 +90,10 @@ def read_config(
         except (ValueError, TypeError, OSError) as error:
             problems.append(Problem(brief(str(each), MAX_NAME), str(error)))
     return HostConfig(
-        source=name, entries=entries, problems=tuple(problems), notes=tuple(_notes(servers))
+        source=name,
+        entries=entries,
+        problems=tuple(problems),
+        notes=tuple(_notes(servers, entries)),
     )
 
 
@@ -163,7 +169,7 @@ def _entry(name: Any, value: Any, around: Surroundings) -> ServerEntry:
     return entry
 
 
-def _notes(servers: Mapping[str, Any]) -> list[Problem]:
+def _notes(servers: Mapping[str, Any], entries: Mapping[str, ServerEntry]) -> list[Problem]:
     again = "; the last one is used, as other hosts do"
     notes = [
         Problem(brief(name, MAX_NAME), f"two servers have the name `{brief(name, 64)}`{again}")
@@ -174,4 +180,8 @@ def _notes(servers: Mapping[str, Any]) -> list[Problem]:
             Problem(name, f"`{brief(member, 64)}` is there twice{again}")
             for member in getattr(value, "repeated", ())
         ]
+    for name, entry in entries.items():
+        for field in islice((each for each in entry.extra if len(each) < 32), 20):
+            for meant in get_close_matches(field, FIELDS, n=1, cutoff=0.8):
+                notes.append(Problem(name, f"`{field}` is not known; is `{meant}` meant?"))
     return notes

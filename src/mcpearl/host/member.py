@@ -270,7 +270,7 @@ class Member:
     def _down(self, failure: Exception | None) -> None:
         if self._state != "ready":
             self._tries += 1
-        reason = brief(self.entry.hide(str(failure) or type(failure).__name__), _REASON)
+        reason = brief(self.entry.hide(_reason_of(failure)), _REASON)
         if self._state != "down" or reason != self._reason:
             logger.warning("server `%s`: %s", self.name, reason)
         self._enter("down", reason)
@@ -340,3 +340,12 @@ class Member:
             self._granted = None
             for kept in self.lists.values():
                 kept.changed()
+
+
+def _reason_of(failure: Exception | None) -> str:
+    """Return why a server is down, in words for the person who configured it."""
+    if isinstance(failure, McpError):
+        if isinstance(failure.data, dict) and "status" in failure.data:
+            return f"{failure.message}; is this the address of an MCP server?"
+        return f"it answered with an error: {failure.message}"
+    return str(failure) or type(failure).__name__

@@ -5,11 +5,14 @@ thousands of messages. A lone sender's share doubles up to 128 KiB. While others
 gets 256 bytes per turn and yields up to 16 times before each.
 """
 
-from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.congestion import Congestion
 
 AT_ONCE = 4096  # bytes that are taken as they come
 SMALLEST = 256  # bytes of a turn: a message or two, as much as others get
+STEADY = 1024  # bytes of a turn in a line, at most
 PATIENCE = 16  # times those with a message or two go first
 LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long a new client may have to wait
 
@@ -17,13 +20,13 @@ LARGEST = 128 * 1024  # bytes: a thousand messages, which is how long a new clie
 class Fairness:
     """Which of the clients that share a loop spoke last, and how often those with little to say did."""
 
-    __slots__ = ("since", "speaker", "spoken")
+    __slots__ = ("congestion", "speaker", "spoken")
 
     def __init__(self) -> None:
         self.speaker: Any = None
         self.spoken = 0
-        self.since = inf
-        """When what is being handled now was read, if it had to wait for its turn."""
+        self.congestion: Congestion | None = None
+        """Where what cannot be handled at once waits, if the server sheds load."""
 
 
 class Backlog:
@@ -57,6 +60,11 @@ class Backlog:
         turns.speaker = speaker
         self._share = min(2 * self._share, LARGEST) if alone else SMALLEST
         return True
+
+    def begin_in_line(self, turns: Fairness, speaker: Any) -> None:
+        """Begin a turn that was waited for in a line."""
+        self._share = min(2 * self._share, STEADY) if turns.speaker is speaker else SMALLEST
+        turns.speaker = speaker
 
     def take(self) -> bytes:
         """Return the next piece."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from mcpearl.runtime.budget import UNCOUNTED, Account
 
+DOES_NOT_READ = "the peer does not read what it is sent"
 SLOWEST = 4 * 1024  # bytes a second that a peer reads at least, if so many wait
 _LOOKS = 16  # within the patience with a peer
 
@@ -74,7 +75,7 @@ class Unread:
         if self._written() - self._waiting() - self._taken >= self._wanted:
             self._begin()
         elif self._loop.time() >= self._since + self._patience:
-            self._end("the peer does not read what it is sent")
+            self._end(DOES_NOT_READ)
             return
         self._schedule()
 
@@ -83,7 +84,7 @@ class Unread:
         waiting = self._waiting()
         if self._holding.resize(waiting if waiting > UNCOUNTED else 0):
             return True
-        self._end("the peer does not read what it is sent, and there is no room to hold more of it")
+        self._end(f"{DOES_NOT_READ}, and there is no room to hold more of it")
         return False
 
     def _end(self, reason: str) -> None:

@@ -16,6 +16,7 @@ class Offer:
     """What a server announces. The server owns it, and renews it when its capabilities change."""
 
     __slots__ = (
+        "beyond",
         "capabilities",
         "gate",
         "info",
@@ -37,6 +38,9 @@ class Offer:
         self.gate: Callable[[str], None] | None = None
         """Raises `McpError` for a request that is not to be taken now; asked with its method before
         anything of it is read."""
+        self.beyond: Callable[[str], Route | None] | None = None
+        """Returns the route of a method that `routes` does not have, on a server that passes on what it
+        does not know itself; None for one that it does not pass on either."""
         self.routes: Mapping[str, Route] = TO_SERVER
         self.notices: Mapping[str, Route] = NOTICES_TO_SERVER
         self.info = info

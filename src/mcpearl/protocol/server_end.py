@@ -114,7 +114,9 @@ class ServerEnd(End):
             offer.gate(method)
         route = offer.routes.get(method)
         if route is None:
-            raise unknown_method(method)
+            route = None if offer.beyond is None else offer.beyond(method)
+            if route is None:
+                raise unknown_method(method)
         raw = b"{}" if envelope.params is UNSET else envelope.params
         try:
             params = route.decode(raw)

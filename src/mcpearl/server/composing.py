@@ -90,6 +90,7 @@ class Composing(Telling):
         part.join(mount)
         if part.tasked:
             self._have_tasks()
+        self.core.offer.beyond = composition.beyond
         self._compose()
         if self._uptime.loop is not None:
             self._uptime.on_loop(mount.start)

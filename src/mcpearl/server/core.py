@@ -28,6 +28,7 @@ from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 
 if TYPE_CHECKING:
+    from mcpearl.protocol.errors import Overloaded
     from mcpearl.protocol.events import Call
     from mcpearl.protocol.seal import Sealer
     from mcpearl.receipts.recorder import Recorder
@@ -109,6 +110,8 @@ class ServerCore:
         self.tasks: TaskFeed | None = None  # the listeners of tasks, where tools can be tasks
         self.recorder: Recorder | None = None  # records every call, where the server has receipts
         self.enclosing: list[Enclosing] = []  # the servers in which this one is mounted
+        # Returns what a method is refused with while the server does not keep up, where it sheds load.
+        self.refusal: Callable[[str], Overloaded | None] | None = None
         self.roster = Roster(self.observer)
         self.attendants = Attendants()  # functions of the application that hear of clients
         self._lives = LimitedLog(

@@ -13,9 +13,11 @@ from msgspec import Struct
 from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
-from mcpearl.runtime.lag import LagWatch
+from mcpearl.runtime import clock
+from mcpearl.runtime.congestion import Congestion
 from mcpearl.runtime.rate import By, Meter, RateLimit
-from mcpearl.server.dispatch import Dispatch
+from mcpearl.server.context import Context
+from mcpearl.server.dispatch import Answering, Dispatch
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -33,8 +35,7 @@ class Shedding(Struct, frozen=True, kw_only=True):
     """
 
     lag: float = 0.1
-    """Seconds one turn of the event loop may take, and a message that was read may wait for its turn;
-    later calls are refused."""
+    """Seconds a call may wait for its turn. While calls never cease to wait, it is a quarter of that."""
     queue: int = 1000
     """Calls that may wait for a thread."""
     retry_after: float = 1.0
@@ -48,7 +49,7 @@ class Throttle:
         rate: How often each caller may call.
         shedding: When calls are refused because of load.
         pool: The threads of handlers, which may fall behind.
-        turns: Of the clients on sockets, whose messages may have waited.
+        turns: Of the clients on sockets.
         bounded: Called with the name of a limit that was reached, and what was refused.
     """
 
@@ -63,28 +64,50 @@ class Throttle:
         self.meter = None if rate is None else Meter(rate)
         self._key_of = None if rate is None else key_of(rate.by)
         self._shedding = shedding
-        self._turns = turns
         self._bounded = bounded
-        self._lag: LagWatch | None = None
+        self._overload = self._overloaded()  # to be sent; one that is raised is made anew
+        self.congestion: Congestion | None = None
         if shedding is not None:
             most = shedding.queue
-            self._lag = LagWatch(shedding.lag, lambda: pool.waiting > most)
+            self.congestion = Congestion(shedding.lag, lambda: pool.waiting > most)
+            turns.congestion = self.congestion
 
     def start(self) -> None:
         """Begin to watch the running loop."""
-        if self._lag is not None:
-            self._lag.start()
+        if self.congestion is not None:
+            self.congestion.start()
 
     def stop(self) -> None:
         """Watch the loop no more."""
-        if self._lag is not None:
-            self._lag.stop()
+        if self.congestion is not None:
+            self.congestion.stop()
 
     def around(self, dispatch: Dispatch) -> Dispatch:
         """Put the rate in front of what answers calls."""
-        if self.meter is not None and self._key_of is not None:
-            dispatch = self.meter.before(dispatch, self._key_of, self._over)
-        return dispatch
+        if self.meter is None or self._key_of is None:
+            return dispatch
+        take, key_of, over = self.meter.take, self._key_of, self._over
+        times, interval = self.meter.times, self.meter.interval
+        known = times.get
+        if self.meter.limit.by == "principal" and not self.meter.is_shared:
+
+            def limited_by_principal(call: Call, ctx: Context) -> Answering:
+                # Every call passes here, so a caller that has used nothing is let in without a call.
+                key, now = call.caller.principal, clock.monotonic()
+                if known(key, now) < now:
+                    times[key] = now + interval
+                elif wait := take(key):
+                    raise over(wait)
+                return dispatch(call, ctx)
+
+            return limited_by_principal
+
+        def limited(call: Call, ctx: Context) -> Answering:
+            if wait := take(key_of(call)):
+                raise over(wait)
+            return dispatch(call, ctx)
+
+        return limited
 
     def _over(self, wait: float) -> RateLimited:
         assert self.meter is not None
@@ -94,20 +117,31 @@ class Throttle:
 
     def gate(self) -> Callable[[str], None] | None:
         """Return what refuses requests while the server is behind; None if it never does."""
-        lag, shedding, turns = self._lag, self._shedding, self._turns
-        if lag is None or shedding is None:
+        congestion = self.congestion
+        if congestion is None:
             return None
-        longest, pause = shedding.lag, shedding.retry_after
+        is_behind, refusal = congestion.is_behind, self.refusal
 
         def gate(method: str) -> None:
-            now = lag.now()
-            behind = now > lag.due or now - turns.since > longest
-            if behind and method not in _SPARED and method[:6] != "tasks/":
-                error = Overloaded("The server has more calls than it can serve", pause)
-                self._bounded("Server.shedding", error.message)
-                raise error
+            # Every call passes here, so the usual case is looked at without a call.
+            if clock.monotonic() < congestion.fine_until and not congestion.refusing:
+                return
+            if is_behind() and refusal(method) is not None:
+                raise self._overloaded()
 
         return gate
+
+    def refusal(self, method: str) -> Overloaded | None:
+        """Return what a method is refused with while the server is behind, if it is."""
+        if method in _SPARED or method[:6] == "tasks/":
+            return None
+        error = self._overload
+        self._bounded("Server.shedding", error.message)
+        return error
+
+    def _overloaded(self) -> Overloaded:
+        pause = 1.0 if self._shedding is None else self._shedding.retry_after
+        return Overloaded("The server has more calls than it can serve", pause)
 
 
 def key_of(by: By) -> KeyOf:

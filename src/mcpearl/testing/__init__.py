@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from mcpearl.testing.connecting import WIRES, connected, connected_sync
     from mcpearl.testing.exploring import Finding, Report, check_tools, explore
     from mcpearl.testing.faults import Fault, Line, Passing, faulty
-    from mcpearl.testing.playback import Playback, playback
+    from mcpearl.testing.playing import Playback, playback
     from mcpearl.testing.recording import Departed, record
-    from mcpearl.testing.replay import replay
+    from mcpearl.testing.replaying import replay
     from mcpearl.testing.snapshot import Snapshot, offer_of
     from mcpearl.testing.waiting import eventually
 
@@ -31,7 +31,7 @@ _HOMES = {
     "Line": "faults",
     "MovableClock": "clock",
     "Passing": "faults",
-    "Playback": "playback",
+    "Playback": "playing",
     "Report": "exploring",
     "Snapshot": "snapshot",
     "WIRES": "connecting",
@@ -43,9 +43,9 @@ _HOMES = {
     "explore": "exploring",
     "faulty": "faults",
     "offer_of": "snapshot",
-    "playback": "playback",
+    "playback": "playing",
     "record": "recording",
-    "replay": "replay",
+    "replay": "replaying",
 }
 
 __all__ = [

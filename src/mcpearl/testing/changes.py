@@ -128,12 +128,16 @@ class _Schemas:
         self._before = before
         self._after = after
         self._noun = noun
+        self._compared: set[tuple[str, str]] = set()  # references: a schema may be a part of itself
 
     def compare(self, before: Any, after: Any, where: str, depth: int = 0) -> Iterator[Change]:
         """Yield how a schema differs from what it was."""
-        old, new = _resolved(before, self._before), _resolved(after, self._after)
-        if depth > _DEEPEST or (old == new and before == after):
+        references = _reference(before), _reference(after)
+        if depth > _DEEPEST or references in self._compared:
             return
+        if references != ("", ""):
+            self._compared.add(references)
+        old, new = _resolved(before, self._before), _resolved(after, self._after)
         yield from self._types(old, new, where)
         yield from self._values(old, new, where)
         yield from self._bounds(old, new, where)
@@ -216,6 +220,10 @@ class _Input(_Schemas):
 
 class _Output(_Schemas):
     narrowing_breaks = False
+
+
+def _reference(schema: Any) -> str:
+    return str(schema.get("$ref", "")) if isinstance(schema, dict) else ""
 
 
 def _resolved(schema: Any, root: dict[str, Any]) -> dict[str, Any]:

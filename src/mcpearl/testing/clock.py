@@ -63,7 +63,8 @@ class MovableClock:
     async def advance(self, seconds: float) -> None:
         """Let time pass: each timer of the running loop that falls due runs at its time, in order.
 
-        Between two timers the loop turns a few times, so that what they caused comes about.
+        Before the first and between any two, the loop turns a few times: what was just started sets its
+        timers, and what a timer caused comes about.
 
         Args:
             seconds: How far.
@@ -74,6 +75,7 @@ class MovableClock:
                 f"the time of a {type(loop).__module__}.{type(loop).__name__} cannot be moved; "
                 "run the test on asyncio's own event loop"
             )
+        await _turn()
         end = loop.time() + seconds
         while (due := next_timer(loop)) is not None and due <= end:
             self.move(max(0.0, due - loop.time()))

@@ -6,6 +6,7 @@ validator, which drops examples that do not fit.
 
 import base64
 import datetime
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +68,7 @@ def unfitting(schema: dict[str, Any]) -> Strategy:
     ways = [st.sampled_from(required).map(_without)] if required else []
     if properties:
         names = st.sampled_from(sorted(properties))
+        ways.append(names.map(_as_text))
         ways.append(st.tuples(names, _ANYTHING).map(lambda found: _with(*found)))
     ways.append(
         st.tuples(_TEXT.filter(lambda name: name not in properties), _ANYTHING).map(
@@ -82,6 +84,11 @@ def unfitting(schema: dict[str, Any]) -> Strategy:
 
 def _without(name: str) -> Callable[[Any], Any]:
     return lambda value: {key: each for key, each in value.items() if key != name}
+
+
+def _as_text(name: str) -> Callable[[Any], Any]:
+    """Return what makes a value the text that is its JSON, as models do by mistake."""
+    return lambda value: {**value, name: json.dumps(value.get(name))}
 
 
 def _with(name: str, wrong: Any) -> Callable[[Any], Any]:
@@ -251,11 +258,11 @@ def _number(schema: dict[str, Any]) -> Strategy:
 def _string(schema: dict[str, Any]) -> Strategy:
     least = schema.get("minLength", 0)
     most = schema.get("maxLength", least + _LONGEST)
+    if schema.get("format") in _FORMATS:
+        return _FORMATS[schema["format"]]
     if "pattern" in schema:
         text = st.from_regex(schema["pattern"], alphabet=st.characters(codec="utf-8"))
         return text.filter(lambda value: least <= len(value) <= schema.get("maxLength", math.inf))
     if schema.get("contentEncoding") == "base64":
         return st.binary(max_size=_LONGEST).map(lambda data: base64.b64encode(data).decode())
-    if schema.get("format") in _FORMATS:
-        return _FORMATS[schema["format"]]
     return st.text(st.characters(codec="utf-8"), min_size=least, max_size=most)

@@ -6,8 +6,7 @@ the client of a server's socket is served.
 """
 
 import asyncio
-from math import inf
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mcpearl.net.addresses import Address, is_unix
 from mcpearl.net.fairness import AT_ONCE, Backlog, Fairness
@@ -16,10 +15,13 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.framing import Framer, framer_named
 from mcpearl.protocol.limits import Limits
-from mcpearl.runtime.budget import CONNECTION, Account, Holding
+from mcpearl.runtime.budget import CONNECTION, UNCOUNTED, Account, Holding
 from mcpearl.transports.stream import StreamProtocol, connect
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.congestion import Congestion
 
 _LINGER = 1.0  # seconds a peer has to read the rest and close its side
 
@@ -157,7 +159,9 @@ class SocketServer(SocketTransport):
         self.reception = reception
         self._has_ended = False  # whether the client will send nothing more
         self._unread = Backlog()
-        self._read_at = 0.0  # when the oldest of it was read
+        self._read_at = 0.0  # when that was
+        self._backlog: Holding | None = None  # for what was read at once, if it was much
+        self._in_line = False  # whether it waits for its turn there, if load is shed
         self._is_wanted = True  # whether the receiver wants messages
         self._call_soon: Any = None  # the loop's
         self._charged: Holding | None = None  # for the connection itself
@@ -197,17 +201,38 @@ class SocketServer(SocketTransport):
 
     def data_received(self, data: bytes) -> None:
         """Take what was read: a little at once, much in pieces, so that other clients get their turn."""
-        if len(data) <= AT_ONCE and not self._unread:
-            turns = self.reception.turns
+        turns = self.reception.turns
+        congestion = turns.congestion
+        if (
+            len(data) <= AT_ONCE
+            and not self._unread
+            and (congestion is None or not congestion.crowded)
+        ):
             turns.speaker = self
             turns.spoken += 1
             self.take_bytes(data)
             return
-        if not self._unread:
-            self._read_at = self._now()
         self._unread.put(data)
         self.wire.pause_reading()
-        self._take_turn()
+        if len(data) > UNCOUNTED and not self._count_backlog(len(data)):
+            return
+        if congestion is None:
+            self._take_turn()
+        else:
+            self._read_at = congestion.now()
+            self._wait_in(congestion)
+
+    def _count_backlog(self, size: int) -> bool:
+        """Count what waits for its turn, and what came of it that waits for room; False if it may not."""
+        if self.account is None:
+            return True
+        if self._backlog is None:
+            self._backlog = self.account.open("messages")
+        if self._backlog.resize(size):
+            return True
+        self._unread = Backlog()
+        self.no_room(self.account.refusal)
+        return False
 
     def _take_turn(self) -> None:
         unread = self._unread
@@ -216,18 +241,45 @@ class SocketServer(SocketTransport):
         if not unread.begin(self.reception.turns, self):
             self._call_soon(self._take_turn)
             return
-        turns = self.reception.turns
-        turns.since = self._read_at
-        try:
-            # Read until at least one whole message was handled; parts of one cost no work.
-            while not self.take_bytes(unread.take()) and unread:
-                pass
-        finally:
-            turns.since = inf
-        if unread:
-            self._call_soon(self._take_turn)
-        elif self._is_wanted:
+        self._take_piece()
+        if unread or self._is_wanted:
+            self._go_on()
+
+    def _take_piece(self) -> None:
+        """Handle at least one whole message; parts of one cost no work."""
+        unread = self._unread
+        while not self.take_bytes(unread.take()) and unread:
+            pass
+
+    def _wait_in(self, congestion: "Congestion") -> None:
+        """Wait for a turn in the line of this client; what was read together is equally old."""
+        if self._in_line:
+            return
+        self._in_line = True
+        peer = self if self.account is None else self.account
+        congestion.put(peer, self._take_turn_of, congestion, self._read_at, more=True)
+
+    def _take_turn_of(self, congestion: "Congestion") -> None:
+        self._in_line = False
+        unread = self._unread
+        if self.is_gone or not self._is_wanted or not unread:
+            return
+        unread.begin_in_line(self.reception.turns, self)
+        self._take_piece()
+        if self._is_wanted:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Handle what was read already, then read again."""
+        congestion = self.reception.turns.congestion
+        if not self._unread:
+            if self._backlog is not None:
+                self._backlog.release()
             super().resume()
+        elif congestion is None:
+            self._call_soon(self._take_turn)
+        else:
+            self._wait_in(congestion)
 
     def pause(self) -> None:
         """Stop reading."""
@@ -237,18 +289,19 @@ class SocketServer(SocketTransport):
     def resume(self) -> None:
         """Read again, after what was read already."""
         self._is_wanted = True
-        if self._unread:
-            self._call_soon(self._take_turn)
-        else:
-            super().resume()
+        congestion = self.reception.turns.congestion
+        if congestion is not None:
+            self._read_at = congestion.now()  # it was not the load that made it wait
+        self._go_on()
 
     # Coming and going
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the client."""
         super().connection_lost(exc)
-        if self._charged is not None:
-            self._charged.release()
+        for holding in (self._charged, self._backlog):
+            if holding is not None:
+                holding.release()
         self.reception.leave(self)
 
     def eof_received(self) -> bool:

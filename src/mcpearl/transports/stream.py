@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from mcpearl.net.addresses import Address, Unreachable
-from mcpearl.net.unread import Unread
+from mcpearl.net.unread import DOES_NOT_READ, Unread
 from mcpearl.net.watermark import high_water
 from mcpearl.protocol.errors import ConnectionLost, LimitReached
 from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
@@ -18,7 +18,6 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
 
-_DOES_NOT_READ = "the peer does not read what it is sent"
 _PATIENCE = 2.0  # seconds a closing stream waits for a peer that takes nothing of the rest
 
 
@@ -78,7 +77,7 @@ class Outbox:
     def check_bound(self) -> None:
         """Report a peer that leaves too much unread."""
         if self.waiting > self._limit:
-            self._overfull(_DOES_NOT_READ)
+            self._overfull(DOES_NOT_READ)
 
     def flush(self) -> None:
         """Hand everything taken so far to the loop, in one write."""

@@ -13,6 +13,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from mcpearl import Client, ConnectionLost, Limits, Server
+from mcpearl.net.unread import DOES_NOT_READ
+from mcpearl.runtime.budget import Budget
 from mcpearl.transports.http_server.origin import LOCAL_HOSTS, Location
 from mcpearl.transports.websocket.asgi import AsgiWebSocket, AsgiWebSockets
 from tests.ports import free_port
@@ -174,7 +176,9 @@ class Served(Ear):
 
 async def test_a_client_that_does_not_read_is_waited_for_then_dropped():
     hand, served = Hand(), Served()
-    transport = AsgiWebSocket(hand.receive, hand.send, Limits(max_outgoing=3_000_000))
+    transport = AsgiWebSocket(
+        hand.receive, hand.send, Limits(max_outgoing=3_000_000), Budget().account()
+    )
     running = asyncio.create_task(transport.run(served))
     await asyncio.sleep(0)
     transport.send(b"x" * 1_500_000)
@@ -190,9 +194,35 @@ async def test_a_client_that_does_not_read_is_waited_for_then_dropped():
         await running
 
 
+async def test_a_client_that_does_not_read_has_so_much_time():
+    hand, served, budget = Hand(), Served(), Budget()
+    transport = AsgiWebSocket(hand.receive, hand.send, Limits(), budget.account(), 0.05)
+    running = asyncio.create_task(transport.run(served))
+    await asyncio.sleep(0)
+    transport.send(b"x" * 100_000)
+    assert budget.held >= 100_000
+    await eventually(lambda: served.is_lost)
+    assert str(served.reason) == DOES_NOT_READ
+    async with asyncio.timeout(HANGS):
+        await running
+    assert budget.held == 0
+
+
+async def test_what_a_client_does_not_read_is_counted():
+    hand, served, budget = Hand(), Served(), Budget(50_000)
+    transport = AsgiWebSocket(hand.receive, hand.send, Limits(), budget.account())
+    running = asyncio.create_task(transport.run(served))
+    await asyncio.sleep(0)
+    transport.send(b"x" * 100_000)
+    assert served.is_lost
+    assert "there is no room" in str(served.reason)
+    async with asyncio.timeout(HANGS):
+        await running
+
+
 async def test_a_server_that_has_enough_reads_no_more():
     hand, served = Hand(), Served()
-    transport = AsgiWebSocket(hand.receive, hand.send, Limits())
+    transport = AsgiWebSocket(hand.receive, hand.send, Limits(), Budget().account())
     running = asyncio.create_task(transport.run(served))
     await asyncio.sleep(0)
     transport.pause()
@@ -213,7 +243,9 @@ async def test_a_server_that_has_enough_reads_no_more():
 async def test_one_client_too_many_is_told():
     hand = Hand()
     hand.taking.set()
-    sockets = AsgiWebSockets(Location("/ws"), lambda *_: Served(), Limits(), max_connections=0)
+    sockets = AsgiWebSockets(
+        Location("/ws"), lambda *_: Served(), Limits(), Budget(), max_connections=0
+    )
     hand.events.put_nowait({"type": "websocket.connect"})
     scope = {"type": "websocket", "path": "/ws", "headers": [], "subprotocols": ["mcp"]}
     await sockets(scope, hand.receive, hand.send)

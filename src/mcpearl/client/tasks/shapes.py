@@ -72,10 +72,12 @@ class ModernTasks:
         requests: Requests,
         callbacks: Callbacks,
         stream: Callable[[SubscriptionFilter], Subscription],
+        seen: Callable[[Task], None] | None = None,
     ) -> None:
         self._requests = requests
         self._callbacks = callbacks
         self._stream = stream
+        self._seen = seen  # told each state on the way to an outcome
 
     async def get(self, id: str) -> Task:
         """Ask for the state of a task."""
@@ -101,6 +103,8 @@ class ModernTasks:
         try:
             async with asyncio.TaskGroup() as answering, aclosing(self._follow(id)) as states:
                 async for state in states:
+                    if self._seen is not None:
+                        self._seen(extension_state(state))
                     for key, request in (state.input_requests or {}).items():
                         if key not in asked:
                             _check_count(id, len(asked))

@@ -28,6 +28,7 @@ from mcpearl.net.http_client.exchange import ExchangeFailed, Header
 from mcpearl.net.http_client.http2_frames import ClientFrames, error_name, request_head
 from mcpearl.net.http_client.http2_stream import Http2Stream
 from mcpearl.net.http_client.uploads import Uploads
+from mcpearl.net.unread import DOES_NOT_READ
 from mcpearl.runtime.liveness import Keepalive, Watch
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class Http2Connection(asyncio.Protocol):
         if data:
             self._transport.write(data)
             if self._transport.get_write_buffer_size() > _MAX_UNREAD:
-                self._fail("the server does not read what it is sent")
+                self._fail(DOES_NOT_READ)
 
     def _send_bodies(self) -> None:
         if self._uploads.send():

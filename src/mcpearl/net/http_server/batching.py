@@ -8,16 +8,21 @@ not wait for the end of the iteration.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mcpearl.net.http_server.http1_request import Http1Request
+    from mcpearl.runtime.congestion import Congestion
 
 _AT_ONCE = 64  # requests served before the loop looks for other work
 
 
 class IterationBatch:
     """The requests of one loop iteration, then the writes of their responses."""
+
+    in_turns = False
+    """Whether also a request that waited behind another one of its connection has to be added here."""
 
     __slots__ = ("_requests", "_writes", "collecting", "put")
 
@@ -55,3 +60,63 @@ class IterationBatch:
             self.flush()
             if requests:
                 loop.call_soon(self._serve, loop)
+
+
+class CongestedBatch(IterationBatch):
+    """The same, until a turn of the loop takes long; then requests wait in lines and are served in turns.
+
+    Args:
+        congestion: Has the lines, one for each client address.
+        turn_away: Refuses a request that waited too long, unless it returns False.
+    """
+
+    in_turns = True
+
+    __slots__ = ("_congestion", "_turn_away")
+
+    def __init__(
+        self, congestion: "Congestion", turn_away: "Callable[[Http1Request], bool] | None"
+    ) -> None:
+        super().__init__()
+        self._congestion = congestion
+        self._turn_away = turn_away
+
+    def add(self, request: "Http1Request", loop: asyncio.AbstractEventLoop) -> None:
+        """Serve a request together with the others of this iteration, or when it is its client's turn."""
+        if self._congestion.crowded:
+            self._wait(request, None)
+        else:
+            super().add(request, loop)
+
+    def _wait(self, request: "Http1Request", since: float | None) -> None:
+        self._congestion.put(request.connection.account, self._begin, request, since)
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        requests, congestion = self._requests, self._congestion
+        self.collecting = True
+        try:
+            while requests and not congestion.crowded:
+                request = requests.popleft()
+                if not request.gone:
+                    request.connection.begin(request)
+        finally:
+            self.collecting = False
+            self.flush()
+            since = congestion.turn
+            while requests:
+                self._wait(requests.popleft(), since)
+
+    def _begin(self, request: "Http1Request") -> None:
+        if not self.collecting:
+            self.collecting = True
+            self._congestion.at_end(self._end)
+        if request.gone:
+            return
+        turn_away = self._turn_away
+        if self._congestion.refusing and turn_away is not None and turn_away(request):
+            return
+        request.connection.begin(request)
+
+    def _end(self) -> None:
+        self.collecting = False
+        self.flush()

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from mcpearl.net.http_server.batching import IterationBatch
+from mcpearl.net.http_server.batching import CongestedBatch, IterationBatch
 from mcpearl.net.http_server.http1_connection import HttpServerConnection
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.request import Head, Serving
 from mcpearl.net.http_server.timeouts import STALL_TIMEOUT
 from mcpearl.net.ports import host_of
 from mcpearl.runtime.budget import CONNECTION, Budget
+
+if TYPE_CHECKING:
+    from mcpearl.runtime.congestion import Congestion
 
 logger = logging.getLogger("mcpearl.http")
 
@@ -34,6 +38,8 @@ class HttpFront:
         websocket: Makes the protocol that takes a connection over after an upgrade request.
         budget: Counts what is held for the clients.
         reached: Notified when there are too many connections: the name of the setting, and the reason.
+        congestion: Where requests wait for their turn, if the server sheds load.
+        turn_away: Refuses a request that waited too long there, unless it returns False.
         request_type: What requests are made as.
     """
 
@@ -47,6 +53,8 @@ class HttpFront:
         websocket: Callable[[], asyncio.Protocol] | None = None,
         budget: Budget | None = None,
         reached: Callable[[str, str], None] | None = None,
+        congestion: "Congestion | None" = None,
+        turn_away: Callable[[Http1Request], bool] | None = None,
         request_type: type[Http1Request] = Http1Request,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -61,6 +69,8 @@ class HttpFront:
         self.request_type = request_type
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
+        if congestion is not None:
+            self.batch = CongestedBatch(congestion, turn_away)
         self.connections: set[HttpServerConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()  # requests that had to wait for something
         self.heads: dict[bytes, Head] = {}  # seen before, by their bytes

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
-from mcpearl.protocol.routes import Route
+from mcpearl.protocol.routes import Route, unknown_method
 from mcpearl.server.composition.capabilities import joined
 from mcpearl.server.composition.context import SpelledPeer
 from mcpearl.server.composition.index import Index
@@ -21,15 +22,20 @@ from mcpearl.server.context import Context, peer_of
 from mcpearl.server.dispatch import Answering, Dispatcher
 from mcpearl.server.registry.tools import unknown_tool
 from mcpearl.transports.mirrored_headers import Path
-from mcpearl.types.base import Result, decode
+from mcpearl.types.base import RequestParams, Result, decode
 from mcpearl.types.capabilities import ServerCapabilities
 from mcpearl.types.completion import PromptReference
+from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+from mcpearl.types.methods import REQUESTS, Method
 from mcpearl.types.resources import ReadResourceResult
 from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.server.handler import Handler
     from mcpearl.server.tasks.options import Tasks
+
+
+_MOST_TAKERS = 1000  # methods that are remembered
 
 
 class Composition:
@@ -49,6 +55,7 @@ class Composition:
         self._handler = handler
         self._page_size = page_size
         self._mounts: dict[str, Mount] = {}
+        self._takers: dict[str, str] = {}  # methods of extensions, each with the part that knows it
         self._announced: ServerCapabilities = own.capabilities()  # what is never withdrawn
         self.index = Index(catalog, self._mounts)
         self.mirrored: Mapping[str, Mapping[Path, str]] = _Mirrored(own, self.index)
@@ -99,6 +106,12 @@ class Composition:
         for dispatcher in (self._own, *self._dispatchers()):
             found = {**dispatcher.routes(), **found}
         return found
+
+    def beyond(self, method: str) -> Route | None:
+        """Return the route of a method that only a part elsewhere may know; None if there is none."""
+        if not any(mount.part.is_upstream for mount in self._mounts.values()):
+            return None
+        return Route(Method(name=method, params=RequestParams, result=Result, sender="client"))
 
     def notices(self) -> Mapping[str, Route]:
         """Return the notifications of all parts."""
@@ -245,11 +258,31 @@ class Composition:
 
     def _other(self, call: Call, ctx: Context) -> Answering:
         """Answer a method of an extension: the server's own, or that of the first part with it."""
-        if call.method not in self._own.routes():
-            for mount in self._mounts.values():
-                if call.method in mount.part.dispatcher.routes():
-                    return mount.dispatch(call, ctx, call.params)
-        return self._own.dispatch(call, ctx)
+        if call.method in self._own.routes() or call.method in REQUESTS:
+            return self._own.dispatch(call, ctx)
+        for mount in self._mounts.values():
+            if call.method in mount.part.dispatcher.routes():
+                return mount.dispatch(call, ctx, call.params)
+        return self._pass_on(call, ctx)
+
+    async def _pass_on(self, call: Call, ctx: Context) -> Result | Encoded:
+        """Have the first part answer that knows a method: one that does not has done nothing."""
+        method = call.method
+        passing = [mount for mount in self._mounts.values() if mount.part.is_upstream]
+        found = self._takers.get(method)
+        for mount in sorted(passing, key=lambda each: each.name != found):
+            try:
+                answer = await mount.dispatch(call, ctx, call.params)
+            except McpError as error:
+                if error.code != METHOD_NOT_FOUND:
+                    raise
+                continue
+            if found != mount.name:
+                if len(self._takers) >= _MOST_TAKERS:
+                    self._takers.clear()
+                self._takers[method] = mount.name
+            return answer
+        raise unknown_method(method)
 
     async def follow(self, uri: str, ctx: Context) -> None:
         """Ask the part that has a resource whether the caller may follow it."""

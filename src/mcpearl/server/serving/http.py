@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mcpearl.server.server import Server
     from mcpearl.stores.shared import Relay
     from mcpearl.transports.http_server.siblings import Siblings
+    from mcpearl.transports.http_server.turning_away import TurningAway
 
 logger = logging.getLogger("mcpearl.server")
 
@@ -69,7 +70,13 @@ def asgi_endpoint(server: "Server", http: Http) -> Endpoint:
 
         location = Location(http.websocket, http.allowed_hosts, http.allowed_origins)
         websockets = AsgiWebSockets(
-            location, host.converse, server.core.limits, gate, http.max_websockets
+            location,
+            host.converse,
+            server.core.limits,
+            host.budget,
+            gate,
+            http.max_websockets,
+            http.stall_timeout,
         )
     console = make_console(server, http)
     endpoint = Endpoint(
@@ -145,8 +152,13 @@ def make_gate(
     from mcpearl.auth.server.protection import gate_of
 
     also = () if websocket is None else (websocket,)
-    proofs = None if server.shared is None else server.shared.proofs
-    return gate_of(auth, path, server.core.dispatcher.all_scopes, also, proofs)
+    scopes = server.core.dispatcher.all_scopes
+    if server.shared is None:
+        return gate_of(auth, path, scopes, also)
+    # Every machine has the same keys, so that a nonce of one is accepted by all.
+    return gate_of(
+        auth, path, scopes, also, server.shared.proofs, lambda: server.core.state_keys or ()
+    )
 
 
 class HttpListener:
@@ -227,8 +239,18 @@ class HttpListener:
             websocket=websocket,
             budget=self._server.core.budget,
             reached=self._server.core.bounded,
+            congestion=self._server.turns.congestion,
+            turn_away=self._turn_away() if endpoint is self._endpoint else None,
             request_type=request_type,
         )
+
+    def _turn_away(self) -> "TurningAway | None":
+        refusal = self._server.core.refusal
+        if refusal is None:
+            return None
+        from mcpearl.transports.http_server.turning_away import TurningAway
+
+        return TurningAway(refusal)
 
     def _make_websocket(
         self, hosts: Collection[str] | None, gate: Gate | None

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send, path_of, peer_of
 from mcpearl.net.http_server.request import UpgradeRequest, gathered
+from mcpearl.net.unread import DOES_NOT_READ, Unread
 from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.errors import LimitReached
 from mcpearl.protocol.framing import Frame, FrameError
 from mcpearl.protocol.limits import Limits
+from mcpearl.runtime.budget import UNCOUNTED, Account, Budget
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.transport import Outgoing
@@ -56,9 +58,15 @@ class AsgiWebSocket:
         receive: Receive,
         send: Send,
         limits: Limits,
+        account: Account,
+        stall_timeout: float = 60.0,
         request: UpgradeRequest | None = None,
     ) -> None:
         self.request = request
+        self._account = account
+        self._stall_timeout = stall_timeout
+        self._unread: Unread | None = None  # while the client has much to read
+        self._written = 0  # bytes, those that wait included
         self._receive = receive
         self._send = send
         self._limits = limits
@@ -112,6 +120,8 @@ class AsgiWebSocket:
                 message = self._unsent.popleft()
                 await self._send({"type": "websocket.send", "text": message.decode()})
                 self._unsent_bytes -= len(message)
+                if self._unread is not None and self._unsent_bytes <= UNCOUNTED:
+                    self._stop_counting()
                 if not self._flowing and self._unsent_bytes <= HIGH_WATER // 2:
                     self._flowing = True
                     served.writable(True)
@@ -124,6 +134,7 @@ class AsgiWebSocket:
     def _end(self, reason: Exception | None) -> None:
         if not self._ended:
             self._ended = True
+            self._stop_counting()
             self._news.set()
             if self._served is not None:
                 self._served.lost(reason)
@@ -139,14 +150,32 @@ class AsgiWebSocket:
             return
         self._unsent.append(message)
         self._unsent_bytes += len(message)
+        self._written += len(message)
         self._news.set()
         if self._unsent_bytes > self._limits.max_outgoing:
-            self._end(LimitReached("the peer does not read what it is sent"))
-            if self._writing is not None:
-                self._writing.cancel()  # it waits for a client that does not read
-        elif self._unsent_bytes > HIGH_WATER and self._flowing and self._served is not None:
+            self._drop(DOES_NOT_READ)
+            return
+        if self._unsent_bytes > UNCOUNTED:
+            self._count_unread()
+        if self._unsent_bytes > HIGH_WATER and self._flowing and self._served is not None:
             self._flowing = False
             self._served.writable(False)
+
+    def _count_unread(self) -> None:
+        if self._unread is None:
+            waiting, written = (lambda: self._unsent_bytes), (lambda: self._written)
+            self._unread = Unread(self._account, self._stall_timeout, waiting, written, self._drop)
+        self._unread.count()
+
+    def _stop_counting(self) -> None:
+        if self._unread is not None:
+            self._unread.close()
+            self._unread = None
+
+    def _drop(self, reason: str) -> None:
+        self._end(LimitReached(reason))
+        if self._writing is not None:
+            self._writing.cancel()  # it waits for a client that does not read
 
     def flush(self) -> None:
         """Do nothing: messages are sent as they come."""
@@ -169,25 +198,31 @@ class AsgiWebSockets:
 
     Args:
         location: Where they are.
-        converse: Makes the server's side of a client.
+        converse: Makes the server's side of a client, with its account.
         limits: The limits of each client.
+        budget: Counts what is held for the clients.
         gate: Finds the principal of each client.
         max_connections: Clients at once; one more is closed with code 1013.
+        stall_timeout: Seconds in which a client must read some of what it was sent.
     """
 
     def __init__(
         self,
         location: Location,
-        converse: Callable[[AsgiWebSocket, Any], Served],
+        converse: Callable[[AsgiWebSocket, Any, Account], Served],
         limits: Limits,
+        budget: Budget,
         gate: Gate | None = None,
         max_connections: int = 10_000,
+        stall_timeout: float = 60.0,
     ) -> None:
         self._location = location
         self._converse = converse
         self._limits = limits
         self._gate = gate
+        self._budget = budget
         self._max_connections = max_connections
+        self._stall_timeout = stall_timeout
         self._open: set[Served] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,8 +239,11 @@ class AsgiWebSockets:
             reason = f"The server has as many clients as it takes, {self._max_connections}"
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER, "reason": reason})
             return
-        transport = AsgiWebSocket(receive, send, self._limits, request)
-        served = self._converse(transport, principal)
+        account = self._budget.account()
+        transport = AsgiWebSocket(
+            receive, send, self._limits, account, self._stall_timeout, request
+        )
+        served = self._converse(transport, principal, account)
         self._open.add(served)
         try:
             await transport.run(served, None if principal is None else principal.time_left)

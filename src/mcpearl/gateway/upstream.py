@@ -368,11 +368,12 @@ class Upstream:
             raise self._not_known()
         return found
 
-    async def client(self) -> UpstreamClient:
-        """Return the client of the connection that all clients share, as it is at the moment."""
+    @property
+    def client(self) -> UpstreamClient | None:
+        """The client of the connection that all clients share; None while there is none."""
         member = self._member
         client = None if member is None else member.client
-        return client if isinstance(client, UpstreamClient) else await self._shared()
+        return client if isinstance(client, UpstreamClient) else None
 
     async def set_level(self, client: UpstreamClient, level: Any) -> None:
         """Ask for log messages from a level on, where the upstream sends any."""

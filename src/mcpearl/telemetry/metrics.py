@@ -7,6 +7,7 @@ open, is read from the server when a snapshot is made.
 
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -134,6 +135,8 @@ class Metrics(FastObserver):
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
         self._connections: dict[str, float] = {}
+        self._received: dict[str, float] = {}
+        self._sent: dict[str, float] = {}  # over connections that have ended
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
         self.base = Snapshot()
@@ -210,6 +213,9 @@ class Metrics(FastObserver):
         if medium is not None:
             self._connections[medium] = self._connections.get(medium, 0) + 1
             self._began[connection] = clock.monotonic()
+            tally = getattr(connection.transport, "tally", None)
+            if tally is not None:
+                tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Count how long it was there."""
@@ -217,8 +223,13 @@ class Metrics(FastObserver):
         medium = _medium_of(connection)
         if began is None or medium is None:
             return
+        self._sent[medium] = self._sent.get(medium, 0) + _written(connection)
         series = self._sessions.setdefault(medium, Series())
         series.add(clock.monotonic() - began, 0)
+
+    def count_received(self, medium: str, size: int) -> None:
+        """Count bytes that came over a wire."""
+        self._received[medium] = self._received.get(medium, 0) + size
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Count it, by the name of the bound, which is one of ours."""
@@ -264,9 +275,13 @@ class Metrics(FastObserver):
             counters,
         )
         media: dict[str, float] = {}
+        sent = dict(self._sent)
         for connection in self._began:
             medium = _medium_of(connection) or OTHER
             media[medium] = media.get(medium, 0) + 1
+            sent[medium] = sent.get(medium, 0) + _written(connection)
+        sent.pop("http", None)  # its sessions are no connections
+        found.counters |= {"received": dict(self._received), "sent": sent}
         found.gauges["sessions"] = media
         # Sessions over HTTP share connections, which the wire counts itself.
         found.gauges["open_connections"] = {
@@ -289,6 +304,11 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
             return type(answer).__name__
         return str(answer.code) if answer.code in ERROR_CODES else OTHER
     return outcome
+
+
+def _written(connection: Any) -> float:
+    """Return the bytes that were sent on a connection, where that is known."""
+    return float(getattr(connection.transport, "written", 0))
 
 
 def _medium_of(connection: Any) -> str | None:

@@ -26,6 +26,8 @@ from mcpearl.types.capabilities import (
 
 if TYPE_CHECKING:
     from mcpearl.server.measuring import Measuring
+else:
+    Measuring = Any  # loaded when something is measured
 
 logger = logging.getLogger("mcpearl.gateway")
 _CHANGED = ListChangedCapability(list_changed=True)

@@ -171,6 +171,8 @@ class ServerConnection(CallEnd):
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
+        if isinstance(event, Opened):
+            self._core.opened(event.message, outlet.medium)
         if isinstance(event, Reply) and event.refused:
             self._core.refused(event.message, outlet.medium)
         return take(event, outlet, self._handle)
@@ -245,6 +247,8 @@ class ServerConnection(CallEnd):
             case Reply(message) | Opened(message):
                 if isinstance(event, Reply) and event.refused:
                     self._core.refused(message, self.transport.medium)
+                elif isinstance(event, Opened):
+                    self._core.opened(message, self.transport.medium)
                 self.transport.send(message)
             case Answer():
                 self._questions.settle(event)

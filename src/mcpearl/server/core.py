@@ -227,8 +227,15 @@ class ServerCore:
             self.roster.names.changed("session", session.id, None)
 
     def refused(self, message: bytes, medium: str) -> None:
-        """Log that a request was refused before it became a call, with the reason."""
+        """Log and record that a request was refused before it became a call, with the reason."""
+        if self.recorder is not None:
+            self.recorder.answered_itself("refused", message, medium)
         self._refusals.note("refused a request over %s: %s", medium, _Reason(message))
+
+    def opened(self, message: bytes, medium: str) -> None:
+        """Record that a session began, where there are receipts."""
+        if self.recorder is not None:
+            self.recorder.answered_itself("session", message, medium)
 
     def blocked(self, what: str, seconds: float) -> None:
         """Tell the observer, if there is one, that something held up the event loop."""

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -333,6 +334,42 @@ async def test_an_exporter_that_fails_or_is_away_costs_no_call(monkeypatch: Any)
         assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
         with pytest.raises(McpError):
             await client.call_tool("nothing")
+
+
+async def test_an_exporter_that_hangs_costs_no_call(monkeypatch: Any) -> None:
+    """What does not fit into the SDK's queue while the exporter hangs is dropped there."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        SpanExporter,
+        SpanExportResult,
+    )
+
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    class Hanging(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            hangs.set()
+            goes_on.wait(60)
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    processor = BatchSpanProcessor(
+        Hanging(), max_queue_size=8, schedule_delay_millis=1, max_export_batch_size=4
+    )
+    provider.add_span_processor(processor)
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    try:
+        async with Client(make_app(telemetry=True), telemetry=False) as client:
+            for number in range(40):
+                result = await client.call_tool("greet", {"name": str(number)})
+                assert result.text == f"hello {number}"
+            await eventually(hangs.is_set)
+            assert not goes_on.is_set(), "all were answered while the exporter hung"
+    finally:
+        goes_on.set()
+        provider.shutdown()
 
 
 def test_without_its_sdk_nothing_of_opentelemetry_is_loaded() -> None:

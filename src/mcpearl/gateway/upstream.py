@@ -40,6 +40,7 @@ from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
+from mcpearl.runtime.tree import Node
 from mcpearl.server.composition.part import Enclosing
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
@@ -138,6 +139,10 @@ class Upstream:
         if self._member is None:
             return ServerStatus(name=self.name, state="idle")
         return self._member.status()
+
+    def node(self) -> Node:
+        """Return its connection as a part of a tree."""
+        return Node(name=self.name, state="ended") if self._member is None else self._member.node()
 
     # Its life
 

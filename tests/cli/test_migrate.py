@@ -1,5 +1,7 @@
 """`migrate`: programs of FastMCP and the official SDK, rewritten, and run."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,59 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "from fastmcp import FastMCP\ndef f(s: FastMCP):\n    return s.http_app(path='/x')",
             "from mcpearl import Server\ndef f(s: Server):\n    return s.asgi(path='/x')",
         ),
+        (
+            "from mcp.server.fastmcp import FastMCP\n"
+            "s = FastMCP('x', host='h', port=1, json_response=True)\ns.run(transport='streamable-http')",
+            "from mcpearl import Server\ns = Server('x')\n"
+            "s.run(transport='streamable-http', host='h', port=1)",
+        ),
+        (
+            "from mcp.server.fastmcp import FastMCP\ns = FastMCP('x', port=1)\ns.run()",
+            "from mcpearl import Server\ns = Server('x')\ns.run()",
+        ),
+        (
+            "from mcp.server.fastmcp import FastMCP\ns = FastMCP('x', stateless_http=True, port=1)\n"
+            "app = s.streamable_http_app()",
+            "from mcpearl import Server\ns = Server('x')\napp = s.asgi(stateless=True)",
+        ),
+        (
+            "from fastmcp import FastMCP\ns = FastMCP('x')\n"
+            "async def f(): await s.run_http_async(transport='http', port=1)",
+            "from mcpearl import Server\ns = Server('x')\nasync def f(): await s.serve(\"http\", port=1)",
+        ),
+        (
+            "from mcp.server.fastmcp import FastMCP\nclass A:\n"
+            "    def __init__(self):\n        self.mcp = FastMCP('x')\n"
+            "        self.mcp.custom_route('/')",
+            "from mcpearl import Server\nclass A:\n"
+            "    def __init__(self):\n        self.mcp = Server('x')\n        self.mcp.route('/')",
+        ),
+        (
+            "from mcp.server.fastmcp import Context\nfrom mcp.server.session import ServerSession\n"
+            "def f(ctx: Context[ServerSession, App]): return ctx.request_context.lifespan_context.db",
+            "from mcpearl import Context\ndef f(ctx: Context[App]): return ctx.lifespan.db",
+        ),
+        (
+            "from fastmcp import Context\nasync def f(ctx: Context):\n"
+            "    ctx.set_state('a', 1)\n    await ctx.set_state('b', 2)\n    return ctx.get_state('a')",
+            "from mcpearl import Context\nasync def f(ctx: Context):\n"
+            "    ctx.state['a'] = 1\n    await ctx.session.set('b', 2)\n    return ctx.state.get('a')",
+        ),
+        (
+            "from mcp.server.fastmcp.prompts import base\nx: base.Message = base.UserMessage('a')",
+            "import mcpearl as base\nx: base.Message = base.UserMessage('a')",
+        ),
+        (
+            "from mcp import McpError\nfrom mcp.types import ErrorData\n"
+            "raise McpError(ErrorData(code=1, message='no'))",
+            "from mcpearl import McpError\nraise McpError(1, 'no')",
+        ),
+        (
+            "from fastmcp.utilities.logging import get_logger\nget_logger('x')",
+            "from logging import getLogger as get_logger\nget_logger('x')",
+        ),
+        ("from fastmcp.tools import Tool\nimport json", "import json"),
+        ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),
         ("import json\nx.inputSchema", "import json\nx.inputSchema"),
         ("from .mcp import FastMCP\nFastMCP()", "from .mcp import FastMCP\nFastMCP()"),
     ],
@@ -127,14 +182,38 @@ def test_what_is_rewritten(before: str, after: str):
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ("from mcp import ClientSession", "`async with Client(target) as client`"),
+        ("from mcp import ClientSession\nClientSession()", "`async with Client(target) as client`"),
         ("from mcp.server.lowlevel import Server", "write a `Handler`"),
-        ("from fastmcp import FastMCP\ns = FastMCP('x', port=3)", "it belongs to `app.run(…)` now"),
         (
-            "from fastmcp import FastMCP\ns = FastMCP('x', providers=[])",
+            "from fastmcp import FastMCP\ns = FastMCP('x', port=3)",
+            "it is an option of `app.run(…)`",
+        ),
+        (
+            "from fastmcp import FastMCP\ns = FastMCP('x', anything=[])",
             "a server has no such option",
         ),
         ("from fastmcp import FastMCP\ns = FastMCP('x')\ns.mount(other)", "give it a name"),
+        ("from fastmcp import FastMCP\ns = FastMCP('x', dependencies=['a'])", "pyproject.toml"),
+        (
+            "from fastmcp import FastMCP\ns = FastMCP('x')\n@s.tool(tags={'a'})\ndef f(): ...",
+            "there are no tags",
+        ),
+        (
+            "from mcp.server.fastmcp import FastMCP\ns = FastMCP('x', port=1)\ns.run(transport=t)",
+            "where it serves over HTTP, it needs port=1",
+        ),
+        ("from fastmcp import FastMCP\ns = FastMCP('x')\ns.settings.port = 1", "takes the options"),
+        (
+            "from fastmcp.server.middleware import Middleware as M\nclass A(M): ...",
+            "Server(middleware=[…])",
+        ),
+        ("from fastmcp.server.auth.providers.github import X\nX()", "it does not log users in"),
+        (
+            "from mcp.server import Server\nclass A:\n    def __init__(self):\n"
+            "        self.s = Server('x')\n    def g(self):\n        @self.s.list_tools()\n"
+            "        async def f(): ...",
+            "write a `Handler`",
+        ),
         (
             "from fastmcp import FastMCP\nFastMCP.from_openapi({})",
             "there is no server from an OpenAPI",
@@ -148,6 +227,135 @@ def test_what_is_rewritten(before: str, after: str):
 )
 def test_what_is_left_is_listed(source: str, says: str):
     assert any(says in each.text for each in rewrite(source).leftovers)
+
+
+LOW_LEVEL = """
+import asyncio
+
+import mcp.server.stdio
+from mcp.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.types import GetPromptResult, Prompt, PromptMessage, Resource, TextContent, Tool
+from pydantic import AnyUrl
+
+server: Server = Server("low")
+
+
+@server.list_tools()
+async def list_tools() -> list[Tool]:
+    schema = {"type": "object", "properties": {"a": {}, "fail": {}}}
+    return [Tool(name="echo", description="Echoes.", inputSchema=schema)]
+
+
+@server.call_tool()
+async def call_tool(name: str, arguments: dict) -> list[TextContent]:
+    if "fail" in arguments:
+        raise ValueError("it failed")
+    return [TextContent(type="text", text=f"{name} {arguments}")]
+
+
+@server.list_resources()
+async def list_resources() -> list[Resource]:
+    return [Resource(uri="note://a", name="a", mimeType="text/plain")]
+
+
+@server.read_resource()
+async def read_resource(uri: AnyUrl) -> str:
+    return f"{uri.scheme} of {uri}"
+
+
+@server.list_prompts()
+async def list_prompts() -> list[Prompt]:
+    return [Prompt(name="hi")]
+
+
+@server.get_prompt()
+async def get_prompt(name: str, arguments: dict | None) -> GetPromptResult:
+    text = TextContent(type="text", text=name)
+    return GetPromptResult(messages=[PromptMessage(role="user", content=text)])
+
+
+async def main():
+    async with mcp.server.stdio.stdio_server() as (read_stream, write_stream):
+        print("starting")
+        await server.run(
+            read_stream,
+            write_stream,
+            InitializationOptions(
+                server_name="low",
+                server_version="1.2.3",
+                capabilities=server.get_capabilities(NotificationOptions(), {}),
+            ),
+        )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+LOW_LEVEL_2 = """
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
+from mcp.types import TextContent, Tool
+
+
+async def tools(ctx: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    return ListToolsResult(tools=[Tool(name="echo", input_schema=schema)])
+
+
+async def call(ctx: ServerRequestContext, params: CallToolRequestParams) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=params.arguments["text"])])
+
+
+def build() -> Server:
+    return Server("low", on_list_tools=tools, on_call_tool=call)
+
+
+app = build()
+"""
+
+
+def test_a_low_level_server_of_mcp_1_runs_afterwards(tmp_path: Path):
+    file = tmp_path / "low.py"
+    file.write_text(LOW_LEVEL)
+    done = mcpearl("migrate", file, "--write")
+    assert (done.code, "by hand" in done.out) == (0, False), done.out
+    assert (tmp_path / "low.py.bak").read_text() == LOW_LEVEL
+    assert "mcp." not in file.read_text().replace("import mcpearl", "")
+    target = f"{sys.executable} {file}"  # the file's own way to be served
+    assert mcpearl("call", target, "echo", "a=1").out == "echo {'a': 1}\n"
+    failed = mcpearl("call", file, "echo", "fail=1")
+    assert (failed.code, "it failed" in failed.out + failed.err) == (1, True)
+    assert mcpearl("read", file, "note://a").out == "note of note://a"
+    assert "hi" in mcpearl("prompt", file, "hi").out
+    assert "low 1.2.3" in mcpearl("ping", file).out
+
+
+def test_a_low_level_server_of_mcp_2_runs_afterwards(tmp_path: Path):
+    file = tmp_path / "low.py"
+    file.write_text(LOW_LEVEL_2)
+    assert mcpearl("migrate", file, "--write").code == 0
+    assert mcpearl("call", file, "echo", "text=hello").out == "hello\n"
+
+
+def test_a_file_keeps_its_line_ends_and_is_copied_unless_git_has_it(tmp_path: Path):
+    file = tmp_path / "s.py"
+    content = b"\xef\xbb\xbffrom fastmcp import FastMCP\r\ns = FastMCP('x')\r\n"
+    file.write_bytes(content)
+    file.chmod(0o755)
+    assert mcpearl("migrate", file, "--write").code == 0
+    assert file.read_bytes() == b"\xef\xbb\xbffrom mcpearl import Server\r\ns = Server('x')\r\n"
+    assert file.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "s.py.bak").read_bytes() == content
+    (tmp_path / "s.py.bak").unlink()
+    file.write_bytes(content)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=a"]
+    for command in (["init", "-q"], ["add", "s.py"], ["commit", "-q", "-m", "a"]):
+        subprocess.run([*git, *command], cwd=tmp_path, check=True)
+    assert mcpearl("migrate", file, "--write").code == 0
+    assert not (tmp_path / "s.py.bak").exists()
 
 
 def test_files_that_cannot_be_read_and_trees(tmp_path: Path):

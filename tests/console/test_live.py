@@ -9,6 +9,7 @@ import pytest
 from mcpearl import Client, Context, McpError, Server, ToolError
 from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
 from mcpearl.gateway.gateway import Gateway
+from mcpearl.types import CallToolResult
 from tests.console.page import open_page, served
 from tests.waiting import eventually
 
@@ -230,7 +231,7 @@ async def test_nothing_is_kept_when_no_page_is_open():
         await eventually(lambda: console._live is None)
         before = watch.calls
         await client.call_tool("forecast", {"city": "Oslo"})
-        assert watch.calls == before + 1, "calls are counted all the same"
+        assert watch.calls == before, "a call without a page is not looked at"
         assert not watch.kept and not watch._fresh and console._timer is None
         async with open_page(base) as page:
             await page.event("pulse", lambda event: event["totals"]["calls"] == watch.calls)
@@ -272,7 +273,7 @@ def test_a_busy_server_notes_a_bounded_number_of_calls_and_failures_first():
     good: Any = _Call("a")
     bad: Any = _Call("b")
     for _ in range(10_000):
-        watch.call_ended(watch.call_began(good), good, "result", 1, None)
+        watch.call_ended(1.0, good, "result", 1, None)
     for _ in range(10):
         watch.call_ended(1.0, bad, "error", 1, None)
     fresh, missed = watch.take()
@@ -304,11 +305,15 @@ def test_what_a_page_follows_is_noted_when_others_are_not(by: Any):
 def test_times_are_measured_for_a_bounded_number_of_calls():
     watch = Watch(payloads=False)
     call: Any = _Call("a")
-    watch.call_ended(watch.call_began(call), call, "result", 1, None)
-    assert watch.take_times() == [] and watch.calls == 1, "no page was open"
+    call.noted, call.batch = 1.0, None
+    result = CallToolResult(content=[])
+    watch.answered(call, result, 1)
+    assert watch.take_times() == [] and watch.calls == 0, "no page was open"
     watch.begin()
     for _ in range(MAX_TIMES + 10):
-        watch.call_ended(watch.call_began(call), call, "result", 1, None)
+        watch.answered(call, result, 1)
+    watch.answered(call, CallToolResult(content=[], is_error=True), 1)
+    assert watch.calls == MAX_TIMES + 11 and watch.outcomes["tool_error"] == 1
     times = watch.take_times()
     assert len(times) == MAX_TIMES and times == sorted(times) and watch.take_times() == []
     assert percentile([0.001] * 90 + [0.1] * 10, 0.5) == 0.001

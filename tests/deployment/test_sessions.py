@@ -9,7 +9,7 @@ from mcpearl.auth import Principal
 from mcpearl.stores.shared import REQUEST_BITS
 from tests.deployment.machines import text_of, two_machines
 from tests.redis_server import fresh_address, running
-from tests.transports.raw_http import LEGACY, Session, message
+from tests.transports.raw_http import LEGACY, Raw, Session, message
 from tests.waiting import eventually
 
 KINDS = ("redis", "valkey")
@@ -189,6 +189,27 @@ async def test_a_session_that_is_ended_is_gone_everywhere() -> None:
         await eventually(lambda: not two.app.sessions)
         assert (await session.ask("ping", id=2)).status == 404
         assert (await begun.ask("ping", id=2)).status == 404
+
+
+async def test_a_message_of_http_sse_finds_the_machine_that_has_the_stream() -> None:
+    async with two_machines(http_sse=True) as (one, two):
+        opened = Raw(one.raw.port, "/sse")
+        stream = await opened.get()
+        event = await stream.event()
+        assert event is not None
+        place = event["data"]
+        info = {"name": "old", "version": "1"}
+        params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": info}
+        elsewhere = Raw(two.raw.port, place)
+        assert (await elsewhere.post(message("initialize", params, 0))).status == 202
+        assert (await stream.next())["result"]["protocolVersion"] == "2024-11-05"
+        assert (await elsewhere.post(message("ping", id=1))).status == 202
+        assert (await stream.next())["id"] == 1
+        before = await two.store.link.send("DBSIZE")
+        forged = Raw(two.raw.port, place.rpartition("=")[0] + "=12345")
+        assert (await forged.post(message("ping", id=2))).status == 202  # it reaches no process
+        assert await two.store.link.send("DBSIZE") <= before  # and takes no room
+        stream.close()
 
 
 # Ids that are not those of a session

@@ -1,4 +1,4 @@
-"""What the console notes of a server's calls: counters always, single calls while a page is open.
+"""What the console notes of a server's calls while a page is open; otherwise nothing.
 
 A busy server must not notice that it is watched. So single calls are noted only as far as there is room
 in each interval, those that failed and those a page follows before others; all are counted.
@@ -8,15 +8,16 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import count
-from time import perf_counter
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from mcpearl.protocol.events import Call, Encoded
-from mcpearl.runtime.observer import Observer, Outcome
+from mcpearl.runtime import clock
+from mcpearl.runtime.observer import FastObserver, Outcome, outcome_of
 from mcpearl.types.base import Result, encode
+from mcpearl.types.tools import CallToolResult
 
 KEPT = 500  # calls that a page is shown when it is opened
 ROOM = 60  # calls noted in one interval, whatever they are
@@ -33,7 +34,7 @@ class NotedCall(Struct, frozen=True, gc=False):
 
     number: int
     at: float
-    took: float | None
+    took: float
     method: str
     name: str | None
     client: str | None
@@ -46,7 +47,7 @@ class NotedCall(Struct, frozen=True, gc=False):
     result: str | None
 
 
-class Watch(Observer):
+class Watch(FastObserver):
     """The observer behind the live view.
 
     Args:
@@ -66,29 +67,46 @@ class Watch(Observer):
         self._fresh: list[NotedCall] = []  # noted in this interval
         self._room = 0
         self._room_failed = 0
-        self._unmeasured = 0  # how many calls of this interval are measured yet
+        self._unmeasured = 0  # how many more calls of this interval are measured
         self._before = 0  # calls that had ended when the interval began
+        self._plain = 0  # calls with a result that were only counted, since the last interval
         self._noting = False
 
     # Called by the server
 
-    def call_began(self, call: Call) -> float:
-        """Return the time; 0 for a call that is not measured."""
-        return perf_counter() if self._unmeasured else 0.0
+    def answered(self, call: Call, answer: Any, size: int) -> None:
+        """Count a call that was answered; look at it if it is measured, failed, or may be followed."""
+        if not self._noting:
+            return
+        if (
+            self._unmeasured
+            or self.followed
+            or type(answer) is not CallToolResult
+            or answer.is_error
+            or not size
+        ):
+            began = call.noted
+            if began is None or not (size or call.batch is not None):
+                return
+            if not size:
+                call.noted = (
+                    None  # the batch is not complete; the call may be answered a second time
+                )
+            self.call_ended(began, call, outcome_of(answer), size, answer)
+        elif call.noted is not None:
+            self._plain += 1
 
     def call_ended(
         self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
     ) -> None:
-        """Count a call, and look at it if it was measured, failed, or may be followed."""
+        """Count a call, measure it, and note it while there is room."""
+        if not self._noting:
+            return
         self.outcomes[outcome] += 1
-        if began or (self._noting and (outcome != "result" or self.followed)):
-            self._look_at(began, call, outcome, size, answer)
-
-    def _look_at(self, began: float, call: Call, outcome: Outcome, size: int, answer: Any) -> None:
-        """Measure a call, and note it while there is room."""
-        took = perf_counter() - began if began else None
-        if took is not None and self._unmeasured:
+        took = None
+        if self._unmeasured:
             self._unmeasured -= 1
+            took = clock.monotonic() - began
             self._times.append(took)
         if self._room > 0:
             self._room -= 1
@@ -98,6 +116,8 @@ class Watch(Observer):
             self._room_failed -= 1
         else:
             return
+        if took is None:
+            took = clock.monotonic() - began
         self._note(call, took, outcome, size, answer)
 
     def bound_reached(self, bound: str, detail: str) -> None:
@@ -114,9 +134,7 @@ class Watch(Observer):
     def _is_followed(self, call: Call) -> bool:
         return any(value == _about(call, by) for by, value in tuple(self.followed))
 
-    def _note(
-        self, call: Call, took: float | None, outcome: Outcome, size: int, answer: Any
-    ) -> None:
+    def _note(self, call: Call, took: float, outcome: Outcome, size: int, answer: Any) -> None:
         client, principal = call.caller.client, call.caller.principal
         noted = NotedCall(
             next(self._numbers),
@@ -155,7 +173,9 @@ class Watch(Observer):
 
     @property
     def calls(self) -> int:
-        """How many calls have ended."""
+        """How many calls have ended while a page was open."""
+        self.outcomes["result"] += self._plain
+        self._plain = 0
         return sum(self.outcomes.values())
 
     def take_times(self) -> list[float]:

@@ -50,7 +50,6 @@ class Congestion:
         "_asked",
         "_behind_at",
         "_due",
-        "_fine_until",
         "_kept_up",
         "_limit",
         "_lines",
@@ -61,6 +60,7 @@ class Congestion:
         "_timer",
         "_unfinished",
         "crowded",
+        "fine_until",
         "now",
         "refusing",
         "turn",
@@ -90,7 +90,8 @@ class Congestion:
         self._due = 0.0  # when the timer should run
         self._asked = False  # whether something asked since it last ran
         self._kept_up = -inf  # when the loop was last on time
-        self._fine_until = -inf  # before this, there is nothing to look at
+        self.fine_until = -inf
+        """Before this time there is nothing to look at, unless something is being refused."""
         self._behind_at = inf
 
     def start(self) -> None:
@@ -100,36 +101,33 @@ class Congestion:
         self._kept_up = self.now()
 
     def stop(self) -> None:
-        """Watch no more. What waits is begun, and nothing is refused."""
+        """Watch no more. What still waits is refused; what comes later is begun at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._fine_until = -inf
-        self._loop = None
+        self.fine_until = -inf
+        limit, self._limit = self._limit, -inf
         while self._rotation:
             self._serve()
+        self._limit = limit
+        self._loop = None
 
     # Whether the loop keeps up
 
     def is_behind(self) -> bool:
         """Whether what is begun now is to be refused."""
-        if self.refusing:
-            return True
-        now = self.now()
-        if now < self._fine_until:
-            self._asked = True
-            return False
-        return self._look(now)
+        self._asked = True
+        return self.refusing or self._look(self.now())
 
     def _look(self, now: float) -> bool:
         loop = self._loop
-        if loop is None:
+        if loop is None or now < self.fine_until:
             return False
-        self._asked = True
         if self._timer is None:
+            self._kept_up = now  # it was idle
             self._turn(now)
             self._wait(loop, now)
-        elif not self.crowded and self._fine_until > -inf:
+        elif not self.crowded and self.fine_until > -inf:
             self.crowded = True
             loop.call_soon(self._serve)
         return now > self._behind_at
@@ -148,16 +146,16 @@ class Congestion:
             self._wait(loop, now)
         else:
             self._timer = None  # an idle loop is not woken
-            self._fine_until = -inf
+            self.fine_until = -inf
 
     def _turn(self, now: float) -> None:
         """Note that the loop comes round."""
         self.turn = now
         if self._also():
-            self._behind_at = self._fine_until = -inf
+            self._behind_at = self.fine_until = -inf
             return
         lasting = now - self._kept_up > self._limit
-        self._fine_until = now + 2 * self._slice
+        self.fine_until = now + 2 * self._slice
         self._behind_at = now + self._slice + (self._target if lasting else self._limit)
 
     # Lines

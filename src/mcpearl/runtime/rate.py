@@ -6,15 +6,12 @@ size in memory that they all map.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Literal, TypeVar
+from typing import Literal
 
 from msgspec import Struct
 
 from mcpearl.runtime import clock
 
-A = TypeVar("A")
-B = TypeVar("B")
-T = TypeVar("T")
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
 _EXACT = 1e-9  # seconds that rounding may make up
@@ -59,82 +56,88 @@ class Meter:
 
     __slots__ = (
         "_earlier",
-        "_interval",
         "_most",
-        "_newer",
         "_shared",
         "_tolerance",
+        "_used",
+        "interval",
         "limit",
         "take",
+        "times",
     )
 
     def __init__(self, limit: RateLimit, most: int = _MANY) -> None:
         self.limit = limit
-        self._interval = limit.per / limit.calls
+        self.interval = limit.per / limit.calls
+        """Seconds a single call uses."""
         burst = max(1, int(limit.calls)) if limit.burst is None else limit.burst
-        self._tolerance = self._interval * burst + _EXACT
+        self._tolerance = self.interval * burst + _EXACT
         self._most = most
-        self._newer: dict[Hashable, float] = {}
+        self.times: dict[Hashable, float] = {}
+        """When each key will have used nothing, of those seen lately, in this process alone."""
         self._earlier: dict[Hashable, float] = {}
         self._shared: SharedTimes | None = None
+        self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
         self.take: Callable[[Hashable], float] = self._taking()
         """Count a call of a key; return 0 when it is allowed, else the seconds until one will be."""
 
     def __len__(self) -> int:
-        return len(self._newer) + len(self._earlier)
+        return len(self.times) + len(self._earlier)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it counts together with other processes."""
+        return self._shared is not None or self._used is not None
 
     def share(self) -> None:
-        """Count together with the processes that are forked from now on. Ask for `before` again."""
+        """Count together with the processes that are forked from now on, by another `take`."""
         self._shared = shared = SharedTimes(self._most)
-        interval, tolerance = self._interval, self._tolerance
+        interval, tolerance = self.interval, self._tolerance
         self.take = lambda key: shared.take(key, clock.monotonic(), interval, tolerance)
 
-    def before(
-        self,
-        work: Callable[[A, B], T],
-        key_of: Callable[[A], Hashable],
-        over: Callable[[float], Exception],
-    ) -> Callable[[A, B], T]:
-        """Return `work` behind this limit: one function, since every call goes through it.
+    def spread(self, wake: Callable[[], None]) -> None:
+        """Note the calls of each key for `spent`, by another `take`: other machines count them, too.
 
         Args:
-            work: What is limited.
-            key_of: Returns the key of a call, by its first argument.
-            over: Returns what is raised for a call that has to wait so many seconds.
+            wake: Called with the first call after `spent`.
         """
-        if self._shared is not None:
-            take = self.take
+        take = self._taking()
+        used: dict[Hashable, int] = {}
+        self._used = used
 
-            def limited_together(first: A, second: B) -> T:
-                wait = take(key_of(first))
-                if wait:
-                    raise over(wait)
-                return work(first, second)
+        def take_and_note(key: Hashable) -> float:
+            wait = take(key)
+            if not wait:
+                if not used:
+                    wake()
+                used[key] = used.get(key, 0) + 1
+            return wait
 
-            return limited_together
-        newer, interval, tolerance = self._newer, self._interval, self._tolerance
-        known, unknown = newer.get, self._first
+        self.take = take_and_note
 
-        def limited(first: A, second: B) -> T:
-            key = key_of(first)
-            now = clock.monotonic()
-            free_at = known(key)
-            if free_at is None:
-                free_at = unknown(key)
-            if free_at < now:
-                free_at = now
-            free_at += interval
-            wait = free_at - now - tolerance
-            if wait > 0:
-                raise over(wait)
-            newer[key] = free_at
-            return work(first, second)
+    @property
+    def is_spread(self) -> bool:
+        """Whether calls are noted for other machines."""
+        return self._used is not None
 
-        return limited
+    def spent(self) -> dict[Hashable, int]:
+        """Return how many calls of each key were allowed since the last time."""
+        assert self._used is not None
+        found = dict(self._used)
+        self._used.clear()
+        return found
+
+    def owe(self, key: Hashable, seconds: float) -> None:
+        """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
+        used = 0 if self._used is None else self._used.get(key, 0)
+        free_at = clock.monotonic() + seconds + used * self.interval
+        known = self.times.get(key)
+        if free_at > (self._first(key) if known is None else known):
+            self.times[key] = free_at
 
     def _taking(self) -> Callable[[Hashable], float]:
         """Return `take` as a function with everything at hand: calls go through it."""
-        newer, interval, tolerance = self._newer, self._interval, self._tolerance
+        newer, interval, tolerance = self.times, self.interval, self._tolerance
         known, first = newer.get, self._first
 
         def take(key: Hashable) -> float:
@@ -143,7 +146,8 @@ class Meter:
             if free_at is None:
                 free_at = first(key)
             if free_at < now:
-                free_at = now
+                newer[key] = now + interval
+                return 0.0
             free_at += interval
             wait = free_at - now - tolerance
             if wait > 0:
@@ -155,11 +159,11 @@ class Meter:
 
     def _first(self, key: Hashable) -> float:
         """Return the time of a key that is not among the newer ones, and make room for it there."""
-        if len(self._newer) >= self._most:
-            self._earlier = self._newer.copy()
-            self._newer.clear()
+        if len(self.times) >= self._most:
+            self._earlier = self.times.copy()
+            self.times.clear()
         free_at = self._earlier.pop(key, 0.0)
-        self._newer[key] = free_at
+        self.times[key] = free_at
         return free_at
 
 

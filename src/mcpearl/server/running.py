@@ -13,6 +13,7 @@ from mcpearl.server.tree import ServerTree
 from mcpearl.telemetry.options import Telemetry
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.rate import Meter
     from mcpearl.server.extensions import ServerExtension
     from mcpearl.server.isolation.isolation import Isolation
     from mcpearl.server.throttle import Throttle
@@ -31,6 +32,11 @@ class Running(Composing):
     shared: "SharedStore | None"
     isolation: "Isolation | None"
     _throttle: "Throttle | None"
+
+    def _meters(self) -> "dict[str, Meter]":
+        """Return what counts calls against rates; the server does."""
+        raise NotImplementedError
+
     _exported: Telemetry | None
     _blocked_after: float | None
     _lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None
@@ -85,7 +91,11 @@ class Running(Composing):
             await self.parts.start(self.bus, subscriptions.all_changed)
             stack.push_async_callback(self.parts.root.stop)
             if self.shared is not None:
-                await self.parts.add_store(self.shared)
+                from mcpearl.server.spread_limits import SpreadLimits
+
+                limits = SpreadLimits(self._meters, self.shared.rates, self._compose)
+                limits.spread()
+                await self.parts.add_store(self.shared, rates=limits.run)
             stack.push_async_callback(self._stop_isolation)
             if self.isolation is not None:
                 await self.isolation.start()  # before there is a thread

@@ -245,6 +245,8 @@ class Server(Operating, Running):
         if isinstance(self.handler, Handler) and self.handler.tasked:
             self._have_tasks()
         self._compose()
+        if state_store is None and self.shared is not None:
+            state_store = self.shared.state
         if state_store is not None:
             self.core.state_store = state_store
         self._lifespan = lifespan
@@ -347,12 +349,18 @@ class Server(Operating, Running):
 
     def share_limits(self) -> None:
         """Count calls against rates together with the processes that are forked from now on."""
-        tools = self._registry.tools.values()
-        for limited in (self._throttle, *tools):
-            meter: Meter | None = getattr(limited, "meter", None)
-            if meter is not None:
-                meter.share()
+        if self.shared is not None:
+            return  # the store adds up what all processes count
+        for meter in self._meters().values():
+            meter.share()
         self._compose()
+
+    def _meters(self) -> "dict[str, Meter]":
+        """Return what counts calls against rates, by what is limited."""
+        tools = {tool.definition.name: tool for tool in self._registry.tools.values()}
+        limited: dict[str, Any] = {"": self._throttle, **tools}
+        meters = {name: getattr(each, "meter", None) for name, each in limited.items()}
+        return {name: meter for name, meter in meters.items() if meter is not None}
 
     # Serving
 

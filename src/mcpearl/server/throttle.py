@@ -13,9 +13,11 @@ from msgspec import Struct
 from mcpearl.net.fairness import Fairness
 from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
+from mcpearl.runtime import clock
 from mcpearl.runtime.congestion import Congestion
 from mcpearl.runtime.rate import By, Meter, RateLimit
-from mcpearl.server.dispatch import Dispatch
+from mcpearl.server.context import Context
+from mcpearl.server.dispatch import Answering, Dispatch
 
 if TYPE_CHECKING:
     from mcpearl.runtime.threads import ThreadPool
@@ -82,9 +84,30 @@ class Throttle:
 
     def around(self, dispatch: Dispatch) -> Dispatch:
         """Put the rate in front of what answers calls."""
-        if self.meter is not None and self._key_of is not None:
-            dispatch = self.meter.before(dispatch, self._key_of, self._over)
-        return dispatch
+        if self.meter is None or self._key_of is None:
+            return dispatch
+        take, key_of, over = self.meter.take, self._key_of, self._over
+        times, interval = self.meter.times, self.meter.interval
+        known = times.get
+        if self.meter.limit.by == "principal" and not self.meter.is_shared:
+
+            def limited_by_principal(call: Call, ctx: Context) -> Answering:
+                # Every call passes here, so a caller that has used nothing is let in without a call.
+                key, now = call.caller.principal, clock.monotonic()
+                if known(key, now) < now:
+                    times[key] = now + interval
+                elif wait := take(key):
+                    raise over(wait)
+                return dispatch(call, ctx)
+
+            return limited_by_principal
+
+        def limited(call: Call, ctx: Context) -> Answering:
+            if wait := take(key_of(call)):
+                raise over(wait)
+            return dispatch(call, ctx)
+
+        return limited
 
     def _over(self, wait: float) -> RateLimited:
         assert self.meter is not None
@@ -100,6 +123,9 @@ class Throttle:
         is_behind, refusal = congestion.is_behind, self.refusal
 
         def gate(method: str) -> None:
+            # Every call passes here, so the usual case is looked at without a call.
+            if clock.monotonic() < congestion.fine_until and not congestion.refusing:
+                return
             if is_behind() and refusal(method) is not None:
                 raise self._overloaded()
 

@@ -44,9 +44,14 @@ class ServerTree:
             await self.root.stop()
             raise
 
-    async def add_store(self, store: "SharedStore") -> None:
-        """Watch over a store that the server shares with other processes."""
-        for name, run in store.parts().items():
+    async def add_store(self, store: "SharedStore", **beside: Callable[[], Awaitable[Any]]) -> None:
+        """Watch over a store that the server shares with other processes.
+
+        Args:
+            store: The store.
+            **beside: What else has to run while the server shares it.
+        """
+        for name, run in {**store.parts(), **beside}.items():
             await self.root.add(Child(name, run))
 
     async def start_background(self) -> None:

@@ -22,6 +22,8 @@ class MemorySessionStore:
     def __len__(self) -> int:
         return len(self._records)
 
+    count = 0  # every endpoint counts its own
+
     def new_id(self, record: SessionRecord) -> str:
         """Return 32 random characters."""
         return clock.token(24)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import Hear, Stored, Topics, Unsubscribe, check_message
@@ -31,6 +32,14 @@ local added = redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*',
     'w', ARGV[3], 't', ARGV[4], 'm', ARGV[5])
 keep(KEYS[1], tonumber(ARGV[2]))
 return added
+"""
+)
+_PASS = Script(
+    """
+if not redis.call('ZSCORE', KEYS[2], ARGV[6]) then return 0 end
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'w', ARGV[3], 't', ARGV[4], 'm', ARGV[5])
+keep(KEYS[1], tonumber(ARGV[2]))
+return 1
 """
 )
 _LOST = ""  # the topic of a message that stands for messages that were lost
@@ -110,7 +119,8 @@ class RedisBus:
         Raises:
             StoreUnavailable: It could not be stored.
         """
-        await self._add(self._link.key("inbox", str(number)), topic, message)
+        keys = [self._link.key("inbox", str(number)), self._members.key]
+        await self._link.run(_PASS, keys, (*self.entry(topic, message), number))
 
     def subscribe(
         self, topic: str, hear: Hear, missed: Callable[[], None] | None = None
@@ -151,6 +161,8 @@ class RedisBus:
         tail = self._tail = Tail(self._link, self.key, self._heard, self._missed)
         tail.also(self._inbox, self._received, self._own_topics.missed)
         await tail.start()
+        with suppress(StoreUnavailable):
+            await self._members.report()  # from now on it can be reached
 
     async def ended(self) -> None:
         """Wait forever: a server that is away comes back."""

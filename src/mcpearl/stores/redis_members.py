@@ -27,16 +27,18 @@ _EVERY = LEASE / 3
 _REPORT = Script(
     """
 local now = time_of('')
+local lease = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
 redis.call('ZADD', KEYS[1], exact(now + tonumber(ARGV[2])), ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-local dead = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now))
-for _, number in ipairs(dead) do
-    redis.call('ZREM', KEYS[1], number)
-    redis.call('HDEL', KEYS[2], number)
+if lease > now then  -- otherwise nobody could report, and the others are not dead for it
+    for _, number in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now))) do
+        redis.call('ZREM', KEYS[1], number)
+        redis.call('HDEL', KEYS[2], number)
+    end
 end
-for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], math.ceil(tonumber(ARGV[2]) * 2000)) end
+for n = 1, 2 do redis.call('PEXPIRE', KEYS[n], math.ceil(tonumber(ARGV[2]) * 6000)) end
 if redis.call('PTTL', KEYS[3]) > 0 then redis.call('PEXPIRE', KEYS[3], 31536000000) end
-return redis.call('ZRANGE', KEYS[1], 0, -1)
+return {lease > now and 1 or 0, redis.call('ZRANGE', KEYS[1], 0, -1)}
 """
 )
 _LEAVE = Script(
@@ -70,6 +72,7 @@ class RedisMembers:
         self.number = 0
         self.join()
         self._alive: set[int] = set()
+        self._patient_until = 0.0  # nobody counts as dead before this time
         self._when_dead: list[Callable[[int], None]] = []
         self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
 
@@ -100,10 +103,14 @@ class RedisMembers:
     async def report(self) -> None:
         """Renew the lease of this process, and see which others live."""
         me = Member(self.number, socket.gethostname(), os.getpid(), clock.now())
-        reply = await self._link.run(
+        held, members = await self._link.run(
             _REPORT, self._keys, (self.number, LEASE, msgspec.json.encode(me))
         )
-        alive = {int(number) for number in reply if number.isdigit()}
+        if not held and self._alive:
+            self._patient_until = clock.monotonic() + LEASE
+        alive = {int(number) for number in members if number.isdigit()}
+        if clock.monotonic() < self._patient_until:
+            alive |= self._alive  # the store was away: those that live report soon
         dead, self._alive = self._alive - alive - {self.number}, alive
         for number in dead:
             for hear in list(self._when_dead):
@@ -113,10 +120,16 @@ class RedisMembers:
         """Whether a process lives, as far as the others know."""
         if number == self.number:
             return True
-        if await self._link.send("ZSCORE", self._keys[0], number) is None:
+        found = await self._link.send("ZSCORE", self._keys[0], number)
+        if found is None and clock.monotonic() >= self._patient_until:
             return False
         self._alive.add(number)  # so that its death is noticed
         return True
+
+    @property
+    def key(self) -> str:
+        """Where the numbers of all processes are, a sorted set."""
+        return self._keys[0]
 
     async def all(self) -> list[Member]:
         """Return the processes that live."""

@@ -20,6 +20,7 @@ from mcpearl.runtime import clock
 from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.redis_bus import RedisBus
+from mcpearl.stores.redis_count import SessionCount
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.sessions import Changed, Identity, Missed, SessionRecord
@@ -131,6 +132,8 @@ class RedisSessionStore:
         self._now = now
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
+        self.counted = SessionCount(link)
+        """The sessions of all machines."""
 
     def use_keys(self, keys: list[bytes]) -> None:
         """Seal ids with the first of these keys, and open them with all."""
@@ -150,7 +153,13 @@ class RedisSessionStore:
                 facts.began, facts.identity, facts.version, None, ClientCapabilities(), False
             )
             id = self._seal(nothing)
+        self.counted.begun(digest_of(id), YOUNG)
         return id
+
+    @property
+    def count(self) -> int:
+        """How many sessions all machines have, as of a second ago."""
+        return self.counted.now
 
     def _seal(self, facts: _Facts) -> str:
         if self._keys is None:
@@ -218,6 +227,8 @@ class RedisSessionStore:
             keys.append(self._bus.key)
             given += self._bus.entry(_TOPIC, message)
         saved = await self._link.run(_SAVE, keys, given)
+        if saved:
+            self.counted.used(digest_of(record.id), ttl)
         if saved and tells and len(keys) == 1:
             await self._bus.spread(_TOPIC, message)
         return bool(saved)
@@ -232,7 +243,10 @@ class RedisSessionStore:
 
     async def touch(self, id: str, ttl: float) -> bool:
         """Move the expiry of a session."""
-        return bool(await self._link.run(_TOUCH, [self._key(id)], (self._first(), ttl)))
+        touched = await self._link.run(_TOUCH, [self._key(id)], (self._first(), ttl))
+        if touched:
+            self.counted.used(digest_of(id), ttl)
+        return bool(touched)
 
     async def delete(self, id: str) -> None:
         """End a session everywhere."""
@@ -241,6 +255,7 @@ class RedisSessionStore:
             return
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
+        self.counted.ended(digest_of(id))
         await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:

@@ -13,7 +13,9 @@ from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_names import RedisNames
 from mcpearl.stores.redis_proofs import RedisProofStore
+from mcpearl.stores.redis_rates import RedisRateStore
 from mcpearl.stores.redis_sessions import RedisSessionStore
+from mcpearl.stores.redis_state import RedisStateStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 
 
@@ -66,6 +68,8 @@ class RedisStore:
         self.relay = RedisRelay(self.bus, self.members)
         self.proofs = RedisProofStore(link)
         self.names = RedisNames(link, self.members, self.tasks)
+        self.rates = RedisRateStore(link)
+        self.state = RedisStateStore(link)
 
     async def start(self, keys: list[bytes] | None) -> list[bytes]:
         """Join as a new process, with a number of its own."""
@@ -90,7 +94,12 @@ class RedisStore:
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[Any]]]:
         """Return the watch over the connection, and what renews leases."""
-        return {"store": self.link.watch, "members": self.members.run, "names": self.names.run}
+        return {
+            "store": self.link.watch,
+            "members": self.members.run,
+            "names": self.names.run,
+            "count of sessions": self.sessions.counted.run,
+        }
 
     async def close(self) -> None:
         """Write what waits, and disconnect."""

@@ -48,6 +48,11 @@ Changed = Callable[[str, SessionRecord | None], None]
 class SessionStore(Protocol):
     """Keeps session records. Every record has an expiry. Any method may raise `StoreUnavailable`."""
 
+    @property
+    def count(self) -> int:
+        """How many sessions all processes have, about; 0 if the store does not count them."""
+        ...
+
     def new_id(self, record: SessionRecord) -> str:
         """Return an unguessable id of visible ASCII for a session that begins.
 

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from mcpearl.stores.bus import Bus, Hear, Unsubscribe
     from mcpearl.stores.events import EventStore
     from mcpearl.stores.proofs import ProofStore
+    from mcpearl.stores.rates import RateStore
     from mcpearl.stores.sessions import SessionStore
+    from mcpearl.stores.state import StateStore
     from mcpearl.stores.tasks import TaskStore
 
 REQUEST_BITS = 24
@@ -80,6 +82,16 @@ class SharedStore(Protocol):
     @property
     def proofs(self) -> "ProofStore":
         """The DPoP proofs that any process has seen."""
+        ...
+
+    @property
+    def rates(self) -> "RateStore":
+        """What callers have used of their rates at any process."""
+        ...
+
+    @property
+    def state(self) -> "StateStore":
+        """What handlers keep for sessions and principals."""
         ...
 
     @property

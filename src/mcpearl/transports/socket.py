@@ -15,7 +15,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.errors import LimitReached, McpError
 from mcpearl.protocol.framing import Framer, framer_named
 from mcpearl.protocol.limits import Limits
-from mcpearl.runtime.budget import CONNECTION, Account, Holding
+from mcpearl.runtime.budget import CONNECTION, UNCOUNTED, Account, Holding
 from mcpearl.transports.stream import StreamProtocol, connect
 from mcpearl.transports.transport import Receiver
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -160,6 +160,7 @@ class SocketServer(SocketTransport):
         self._has_ended = False  # whether the client will send nothing more
         self._unread = Backlog()
         self._read_at = 0.0  # when that was
+        self._backlog: Holding | None = None  # for what was read at once, if it was much
         self._in_line = False  # whether it waits for its turn there, if load is shed
         self._is_wanted = True  # whether the receiver wants messages
         self._call_soon: Any = None  # the loop's
@@ -213,11 +214,25 @@ class SocketServer(SocketTransport):
             return
         self._unread.put(data)
         self.wire.pause_reading()
+        if len(data) > UNCOUNTED and not self._count_backlog(len(data)):
+            return
         if congestion is None:
             self._take_turn()
         else:
             self._read_at = congestion.now()
             self._wait_in(congestion)
+
+    def _count_backlog(self, size: int) -> bool:
+        """Count what waits for its turn, and what came of it that waits for room; False if it may not."""
+        if self.account is None:
+            return True
+        if self._backlog is None:
+            self._backlog = self.account.open("messages")
+        if self._backlog.resize(size):
+            return True
+        self._unread = Backlog()
+        self.no_room(self.account.refusal)
+        return False
 
     def _take_turn(self) -> None:
         unread = self._unread
@@ -258,6 +273,8 @@ class SocketServer(SocketTransport):
         """Handle what was read already, then read again."""
         congestion = self.reception.turns.congestion
         if not self._unread:
+            if self._backlog is not None:
+                self._backlog.release()
             super().resume()
         elif congestion is None:
             self._call_soon(self._take_turn)
@@ -282,8 +299,9 @@ class SocketServer(SocketTransport):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the client."""
         super().connection_lost(exc)
-        if self._charged is not None:
-            self._charged.release()
+        for holding in (self._charged, self._backlog):
+            if holding is not None:
+                holding.release()
         self.reception.leave(self)
 
     def eof_received(self) -> bool:

@@ -11,6 +11,7 @@ from mcpearl.auth.server.proof_memory import OwnProofs
 from mcpearl.testing.clock import MovableClock
 from tests.auth.server.issuer import AUDIENCE, Issuer, KeyPair, unsigned
 from tests.auth.server.protected import as_bearer, challenge, make_app, structured
+from tests.deployment.machines import two_machines
 from tests.transports.raw_http import Raw, Response, serving
 
 
@@ -210,8 +211,19 @@ async def test_a_proof_may_need_this_servers_nonce(issuer: Issuer, key: KeyPair)
             assert (await call(client, token, key.proof(token, url, nonce=given))).status == 200
 
 
+async def test_a_nonce_of_one_machine_is_good_at_all(issuer: Issuer, key: KeyPair) -> None:
+    async with two_machines(auth=protect(issuer, dpop_nonces=True)) as (one, two):
+        token, url = bound(issuer, key), url_of(two.raw)
+        refused = await call(one.raw, token, key.proof(token, url_of(one.raw)), "known")
+        assert challenge(refused)[1]["error"] == "use_dpop_nonce"
+        proof = key.proof(token, url, nonce=refused.headers["dpop-nonce"])
+        assert (await call(two.raw, token, proof, "known")).status == 200
+        again = await call(two.raw, token, proof, "known")
+        assert "used before" in challenge(again)[1]["error_description"]
+
+
 async def test_a_nonce_ends(clock: MovableClock, key: KeyPair) -> None:
-    proofs = ProofChecker(max_age=1e6, nonces=b"secret", memory=OwnProofs(100))
+    proofs = ProofChecker(max_age=1e6, nonces=lambda: [b"secret"], memory=OwnProofs(100))
     nonce = proofs.nonce()
     url = "https://mcp.example/mcp"
 

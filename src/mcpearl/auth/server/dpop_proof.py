@@ -6,6 +6,7 @@ remembered (`proof_memory`) until they are too old to be accepted, within bounds
 
 import hmac
 from base64 import urlsafe_b64encode
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -26,9 +27,16 @@ class NonceNeeded(TokenRefused):
 class ProofChecker:
     """Checks the proofs of requests to one resource."""
 
-    def __init__(self, *, max_age: float, memory: ProofMemory, nonces: bytes | None) -> None:
+    def __init__(
+        self,
+        *,
+        max_age: float,
+        memory: ProofMemory,
+        nonces: Callable[[], Sequence[bytes]] | None,
+    ) -> None:
         self._max_age = max_age
-        self._secret = nonces  # the key that nonces are derived from; None if they are not used
+        # The keys that nonces are derived from, the first for new ones; None if they are not used.
+        self._secrets = nonces
         self._memory = memory
 
     def check(
@@ -91,20 +99,22 @@ class ProofChecker:
 
     def nonce(self) -> str:
         """Return the current nonce."""
-        return self._nonce(int(clock.now()) // _NONCE_STEP)
-
-    def _nonce(self, step: int) -> str:
-        assert self._secret is not None
-        return hmac.new(self._secret, b"%d" % step, sha256).hexdigest()[:32]
+        assert self._secrets is not None
+        return _nonce(self._secrets()[0], int(clock.now()) // _NONCE_STEP)
 
     def _check_nonce(self, signed: jose.Signed) -> None:
-        if self._secret is None:
+        if self._secrets is None:
             return
         given = str(signed.claims.get("nonce")).encode()
         step = int(clock.now()) // _NONCE_STEP
-        good = [hmac.compare_digest(given, self._nonce(step - n).encode()) for n in (0, 1)]
+        nonces = [_nonce(secret, step - n) for secret in self._secrets() for n in (0, 1)]
+        good = [hmac.compare_digest(given, nonce.encode()) for nonce in nonces]
         if not any(good):
             raise NonceNeeded("the DPoP proof needs the nonce of this server")
+
+
+def _nonce(secret: bytes, step: int) -> str:
+    return hmac.new(secret, b"dpop %d" % step, sha256).hexdigest()[:32]
 
 
 def same_place(given: object, url: str) -> bool:

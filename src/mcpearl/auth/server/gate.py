@@ -6,7 +6,7 @@ limited rate.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -42,6 +42,7 @@ class TokenGate:
         known_scopes: Returns the scopes that tools, resources and prompts need.
         also: Paths that the gate guards besides the endpoint.
         proof_store: Remembers used proofs for all machines, where there are several.
+        nonce_keys: Returns keys that all machines have, the first for new nonces.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class TokenGate:
         known_scopes: Callable[[], Iterable[str]] = tuple,
         also: Iterable[str] = (),
         proof_store: ProofStore | None = None,
+        nonce_keys: Callable[[], Sequence[bytes]] | None = None,
     ) -> None:
         self._settings = settings
         self._proof_store = proof_store
@@ -64,7 +66,7 @@ class TokenGate:
         self._refused: KnownTokens[str] = KnownTokens(settings.max_known)
         self._proofs = ProofChecker(
             max_age=settings.dpop_max_age,
-            nonces=settings.nonce_secret if settings.dpop_nonces else None,
+            nonces=(nonce_keys or settings.nonce_secrets) if settings.dpop_nonces else None,
             memory=settings.proofs or OwnProofs(settings.dpop_max_remembered),
         )
         self._log = RefusalLog()

@@ -18,11 +18,12 @@ def gate_of(
     known_scopes: Callable[[], Iterable[str]],
     also: Iterable[str] = (),
     proof_store: ProofStore | None = None,
+    nonce_keys: Callable[[], Sequence[bytes]] | None = None,
 ) -> Gate:
     """Return the gate of the endpoint at `path`, and of the paths in `also` beside it."""
     settings = _settings(auth)
     if isinstance(settings, ResourceServer):
-        return TokenGate(settings, path, known_scopes, also, proof_store)
+        return TokenGate(settings, path, known_scopes, also, proof_store, nonce_keys)
     if callable(getattr(settings, "admit", None)):
         return settings
     raise _no_auth(auth)

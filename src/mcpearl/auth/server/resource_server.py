@@ -76,7 +76,8 @@ class ResourceServer:
         self.dpop_required = dpop == "required"
         self.dpop_max_age = dpop_max_age
         self.dpop_nonces = dpop_nonces
-        self.nonce_secret = clock.random_bytes(32)  # made here, so that forked workers share it
+        secret = clock.random_bytes(32)  # made here, so that forked workers share it
+        self.nonce_secrets = lambda: (secret,)
         self.dpop_max_remembered = dpop_max_remembered
         self.proofs: ProofMemory | None = None  # shared by workers; None if each gate has its own
 

@@ -1,9 +1,10 @@
 """Rewrite programs of FastMCP and the official SDK for mcpearl."""
 
 import difflib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -12,6 +13,7 @@ from mcpearl.cli.exits import Exit, Failure
 from mcpearl.cli.output import Output
 
 _MOST = 10_000  # files of a directory
+_MARK = b"\xef\xbb\xbf"
 _PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
 
 
@@ -21,29 +23,77 @@ _PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
 def command(out: Output, paths: tuple[Path, ...], write: bool) -> int:
     """Rewrite programs of FastMCP 2 to 4 and of mcp 1 and 2 for mcpearl.
 
-    PATHS are files and directories. The changes are shown, and made with --write. What has no counterpart
-    stays and is listed; the exit code is 1 if there is any.
+    PATHS are files and directories. The changes are shown, and made with --write. A file that git could
+    not bring back is copied beside itself first, with .bak at its end. What has no counterpart stays and
+    is listed; the exit code is 1 if there is any.
     """
     from mcpearl.cli.migrating.rewrite import rewrite
 
     results: list[dict[str, Any]] = []
     for path in _files(paths):
         try:
-            before = path.read_text(encoding="utf-8")
+            file = _File.read(path)
+            before = file.text
             after, leftovers = rewrite(before)
             compile(after, str(path), "exec", dont_inherit=True)
-        except (SyntaxError, UnicodeDecodeError, ValueError) as error:
+        except (SyntaxError, UnicodeDecodeError, ValueError, RecursionError) as error:
             out.warning(f"{path} is not changed: {error}")
             continue
         if after == before and not leftovers:
             continue
         if write and after != before:
-            path.write_text(after, encoding="utf-8")
+            file.write(after)
         left = [{"line": each.line, "text": each.text} for each in leftovers]
         results.append({"path": str(path), "changed": after != before, "leftovers": left})
         if not out.as_json:
             _show(out, path, before, after)
     return _conclude(out, results, write)
+
+
+class _File(NamedTuple):
+    """A file as it is on disk: its text, and how that was written."""
+
+    path: Path
+    text: str
+    mark: bytes  # of the order of bytes, which some editors write first
+    line_end: str
+
+    @classmethod
+    def read(cls, path: Path) -> "_File":
+        """Read a file in UTF-8; raises `UnicodeDecodeError` for one in another encoding."""
+        content = path.read_bytes()
+        mark = _MARK if content.startswith(_MARK) else b""
+        text = content.removeprefix(mark).decode()
+        is_windows = "\r\n" in text and "\n" not in text.replace("\r\n", "")
+        if is_windows:
+            text = text.replace("\r\n", "\n")
+        return cls(path, text, mark, "\r\n" if is_windows else "\n")
+
+    def write(self, text: str) -> None:
+        """Put another text into the file, at once; keep a copy unless git has one."""
+        original = self.path.read_bytes()
+        if not _is_committed(self.path):
+            copy = next(each for each in _copies(self.path) if not each.exists())
+            copy.write_bytes(original)
+        beside = self.path.with_name(f".{self.path.name}.migrating")
+        beside.write_bytes(self.mark + text.replace("\n", self.line_end).encode())
+        beside.chmod(self.path.stat().st_mode & 0o7777)
+        beside.replace(self.path.resolve())
+
+
+def _copies(path: Path) -> Iterator[Path]:
+    yield path.with_name(f"{path.name}.bak")
+    yield from (path.with_name(f"{path.name}.bak{number}") for number in range(1, _MOST))
+
+
+def _is_committed(path: Path) -> bool:
+    """Return whether git has a file as it is."""
+    command = ["git", "status", "--porcelain", "--ignored", "--", path.name]
+    try:
+        done = subprocess.run(command, cwd=path.parent, capture_output=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0 and not done.stdout
 
 
 def _files(paths: tuple[Path, ...]) -> Iterator[Path]:

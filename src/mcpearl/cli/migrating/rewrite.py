@@ -2,16 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from mcpearl.cli.migrating import names
-
-
-class Leftover(NamedTuple):
-    """Something that has to be changed by hand."""
-
-    line: int
-    text: str
+from mcpearl.cli.migrating.imports import Imports, is_theirs, names_used
+from mcpearl.cli.migrating.lowlevel import LowLevel
+from mcpearl.cli.migrating.source import Leftover, Source
 
 
 class Rewritten(NamedTuple):
@@ -21,12 +18,6 @@ class Rewritten(NamedTuple):
     leftovers: list[Leftover]
 
 
-class _Edit(NamedTuple):
-    begin: int
-    end: int
-    text: str
-
-
 def rewrite(source: str) -> Rewritten:
     """Rewrite the source of a file; one that uses neither SDK stays as it is.
 
@@ -34,187 +25,72 @@ def rewrite(source: str) -> Rewritten:
         SyntaxError: The source is not Python.
     """
     tree = ast.parse(source)
-    if not any(_roots(node) for node in ast.walk(tree)):
+    if not any(is_theirs(node) for node in ast.walk(tree)):
         return Rewritten(source, [])
-    work = _Rewriting(source, tree)
-    work.do()
-    return Rewritten(work.text(), sorted(set(work.leftovers)))
-
-
-def _bound(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a file binds, but for those that become imports from mcpearl."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                yield name
-            case ast.AsyncFunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
-                yield name
-            case ast.alias():
-                yield node.asname or node.name
-
-
-def _roots(node: ast.AST) -> bool:
-    """Return whether a node imports from one of the SDKs."""
-    if isinstance(node, ast.ImportFrom):
-        return not node.level and _is_theirs(node.module or "")
-    return isinstance(node, ast.Import) and any(_is_theirs(each.name) for each in node.names)
-
-
-def _is_theirs(module: str) -> bool:
-    return module.partition(".")[0] in names.ROOTS
+    used = names_used(_Rewriting(source, tree, None).do().text())
+    done = _Rewriting(source, tree, used).do()
+    return Rewritten(done.text(), sorted(set(done.leftovers)))
 
 
 class _Rewriting:
     """One file while it is rewritten."""
 
-    def __init__(self, source: str, tree: ast.Module) -> None:
-        self._source = source.encode()
+    def __init__(self, source: str, tree: ast.Module, used: set[str] | None) -> None:
+        self._source = Source(source)
         self._tree = tree
-        self._lines = [0]
-        for line in self._source.splitlines(keepends=True):
-            self._lines.append(self._lines[-1] + len(line))
-        self._edits: list[_Edit] = []
-        self.leftovers: list[Leftover] = []
-        self._bound = set(_bound(tree))  # names that this file uses for something of its own
-        self._local: dict[str, str] = {}  # names of this file to what they were imported as
-        self._modules: set[str] = set()  # names of this file for whole modules
-        self._types: set[str] = set()  # those of them that have the types of the protocol
+        self._imports = Imports(self._source, tree, used)
+        self._original = self._imports.original
+        self._awaited = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
+        self._outer = {  # attributes that are taken of attributes
+            id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+        }
+        self._alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        # Options of the constructor that belong to `run` now, by the variable of the server.
+        self._of_run: dict[str, list[ast.keyword]] = {}
 
-    def text(self) -> str:
-        """Return the source with all edits; edits inside of others do not happen."""
-        result, at = bytearray(), 0
-        for edit in sorted(self._edits):
-            if edit.begin < at:
-                continue
-            result += self._source[at : edit.begin] + edit.text.encode()
-            at = edit.end
-        return (bytes(result) + self._source[at:]).decode()
-
-    def do(self) -> None:
+    def do(self) -> Source:
         """Find everything that has to change."""
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.ImportFrom) and _roots(node):
-                self._import_from(node)
-            elif isinstance(node, ast.Import) and _roots(node):
-                self._import(node)
+        lowlevel = LowLevel(
+            self._source, self._tree, self._imports.is_lowlevel, self._imports.bound
+        )
+        lowlevel.rewrite()
+        self._imports.rewrite(lowlevel.needed(self._imports.local))
         servers, contexts, clients = self._servers(), self._contexts(), self._clients()
         for node in ast.walk(self._tree):
             match node:
-                case ast.Name(id=name) if (
-                    self._local.get(name) in names.SERVERS and name == (self._local[name])
+                case ast.Name(id=name) if self._imports.local.get(name) in names.SERVERS:
+                    if name == self._imports.local[name]:
+                        self._source.replace(node, self._imports.server_name())
+                case ast.Name(id="fastmcp") if "fastmcp" in self._imports.modules:
+                    self._source.replace(node, "mcpearl")
+                case ast.Attribute(value=ast.Name(id=module), attr=name) if (
+                    module in self._imports.modules and name in names.RENAMED
                 ):
-                    self._replace(node, self._new_name(name))
+                    self._source.rename_member(node, names.RENAMED[name])
+                case ast.Subscript(value=value, slice=ast.Tuple(elts=[_, second, *_])) if (
+                    self._original(value) == "Context"
+                ):
+                    self._typed_context(node, second)
                 case ast.Call():
-                    self._call(node, servers, clients)
-                case ast.Attribute(value=ast.Name(id=owner), attr=member) if owner in contexts:
-                    self._leave(node, names.CONTEXT_BY_HAND.get(member), f"ctx.{member}")
+                    self._call(node, servers, contexts, clients)
+                case ast.Attribute(value=ast.Name(id=owner)) if owner in contexts:
+                    self._context_member(node, owner)
                 case ast.Attribute(attr=member) if member in names.snake_members():
-                    self._rename_member(node, names.snake_members()[member])
-
-    # Places
-
-    def _offset(self, line: int, column: int) -> int:
-        return self._lines[line - 1] + column
-
-    def _span(self, node: ast.AST) -> tuple[int, int]:
-        begin = self._offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
-        end = self._offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
-        return begin, end
-
-    def _replace(self, node: ast.AST, text: str) -> None:
-        self._edits.append(_Edit(*self._span(node), text))
-
-    def _rename_member(self, node: ast.Attribute, text: str) -> None:
-        _, end = self._span(node)
-        self._edits.append(_Edit(end - len(node.attr), end, text))
-
-    def _rename_keyword(self, keyword: ast.keyword, text: str) -> None:
-        begin, _ = self._span(keyword)
-        self._edits.append(_Edit(begin, begin + len((keyword.arg or "").encode()), text))
-
-    def _source_of(self, node: ast.AST) -> str:
-        begin, end = self._span(node)
-        return self._source[begin:end].decode()
-
-    def _leave(self, node: ast.AST, advice: str | None, what: str) -> None:
-        if advice is not None:
-            self.leftovers.append(Leftover(node.lineno, f"{what}: {advice}"))  # type: ignore[attr-defined]
-
-    # Imports
-
-    def _new_name(self, name: str) -> str:
-        """Return what a server is called in this file; a class of its own may have the name."""
-        return "McpearlServer" if "Server" in self._bound else names.RENAMED[name]
-
-    def _import_from(self, node: ast.ImportFrom) -> None:
-        module = node.module or ""
-        homes: dict[str, list[str]] = {}
-        for alias in node.names:
-            home, text = self._home(module, alias, node)
-            homes.setdefault(home, []).append(text)
-            self._local[alias.asname or alias.name] = alias.name
-        order = sorted(homes, key=lambda home: (not home.startswith("mcpearl"), home))
-        indent = " " * node.col_offset
-        lines = [f"from {home} import {', '.join(sorted(homes[home]))}" for home in order]
-        if order != [module]:
-            self._replace(node, f"\n{indent}".join(lines))
-
-    def _home(self, module: str, alias: ast.alias, node: ast.AST) -> tuple[str, str]:
-        """Return the module a name comes from now, and how it is imported."""
-        suffix = f" as {alias.asname}" if alias.asname else ""
-        name = alias.name
-        lowlevel = name == "Server" and module.startswith("mcp")
-        if name == "types" and module == "mcp":
-            self._types.add(alias.asname or name)
-            return "mcpearl", "types" + suffix
-        if module in ("mcp.types", "mcp") and name in names.type_names():
-            return "mcpearl.types", name + suffix
-        if name in names.RENAMED and not lowlevel:
-            new = names.RENAMED[name]
-            if name in names.SERVERS and not suffix and "Server" in self._bound:
-                suffix = " as McpearlServer"
-            return "mcpearl", new + suffix
-        advice = names.BY_HAND.get(name, "it has no counterpart by this name")
-        self._leave(node, advice, f"from {module} import {name}")
-        return module, name + suffix
-
-    def _import(self, node: ast.Import) -> None:
-        texts = []
-        for alias in node.names:
-            if alias.name == "mcp.types":
-                if alias.asname:
-                    self._types.add(alias.asname)
-                texts.append("mcpearl.types" + (f" as {alias.asname}" if alias.asname else ""))
-            elif alias.name == "fastmcp":
-                texts.append("mcpearl" + (f" as {alias.asname}" if alias.asname else ""))
-                self._modules.add(alias.asname or alias.name)
-            else:
-                texts.append(self._source_of(alias))
-                if _is_theirs(alias.name):
-                    self._leave(node, "import the names that are used", f"import {alias.name}")
-        self._replace(node, f"import {', '.join(texts)}")
+                    self._source.rename_member(node, names.snake_members()[member])
+                case ast.Attribute(value=owner, attr=member) if self._source.of(
+                    owner
+                ) in servers and (member == "settings" or member.startswith("_")):
+                    self._source.leave(node, f".{member}", names.SERVER_MEMBERS)
+        return self._source
 
     # What is what
 
-    def _original(self, node: ast.AST) -> str | None:
-        """Return the name that an expression was imported as."""
-        match node:
-            case ast.Name(id=name):
-                return self._local.get(name)
-            case ast.Attribute(value=ast.Name(id=module), attr=name) if (
-                module in self._modules | self._types
-            ):
-                return name
-            case ast.Subscript(value=value):
-                return self._original(value)
-        return None
-
     def _servers(self) -> set[str]:
-        """Return the variables that hold a server."""
+        """Return the variables that hold a server, as they are written."""
         return {*self._assigned(names.SERVERS), *self._annotated(names.SERVERS)}
 
     def _contexts(self) -> set[str]:
-        return set(self._annotated({"Context"}))
+        return set(self._annotated({"Context", "ServerRequestContext"}))
 
     def _clients(self) -> set[str]:
         """Return the variables that hold a client of FastMCP."""
@@ -232,7 +108,10 @@ class _Rewriting:
                 if self._original(node.value.func) not in kinds:
                     continue
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                yield from (each.id for each in targets if isinstance(each, ast.Name))
+                for target in targets:
+                    if isinstance(target, ast.Name | ast.Attribute):
+                        self._note_options(self._source.of(target), node.value)
+                        yield self._source.of(target)
 
     def _annotated(self, kinds: set[str]) -> Iterator[str]:
         for node in ast.walk(self._tree):
@@ -241,96 +120,204 @@ class _Rewriting:
                 if any(self._original(part) in kinds for part in parts):
                     yield node.arg
 
+    def _note_options(self, owner: str, made: ast.Call) -> None:
+        found = [each for each in made.keywords if each.arg in names.OF_RUN]
+        if found:
+            self._of_run[owner] = found
+
+    # Contexts
+
+    def _typed_context(self, node: ast.Subscript, lifespan: ast.expr) -> None:
+        """Leave the type of the lifespan: `Context[ServerSession, App]` is `Context[App]`."""
+        context = self._source.of(node.value)
+        nothing = isinstance(lifespan, ast.Constant) and lifespan.value is None
+        self._source.replace(
+            node, context if nothing else f"{context}[{self._source.of(lifespan)}]"
+        )
+
+    def _context_member(self, node: ast.Attribute, owner: str) -> None:
+        member = node.attr
+        if member == "request_context":
+            outer = self._outer.get(id(node))
+            if outer is not None and outer.attr in names.REQUEST_CONTEXT:
+                self._source.replace(outer, f"{owner}.{names.REQUEST_CONTEXT[outer.attr]}")
+                return
+        elif member in names.CONTEXT_RENAMED:
+            self._source.rename_member(node, names.CONTEXT_RENAMED[member])
+            return
+        elif member == "session":
+            outer = self._outer.get(id(node))
+            if outer is not None and outer.attr in names.SESSION_BY_HAND:
+                advice = names.SESSION_BY_HAND[outer.attr]
+                self._source.leave(node, f"ctx.session.{outer.attr}", advice)
+            return
+        elif member in names.STATE:
+            return
+        self._source.leave(node, f"ctx.{member}", names.CONTEXT_BY_HAND.get(member))
+
+    def _state(self, node: ast.Call, owner: str, method: str) -> None:
+        """Take values of one call to `ctx.state`; those of a session are awaited."""
+        if id(node) in self._awaited:
+            self._source.replace(node.func, f"{owner}.session.{names.STATE[method]}")
+        elif method == "get_state":
+            self._source.replace(node.func, f"{owner}.state.get")
+        elif method == "set_state" and len(node.args) == 2 and id(node) in self._alone:
+            key, value = (self._source.of(each) for each in node.args)
+            self._source.replace(node, f"{owner}.state[{key}] = {value}")
+        else:
+            self._source.leave(node, f"ctx.{method}", "`ctx.state` is a dict for one call")
+
     # Calls
 
-    def _call(self, node: ast.Call, servers: set[str], clients: set[str]) -> None:
+    def _call(
+        self, node: ast.Call, servers: set[str], contexts: set[str], clients: set[str]
+    ) -> None:
         original = self._original(node.func)
         if original in names.SERVERS:
             self._construction(node)
+        elif original in ("McpError", "MCPError"):
+            self._error(node)
         elif original in names.type_names() and original not in names.RENAMED:
             self._snake_keywords(node)
         match node.func:
-            case ast.Attribute(value=ast.Name(id=owner), attr=method) if owner in servers:
-                self._method(node, node.func, method)
+            case ast.Attribute(value=owner, attr=method) if self._source.of(owner) in servers:
+                self._method(node, node.func, method, self._source.of(owner))
             case ast.Attribute(value=owner, attr=method) if self._original(owner) in names.SERVERS:
-                self._leave(node, names.METHODS_BY_HAND.get(method), f".{method}()")
+                self._source.leave(node, f".{method}()", names.METHODS_BY_HAND.get(method))
+            case ast.Attribute(value=ast.Name(id=owner), attr=method) if (
+                owner in contexts and method in names.STATE
+            ):
+                self._state(node, owner, method)
             case ast.Attribute(value=ast.Name(id=owner), attr="call_tool") if owner in clients:
                 self._raise_on_error(node)
-            case ast.Attribute(value=ast.Name(id=module), attr=name) if module in self._modules:
-                if name in names.RENAMED:
-                    self._edits.append(
-                        _Edit(*self._span(node.func), f"mcpearl.{names.RENAMED[name]}")
-                    )
+
+    def _error(self, node: ast.Call) -> None:
+        """Take the members out of `McpError(ErrorData(code=…, message=…))`."""
+        match node.args:
+            case [ast.Call(func=made, keywords=given, args=[]) as data] if (
+                self._original(made) == "ErrorData"
+            ):
+                parts = {each.arg: self._source.of(each.value) for each in given}
+                order = [parts[name] for name in ("code", "message", "data") if name in parts]
+                self._source.replace(data, ", ".join(order))
 
     def _construction(self, node: ast.Call) -> None:
-        from inspect import signature
-
-        from mcpearl.server.server import Server
-
-        known = signature(Server.__init__).parameters
+        known = _server_options()
         if len(node.args) > 1:  # FastMCP has instructions there, mcpearl the version
-            begin, _ = self._span(node.args[1])
-            self._edits.append(_Edit(begin, begin, "instructions="))
+            begin, _ = self._source.span(node.args[1])
+            self._source.edit(begin, begin, "instructions=")
         if not node.args and not any(each.arg in ("name", None) for each in node.keywords):
-            begin = self._span(node.func)[1]
-            at = self._source.index(b"(", begin) + 1
-            self._edits.append(_Edit(at, at, '"server"' + (", " if node.keywords else "")))
+            at = self._source.find("(", self._source.span(node.func)[1]) + 1
+            self._source.edit(at, at, '"server"' + (", " if node.keywords else ""))
         for keyword in node.keywords:
             name = keyword.arg
+            if name is None:
+                continue
             if name in names.SERVER_KEYWORDS:
-                self._rename_keyword(keyword, names.SERVER_KEYWORDS[name])
-            elif name is not None and name in names.OF_RUN:
-                self._leave(keyword.value, "it belongs to `app.run(…)` now", f"{name}=")
-            elif name is not None and name not in known:
-                self._leave(keyword.value, "a server has no such option", f"{name}=")
+                self._source.rename_keyword(keyword, names.SERVER_KEYWORDS[name])
+            elif name in names.OF_RUN:
+                self._source.drop_keyword(node, keyword)
+                if not self._moved(keyword):
+                    advice = "dropped; it is an option of `app.run(…)` and `app.asgi(…)` now"
+                    self._source.leave(keyword.value, f"{name}=", advice)
+            elif name in names.SERVER_DROPPED:
+                self._source.drop_keyword(node, keyword)
+                self._source.leave(keyword.value, f"{name}=", names.SERVER_DROPPED[name])
+            elif name not in known:
+                advice = names.SERVER_BY_HAND.get(name, "a server has no such option")
+                self._source.leave(keyword.value, f"{name}=", advice)
+
+    def _moved(self, keyword: ast.keyword) -> bool:
+        """Return whether the file runs the server, so that the option can go there."""
+        for owner, options in self._of_run.items():
+            if keyword in options:
+                return any(self._is_run(node, owner) for node in ast.walk(self._tree))
+        return False
+
+    def _is_run(self, node: ast.AST, owner: str) -> bool:
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=method)):
+                return method in names.RUNS and self._source.of(value) == owner
+        return False
 
     def _snake_keywords(self, node: ast.Call) -> None:
         for keyword in node.keywords:
             if keyword.arg in names.snake_members():
-                self._rename_keyword(keyword, names.snake_members()[keyword.arg])
+                self._source.rename_keyword(keyword, names.snake_members()[keyword.arg])
 
-    def _method(self, node: ast.Call, function: ast.Attribute, method: str) -> None:
+    def _method(self, node: ast.Call, function: ast.Attribute, method: str, owner: str) -> None:
         if method in names.METHODS:
-            self._rename_member(function, names.METHODS[method])
+            self._source.rename_member(function, names.METHODS[method])
         elif method in ("tool", "prompt", "resource"):
             self._registration(node, method)
         elif method == "mount":
             self._mount(node)
-        self._leave(node, names.METHODS_BY_HAND.get(method), f".{method}()")
-        if method in ("run", "run_async"):
-            self._run(node)
+        self._source.leave(node, f".{method}()", names.METHODS_BY_HAND.get(method))
+        if method in names.RUNS:
+            self._run(node, method, owner)
 
     def _registration(self, node: ast.Call, method: str) -> None:
-        from mcpearl.server.registry.options import PromptOptions, ToolOptions
-
-        kinds = {"tool": ToolOptions, "prompt": PromptOptions}
-        if method not in kinds:
-            return
-        if node.args and not isinstance(node.args[0], ast.Name | ast.Attribute | ast.Lambda):
-            begin, _ = self._span(node.args[0])
-            self._edits.append(_Edit(begin, begin, "name="))
+        given = node.args[0] if node.args else None
+        functions = ast.Name | ast.Attribute | ast.Lambda
+        if method != "resource" and given is not None and not isinstance(given, functions):
+            begin, _ = self._source.span(given)
+            self._source.edit(begin, begin, "name=")
         for keyword in node.keywords:
-            if keyword.arg and keyword.arg not in kinds[method].__annotations__:
-                self._leave(keyword.value, f"a {method} has no such option", f"{keyword.arg}=")
+            name = keyword.arg
+            if name is None or name in _registration_options(method) or name == "uri":
+                continue
+            if name in names.REGISTRATION_DROPPED:
+                self._source.drop_keyword(node, keyword)
+                advice = names.REGISTRATION_DROPPED[name]
+                self._source.leave(keyword.value, f"{name}=", advice)
+            else:
+                self._source.leave(keyword.value, f"{name}=", f"a {method} has no such option")
 
-    def _run(self, node: ast.Call) -> None:
-        for number, keyword in enumerate(node.keywords):
+    def _run(self, node: ast.Call, method: str, owner: str) -> None:
+        if method in names.SERVES:
+            at = self._source.find("(", self._source.span(node.func)[1]) + 1
+            more = ", " if node.args or node.keywords else ""
+            self._source.edit(at, at, names.SERVES[method] + more)
+        for keyword in node.keywords:
             if keyword.arg in names.RUN_KEYWORDS:
-                self._rename_keyword(keyword, names.RUN_KEYWORDS[keyword.arg])
-            elif keyword.arg in names.RUN_DROPPED:
-                self._drop(node, number)
+                self._source.rename_keyword(keyword, names.RUN_KEYWORDS[keyword.arg])
+            elif keyword.arg in names.RUN_DROPPED or (
+                keyword.arg == "transport" and method not in ("run", "run_async")
+            ):
+                self._source.drop_keyword(node, keyword)
             elif keyword.arg in names.RUN_BY_HAND:
-                self._leave(keyword.value, names.RUN_BY_HAND[keyword.arg], f"{keyword.arg}=")
+                advice = names.RUN_BY_HAND[keyword.arg]
+                self._source.leave(keyword.value, f"{keyword.arg}=", advice)
+        self._take_options(node, method, owner)
 
-    def _drop(self, node: ast.Call, number: int) -> None:
-        """Remove a keyword, with the comma before it or, of the first argument, after it."""
-        begin, end = self._span(node.keywords[number])
-        before = [self._span(each)[1] for each in (*node.args, *node.keywords[:number])]
-        if before:
-            begin = max(before)
-        elif number + 1 < len(node.keywords):
-            end = self._span(node.keywords[number + 1])[0]
-        self._edits.append(_Edit(begin, end, ""))
+    def _take_options(self, node: ast.Call, method: str, owner: str) -> None:
+        """Take the options that the constructor had, where the server is served over HTTP."""
+        here = {names.RUN_KEYWORDS.get(each.arg or "", each.arg) for each in node.keywords}
+        options = []
+        for keyword in self._of_run.get(owner, ()):
+            name = names.OF_RUN[keyword.arg or ""]
+            if name is not None and name not in here:
+                if name in ("host", "port") and method in names.ASGI:
+                    continue
+                options.append(f"{name}={self._source.of(keyword.value)}")
+        if not options:
+            return
+        wire = self._wire(node) if method in ("run", "run_async") else "http"
+        if wire == "http":
+            self._source.add_arguments(node, ", ".join(options))
+        elif wire is None:
+            advice = f"where it serves over HTTP, it needs {', '.join(options)}"
+            self._source.leave(node, f".{method}()", advice)
+
+    def _wire(self, node: ast.Call) -> str | None:
+        """Return the wire that a server is run on, None if that is decided at run time."""
+        given = [*node.args, *(each.value for each in node.keywords if each.arg == "transport")]
+        if not given:
+            return "stdio"
+        first = given[0]
+        if not isinstance(first, ast.Constant):
+            return None
+        return "stdio" if first.value == "stdio" else "http"
 
     def _mount(self, node: ast.Call) -> None:
         """Put the name first: `mount(other, prefix="x")` is `mount("x", other)`."""
@@ -343,17 +330,33 @@ class _Rewriting:
             arguments, name = arguments[:1], arguments[1]
         other = arguments[0] if arguments else given.get("server")
         if name is None or other is None:
-            self._leave(node, 'give it a name: `app.mount("name", other)`', ".mount()")
+            self._source.leave(node, ".mount()", 'give it a name: `app.mount("name", other)`')
             return
-        begin = self._span(node.func)[1]
-        end = self._span(node)[1]
-        text = f"({self._source_of(name)}, {self._source_of(other)})"
-        self._edits.append(_Edit(begin, end, text))
+        text = f"({self._source.of(name)}, {self._source.of(other)})"
+        self._source.edit(self._source.span(node.func)[1], self._source.span(node)[1], text)
 
     def _raise_on_error(self, node: ast.Call) -> None:
         """Keep what FastMCP does: a tool that fails raises."""
-        if any(each.arg in ("raise_on_error", None) for each in node.keywords):
-            return
-        last = max((self._span(each)[1] for each in (*node.args, *node.keywords)), default=0)
-        if last:
-            self._edits.append(_Edit(last, last, ", raise_on_error=True"))
+        said = any(each.arg in ("raise_on_error", None) for each in node.keywords)
+        if not said and (node.args or node.keywords):
+            self._source.add_arguments(node, "raise_on_error=True")
+
+
+@cache
+def _server_options() -> frozenset[str]:
+    from inspect import signature
+
+    from mcpearl.server.server import Server
+
+    return frozenset(signature(Server.__init__).parameters)
+
+
+@cache
+def _registration_options(method: str) -> frozenset[str]:
+    from mcpearl.server.registry.options import PromptOptions, ResourceOptions, ToolOptions
+
+    kinds = {"tool": ToolOptions, "prompt": PromptOptions, "resource": ResourceOptions}
+    found: set[str] = set()
+    for kind in kinds[method].__mro__:
+        found.update(getattr(kind, "__annotations__", ()))
+    return frozenset(found | set(kinds[method].__annotations__))

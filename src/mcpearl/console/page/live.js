@@ -58,7 +58,7 @@ export class LiveView {
 
   pulse(event) {
     const { charts } = this;
-    charts.rate.add([event.rate], `${event.totals.calls} in all`);
+    charts.rate.add([event.rate], `${event.totals.calls} while watched`);
     charts.took.add([event.p50, event.p95, event.p99], event.rate ? `95 %: ${seconds(event.p95)}` : "");
     const { tool_error: tools, error, cancelled } = event.totals;
     charts.errors.add([event.errors], `${tools + error} failed, ${cancelled} cancelled`);

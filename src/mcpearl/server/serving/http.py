@@ -152,8 +152,13 @@ def make_gate(
     from mcpearl.auth.server.protection import gate_of
 
     also = () if websocket is None else (websocket,)
-    proofs = None if server.shared is None else server.shared.proofs
-    return gate_of(auth, path, server.core.dispatcher.all_scopes, also, proofs)
+    scopes = server.core.dispatcher.all_scopes
+    if server.shared is None:
+        return gate_of(auth, path, scopes, also)
+    # Every machine has the same keys, so that a nonce of one is accepted by all.
+    return gate_of(
+        auth, path, scopes, also, server.shared.proofs, lambda: server.core.state_keys or ()
+    )
 
 
 class HttpListener:

@@ -250,7 +250,7 @@ class Endpoint:
         self._sse: HttpSse | None = None
         self._sse_locations: dict[str, Location] = {}
         if settings.http_sse:
-            self._sse = HttpSse(host, self._terms, most, idle, prefix)
+            self._sse = HttpSse(host, self._terms, most, idle, prefix, relay)
             self._sse_locations = {path: Location(path, hosts, origins) for path in sse_2024.PATHS}
         self._solo: SoloConversation | None = None  # with all clients that have no session
 

@@ -103,13 +103,16 @@ class Sessions(Generic[S]):
 
     # Beginning and finding
 
-    def create(self, principal: Any, caller: Hashable = None) -> S:
+    def create(self, principal: Any, caller: Hashable = None, *, begins: bool = True) -> S:
         """Make a session that is not in the table yet; refused with 503 when there is no room.
 
         Args:
             principal: Whose session it will be.
             caller: What stands for all that are counted together; None for this client alone.
+            begins: Whether it is a new one, rather than one of another process.
         """
+        if self._store is not None and begins and self._store.count >= self._max:
+            raise busy("Too many sessions on all machines together", 10, "max_sessions")
         account = self._budget.account(caller)
         self._check_share(account)
         if len(self) >= self._max:
@@ -199,7 +202,7 @@ class Sessions(Generic[S]):
         if found is not None:
             self._adopt(found, record)
             return found
-        session = self.create(principal, caller)
+        session = self.create(principal, caller, begins=False)
         session.id = id
         try:
             session.receiver.restore(record.state, record.uris)
@@ -345,7 +348,8 @@ class Sessions(Generic[S]):
         self._sweep_tables(clock.monotonic())
         if len(self) < self._max:
             return
-        fronts = [self._idle_front(table) for table in (self._opening, self._unused)]
+        tables = self._tables if self._store is not None else self._tables[: Stage.USED]
+        fronts = [self._idle_front(table) for table in tables]
         idle = [session for session in fronts if session is not None]
         if not idle:
             raise busy("Too many sessions", 10, "max_sessions")

@@ -7,10 +7,15 @@ the stream. When the stream ends, so does the session.
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
+import msgspec
+
 from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget, Holding
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.sessions import Identity
+from mcpearl.stores.shared import Relay
 from mcpearl.transports.http_server.checks import check_accept, check_type
 from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -22,15 +27,20 @@ from mcpearl.transports.http_server.sessions import Session, StreamTerms
 STREAM = "/sse"
 MESSAGES = "/messages"
 PATHS = (STREAM, MESSAGES)
+_TOPIC = "sse"
 
 
 def session_of(request: Request) -> str:
     """Return the session a POST names in its query; empty when it names none."""
+    return _asked(request, "session_id")
+
+
+def _asked(request: Request, name: str) -> str:
     try:
         query = parse_qs(request.query.decode("latin-1"), max_num_fields=10)
     except ValueError:
         return ""
-    return query.get("session_id", [""])[0]
+    return query.get(name, [""])[0]
 
 
 class SseHost(Protocol):
@@ -83,7 +93,13 @@ class HttpSse:
     """The two paths of the old transport, beside an endpoint of the new one."""
 
     def __init__(
-        self, host: SseHost, terms: Terms, max_sessions: int, idle_timeout: float, prefix: str
+        self,
+        host: SseHost,
+        terms: Terms,
+        max_sessions: int,
+        idle_timeout: float,
+        prefix: str,
+        relay: Relay | None = None,
     ) -> None:
         """Create it without sessions.
 
@@ -93,7 +109,10 @@ class HttpSse:
             max_sessions: How many sessions there may be.
             idle_timeout: Seconds after which an unused session ends; one whose stream is open is used.
             prefix: The beginning of every session's id.
+            relay: The way to other processes, at which messages may land.
         """
+        self._relay = relay
+        self._stop = None if relay is None else relay.receive(_TOPIC, self._passed_on)
         self._host = host
         self._terms = terms
         self._sessions: Sessions[SseSession] = Sessions(
@@ -117,6 +136,8 @@ class HttpSse:
         session.enter()
         try:
             place = f"{request.root}{MESSAGES}?session_id={session.id}"
+            if self._relay is not None:
+                place += f"&at={self._relay.number}"
             first = format_event(place.encode(), event="endpoint")
             reader = session.stream.reader()
             with watched(request, self._host.time_left(principal)) as gone:
@@ -128,6 +149,9 @@ class HttpSse:
         """Accept one message; answers to it go on the stream."""
         check_type(request.headers)
         session = self._sessions.find(session_of(request), principal)
+        if session is None and (owner := self._owner(request)):
+            await self._pass_on(owner, request, principal, await exchange.read_body())
+            return
         if session is None:
             raise Refused(404, f"There is no such session; begin one with GET {STREAM}")
         _check_room(session)
@@ -136,6 +160,30 @@ class HttpSse:
         if not session.closed:
             session.receiver.received([body])
         await request.respond(202, b"")
+
+    def _owner(self, request: Request) -> int:
+        """Return the other process that a message names; 0 if it names none."""
+        given = _asked(request, "at")
+        if self._relay is None or len(given) > 9 or not (given.isascii() and given.isdigit()):
+            return 0
+        return 0 if int(given) == self._relay.number else int(given)
+
+    async def _pass_on(self, owner: int, request: Request, principal: Any, body: bytes) -> None:
+        """Hand a message to the process that has the stream, and acknowledge it once it is sure."""
+        assert self._relay is not None
+        passed = msgspec.msgpack.encode((session_of(request), principal.identity, body))
+        try:
+            await self._relay.pass_to(owner, _TOPIC, passed)
+        except StoreUnavailable as error:
+            raise busy(f"The message could not be passed on: {error}", 5) from None
+        await request.respond(202, b"")
+
+    def _passed_on(self, passed: bytes) -> None:
+        """Take a message that landed at another process."""
+        id, identity, body = msgspec.msgpack.decode(passed, type=tuple[str, Identity, bytes])
+        session = self._sessions.here(id)
+        if session is not None and session.principal.identity == identity:
+            session.receiver.received([body])
 
     def receiver_of(self, id: str) -> Any:
         """Return the server's side of a session that is here; None for any other."""
@@ -149,6 +197,8 @@ class HttpSse:
 
     def close(self) -> None:
         """End all sessions."""
+        if self._stop is not None:
+            self._stop()
         self._sessions.close()
 
 

@@ -1,0 +1,90 @@
+"""How many sessions a deployment has, on all machines, without a command for each.
+
+The sessions are in one sorted set by the time they expire. Once a second a process that began, used or
+ended some notes them there, and reads how many there are.
+"""
+
+import asyncio
+
+from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.redis_link import RedisLink
+from mcpearl.stores.redis_script import Script
+
+EVERY = 1.0
+"""Seconds between two looks at the count."""
+_AT_ONCE = 500  # sessions of one step
+
+_NOTE = Script(
+    """
+local now = time_of('')
+for n = 1, #ARGV, 2 do
+    if ARGV[n + 1] == '' then redis.call('ZREM', KEYS[1], ARGV[n])
+    else redis.call('ZADD', KEYS[1], 'GT', exact(now + tonumber(ARGV[n + 1])), ARGV[n]) end
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', exact(now))
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+if last then redis.call('PEXPIRE', KEYS[1], math.ceil((tonumber(last) - now) * 1000) + 1000) end
+return redis.call('ZCARD', KEYS[1])
+"""
+)
+
+
+class SessionCount:
+    """The number of sessions on all machines, as of a second ago.
+
+    Args:
+        link: The connection.
+    """
+
+    def __init__(self, link: RedisLink) -> None:
+        self._link = link
+        self._key = link.key("sessions")
+        self._changed: dict[
+            str, float | None
+        ] = {}  # seconds each has left; None for one that ended
+        self._begun = 0  # since the last look
+        self._known = 0
+
+    @property
+    def now(self) -> int:
+        """How many there are, with those that began here since the last look."""
+        return self._known + self._begun
+
+    def begun(self, digest: str, ttl: float) -> None:
+        """Note a session that begins."""
+        self._begun += 1
+        self._changed[digest] = ttl
+
+    def used(self, digest: str, ttl: float) -> None:
+        """Note that a session has some seconds left."""
+        self._changed[digest] = ttl
+
+    def ended(self, digest: str) -> None:
+        """Note the end of a session."""
+        self._changed[digest] = None
+
+    async def run(self) -> None:
+        """Keep the count, until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._changed or self._known:
+                try:
+                    await self.look()
+                except StoreUnavailable:
+                    await self._link.until_up()
+
+    async def look(self) -> None:
+        """Note what changed, and read the count."""
+        changed, begun = self._changed, self._begun
+        self._changed = {}
+        noted = list(changed.items())
+        try:
+            for start in range(0, max(1, len(noted)), _AT_ONCE):
+                given: list[str | float] = []
+                for digest, ttl in noted[start : start + _AT_ONCE]:
+                    given += [digest, "" if ttl is None else ttl]
+                self._known = int(await self._link.run(_NOTE, [self._key], given))
+        except StoreUnavailable:
+            self._changed = {**changed, **self._changed}
+            raise
+        self._begun -= begun

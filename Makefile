@@ -27,13 +27,14 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help
+.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help conformance-store
 
 help:
 	@echo "make run    serve the demo server"
 	@echo "make test   lint, type-check and run all tests"
 	@echo "make test-other   run the tests that need no peers with another Python, if there is one"
 	@echo "make conformance  run the official conformance suite, server and client"
+	@echo "make conformance-store  run the suite against three servers that share a store (STORE=valkey)"
 	@echo "make conformance-gateway   run the suite through a bridge, both eras on both sides; 6 minutes"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
@@ -87,6 +88,9 @@ chaos-gateway: $(VENV)/.test
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py
 	$(BIN)/python tools/conformance.py --through 2026-07-28 --run 2025-11-25
+
+conformance-store: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
+	$(BIN)/python tools/conformance.py --store $(or $(STORE),redis)
 
 conformance-gateway: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py --through all --wire http --wire stdio

@@ -145,7 +145,6 @@ async def test_arguments_are_made_for_everything_that_schemas_describe():
         colour: Colour,
         kind: Literal["a", 1],
         node: Node,
-        order: Order,
         when: datetime,
         day: date,
         wait: timedelta,
@@ -160,8 +159,12 @@ async def test_arguments_are_made_for_everything_that_schemas_describe():
     ) -> None:
         called.append(node)
 
+    @many.tool
+    def order(order: Order, maybe: Order | None = None) -> None:
+        called.append(order)
+
     report = await check_tools(many, examples=40)
-    assert len(called) >= 40
+    assert len(called) >= 80
     assert report.findings == []
 
 

@@ -23,6 +23,7 @@ from mcpearl.net.tls import server_context
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime.arguments import did_you_mean
+from mcpearl.runtime.tree import Node
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.health import Health
@@ -292,6 +293,10 @@ class HttpListener:
         except BaseException:
             await self._up.aclose()
             raise
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what looks after the sessions, the streams, and the WebSockets beside them."""
+        return (*self._endpoint.nodes(), self._websockets.node())
 
     async def ended(self) -> None:
         """Wait forever: there may always be another request."""

@@ -108,7 +108,7 @@ async def test_destructive_tools_are_left_out():
 async def test_the_report_is_the_message_of_the_failure():
     with pytest.raises(AssertionError) as failed:
         await check_tools(app, ["divide", "careful"], examples=20)
-    assert "2 tools, 1 findings" in str(failed.value)
+    assert "tools: 2, findings: 1" in str(failed.value)
     assert "tool `divide` crashed: ZeroDivisionError" in str(failed.value)
     assert (await check_tools(app, ["careful"], examples=5)).tools == ["careful"]
 

@@ -108,6 +108,8 @@ class Forwarding:
         modern = upstream.is_modern
         if modern is None:
             modern = await upstream.until_known()
+        if getattr(call.params, "task", None) is not None and ctx.task is None:
+            call.params = replace(call.params, task=None)  # what the caller's version does not have
         try:
             if modern:
                 return await self._to_modern(call, ctx, core)

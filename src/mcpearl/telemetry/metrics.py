@@ -136,6 +136,7 @@ class Metrics(FastObserver):
         self._counters: dict[str, dict[str, float]] = {}
         self._connections: dict[str, float] = {}
         self._received: dict[str, float] = {}
+        self._reading: list[tuple[str, Callable[[], int]]] = []
         self._sent: dict[str, float] = {}  # over connections that have ended
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
@@ -149,6 +150,10 @@ class Metrics(FastObserver):
     def add_gauges(self, read: Callable[[], dict[str, dict[str, float]]]) -> None:
         """Read further numbers with each snapshot, by metric and label."""
         self._gauges.append(read)
+
+    def add_received(self, medium: str, read: Callable[[], int]) -> None:
+        """Read how many bytes came over a wire with each snapshot, where the wire counts them."""
+        self._reading.append((medium, read))
 
     # Calls
 
@@ -281,7 +286,10 @@ class Metrics(FastObserver):
             media[medium] = media.get(medium, 0) + 1
             sent[medium] = sent.get(medium, 0) + _written(connection)
         sent.pop("http", None)  # its sessions are no connections
-        found.counters |= {"received": dict(self._received), "sent": sent}
+        received = dict(self._received)
+        for medium, reading in self._reading:
+            received[medium] = received.get(medium, 0) + reading()
+        found.counters |= {"received": received, "sent": sent}
         found.gauges["sessions"] = media
         # Sessions over HTTP share connections, which the wire counts itself.
         found.gauges["open_connections"] = {

@@ -41,7 +41,7 @@ class HttpFront:
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
         request_type: What requests are made as.
-        count: Called with the size of everything that is read; None if it is not counted.
+        counted: Whether what is read is counted.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HttpFront:
         congestion: "Congestion | None" = None,
         turn_away: Callable[[Http1Request], bool] | None = None,
         request_type: type[Http1Request] = Http1Request,
-        count: Callable[[int], None] | None = None,
+        counted: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -69,8 +69,9 @@ class HttpFront:
         self._budget = budget or Budget()
         self._reached = reached
         self.request_type = request_type
-        self.count = count
-        self._connection_type = HttpServerConnection if count is None else CountedConnection
+        self.received = 0
+        """Bytes that were read, if that is counted."""
+        self._connection_type = CountedConnection if counted else HttpServerConnection
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         if congestion is not None:
@@ -169,6 +170,9 @@ class HttpFront:
                 connection.close()
 
 
+_data_received = HttpServerConnection.data_received
+
+
 class CountedConnection(HttpServerConnection):
     """A connection whose bytes are counted."""
 
@@ -176,6 +180,5 @@ class CountedConnection(HttpServerConnection):
 
     def data_received(self, data: bytes) -> None:
         """Count bytes, and take them."""
-        assert self.front.count is not None
-        self.front.count(len(data))
-        super().data_received(data)
+        self.front.received += len(data)
+        _data_received(self, data)

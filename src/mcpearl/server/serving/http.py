@@ -6,7 +6,6 @@ import socket
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
@@ -232,7 +231,7 @@ class HttpListener:
         request_type: type[Http1Request] = Http1Request,
     ) -> HttpFront:
         measuring = self._server.measuring
-        return HttpFront(
+        front = HttpFront(
             endpoint,
             _internal_error,
             max_connections=self._http.max_connections,
@@ -243,8 +242,11 @@ class HttpListener:
             congestion=self._server.turns.congestion,
             turn_away=self._turn_away() if endpoint is self._endpoint.entrance else None,
             request_type=request_type,
-            count=None if measuring is None else partial(measuring.metrics.count_received, "http"),
+            counted=measuring is not None,
         )
+        if measuring is not None:
+            measuring.metrics.add_received("http", lambda: front.received)
+        return front
 
     def _turn_away(self) -> "TurningAway | None":
         refusal = self._server.core.refusal

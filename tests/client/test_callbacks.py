@@ -14,6 +14,7 @@ import pytest
 
 from mcpearl import Client, Context, McpError, RequestTimeout, Server
 from mcpearl.client import connection as connection_module
+from mcpearl.client import progress as progress_module
 from mcpearl.types import CreateMessageResult, ElicitResult, Root, TextContent
 from tests.waiting import eventually
 
@@ -530,6 +531,7 @@ async def test_reading_goes_on_only_when_every_queue_has_room(
 ) -> None:
     """Log messages and progress wait in queues of their own; one that drains must not undo the other."""
     monkeypatch.setattr(connection_module, "MAX_WAITING_NOTICES", 10)
+    monkeypatch.setattr(progress_module, "MAX_WAITING_NOTICES", 10)
     peer = legacy_peer(tools_call=lambda _: None)
     logs, steps = asyncio.Event(), asyncio.Event()
 

@@ -129,4 +129,4 @@ async def test_a_callback_that_never_ends_does_not_hold_up_a_timeout() -> None:
         peer.send(method="notifications/progress", params=params)
         with pytest.raises(RequestTimeout):
             await asyncio.wait_for(calling, 30)
-        assert not client._link.connection._progress
+        assert not client._link.connection.progress.feeds

@@ -61,7 +61,7 @@ async def test_a_thousand_calls_given_up_leave_nothing() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
         connection = client._link.connection
         assert not len(connection.end.pending)
-        assert not connection._progress_callbacks
+        assert not connection.progress.callbacks
         ids = {m["params"]["requestId"] for m in peer.asked("notifications/cancelled")}
         assert ids == {m["id"] for m in peer.asked("tools/call")}
 

@@ -8,11 +8,14 @@ everything is given back.
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from mcpearl import Client, Context, Observer, Server
+import pytest
+
+from mcpearl import Client, Context, Limits, Observer, Server
 from mcpearl.server.serving.wires import Tcp, WebSocket
 from tests.ports import free_port
 from tests.transports.raw_http import BOTH, Raw, message, modern, serving, until_open
@@ -532,18 +535,103 @@ async def test_large_calls_on_a_connection() -> None:
         await client.close()
 
 
+async def test_messages_that_wait_behind_calls_in_hand() -> None:
+    """What was read at once is held until there is room for its calls, however few calls are allowed."""
+    app = make_app(8 * MIB, limits=Limits(max_in_flight=4))
+    wire, finish = Tcp(port=free_port()), asyncio.Event()
+
+    @app.tool
+    async def hold(text: str) -> None:
+        await finish.wait()
+
+    async with on_socket(app, wire) as attacker, beside(wire) as client:
+        calls = b"".join(request("hold", {"text": "t" * 1000}, n) for n in range(120))
+        readers = [await attacker.send(calls) for _ in range(40)]
+        refusal = await asyncio.wait_for(first_line(readers), 30)
+        assert WORDS in json.loads(refusal)["error"]["message"]
+        budget = app.core.budget
+        assert budget.by_kind["messages"] > MIB // 4
+        assert budget.held <= 8 * MIB // 4 + MIB
+        await is_served(client)
+        await client.close()
+        finish.set()
+
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: mcp\r\n\r\n"
+)
+
+
+async def test_frames_that_are_not_read() -> None:
+    app, wire = make_app(), WebSocket(port=free_port(), allowed_hosts=frozenset({"*"}))
+    async with on_socket(app, wire) as attacker, beside(wire) as client:
+        asked = request("large", {"size": 8 * MIB})
+        frame = b"\x81\xfe" + len(asked).to_bytes(2, "big") + b"\0\0\0\0" + asked
+
+        async def ask() -> None:
+            for _ in range(12):
+                reader, writer = await attacker.connect(buffer=4096)
+                writer.write(HANDSHAKE)
+                assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+                writer.write(frame)
+                await asyncio.sleep(0.01)
+
+        await keeps_within(app, ask())
+        await is_served(client, 2 * MIB)
+        await client.close()
+
+
+STDIO = """
+import asyncio
+from mcpearl import Server
+
+app = Server("held", max_held=8 * 1024 * 1024)
+
+
+@app.tool
+async def wait(anything: object = None) -> None:
+    await asyncio.Event().wait()
+
+
+app.run()
+"""
+
+
+@pytest.mark.parametrize("text", ["", "t" * 200_000], ids=["small", "large"])
+async def test_calls_by_the_thousand_on_stdio(text: str) -> None:
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STDIO, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        arguments = {"anything": text} if text else {}
+        for n in range(60 if text else 1000):
+            server.stdin.write(request("wait", arguments, n))
+        refusal = json.loads(await asyncio.wait_for(server.stdout.readline(), 30))
+        assert WORDS in refusal["error"]["message"]
+        server.stdin.write(
+            json.dumps(modern("server/discover", {}, "still there")[1]).encode() + b"\n"
+        )
+        while (
+            json.loads(await asyncio.wait_for(server.stdout.readline(), 30))["id"] != "still there"
+        ):
+            pass
+    finally:
+        server.kill()
+        await server.wait()
+
+
 async def test_frames_that_never_end() -> None:
     app, wire = make_app(), WebSocket(port=free_port(), allowed_hosts=frozenset({"*"}))
     async with on_socket(app, wire) as attacker, beside(wire) as client:
-        handshake = (
-            b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Protocol: mcp\r\n\r\n"
-        )
         frame = b"\x81\xff" + (8 * MIB).to_bytes(8, "big") + b"\0\0\0\0" + b"[" * MIB
         readers = []
         for _ in range(20):
-            reader = await attacker.send(handshake)
+            reader = await attacker.send(HANDSHAKE)
             assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
             attacker.lines[-1][1].write(frame)
             readers.append(reader)

@@ -130,14 +130,19 @@ async def test_an_idle_loop_is_not_woken(clock: MovableClock) -> None:
     assert next_timer(loop) == before
 
 
-async def test_at_the_end_nothing_is_refused(clock: MovableClock) -> None:
+async def test_at_the_end_what_waits_is_refused_and_nothing_after_that(
+    clock: MovableClock,
+) -> None:
     server = Server(clock)
-    server.put("a", *range(10))
-    clock.move(5)
+    server.put("a", *range(100))
+    server.put("b", *range(100, 110))
     server.congestion.stop()
-    assert server.served == list(range(10))
+    assert sorted(server.refused) == list(range(110))
+    clock.move(5)
     server.put("a", "late")
-    assert server.served[-1] == "late"
+    assert server.served == ["late"]
+    await turns()
+    assert not server.congestion.crowded
 
 
 async def test_what_raises_costs_no_other_its_turn(clock: MovableClock) -> None:

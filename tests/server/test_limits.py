@@ -24,12 +24,14 @@ from mcpearl import (
     Shedding,
     Tcp,
     Unix,
+    WebSocket,
 )
 from mcpearl.auth import BearerToken, StaticTokens
 from mcpearl.testing.clock import MovableClock
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import OVERLOADED, RATE_LIMITED
 from tests.ports import free_port
+from tests.transports.raw_http import LEGACY, Raw, Session
 from tests.waiting import eventually
 
 
@@ -140,6 +142,53 @@ async def test_the_response_is_what_any_http_client_reads() -> None:
     assert answer["id"] == 1
     assert answer["error"]["code"] == RATE_LIMITED
     assert answer["error"]["data"]["retryAfter"] > 90
+
+
+def rated(where: str, **options: Any) -> Server:
+    """A server with a rate of its own, or of its tool: one call."""
+    once = RateLimit(1, per=100, burst=1)
+    app = Server("limits", rate=once if where == "server" else None)
+
+    @app.tool(rate=once if where != "server" else None, **options)
+    async def rare(a: int) -> int:
+        return a
+
+    return app
+
+
+@pytest.mark.parametrize("where", ["server", "tool"])
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("wire", ["tcp", "ws", "memory"])
+async def test_on_every_stream_the_arguments_are_not_looked_at(
+    wire: str, version: str, where: str
+) -> None:
+    app = rated(where)
+    port = free_port()
+    wires = {"tcp": Tcp(port=port), "ws": WebSocket(port=port), "memory": Tcp(port=port)}
+    target: Any = app if wire == "memory" else f"{wire}://127.0.0.1:{port}"
+    client = Client(target, protocol=version, validate_output=False)
+    async with serving(app, wires[wire]), client:
+        await client.call_tool("rare", {"a": 1})
+        error = await refused(client, "rare", a="no number")
+    assert error.code == RATE_LIMITED
+    assert error.data["retryAfter"] > 90
+
+
+@pytest.mark.parametrize("where", ["server", "tool", "isolated"])
+@pytest.mark.parametrize("stateless", [False, True])
+async def test_a_legacy_client_gets_a_429_too(where: str, stateless: bool) -> None:
+    app = rated(where, **({"isolate": True} if where == "isolated" else {}))
+    port = free_port()
+    async with serving(app, Http(port=port, stateless=stateless)):
+        client = Session(port)
+        client.headers = {"MCP-Protocol-Version": LEGACY}
+        if not stateless:
+            client = await Raw(port).initialize()
+        assert (await client.use("rare", {"a": 1})).status == 200
+        answer = await client.use("rare", {"a": "no number"})
+    assert answer.status == 429
+    assert 90 < int(answer.headers["retry-after"]) <= 100
+    assert answer.code == RATE_LIMITED
 
 
 async def test_each_principal_has_its_own_count() -> None:

@@ -8,10 +8,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from mcpearl.client.arguments import encode_arguments
-from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
 from mcpearl.client.pages import walk
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reading import Reading
 from mcpearl.client.tasks.client_tasks import ClientTasks
 from mcpearl.client.tasks.handle import ClientTask

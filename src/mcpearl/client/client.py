@@ -23,13 +23,14 @@ from mcpearl.client.callbacks import (
     SamplingCallback,
 )
 from mcpearl.client.calling import Calling
-from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
+from mcpearl.client.connection import ClientConnection, Told
 from mcpearl.client.eras import EraRules, LegacyEra, ModernEra
 from mcpearl.client.extensions import Asked, ClientExtension, ClientExtensions
 from mcpearl.client.handlers import Handlers, shown
 from mcpearl.client.handshake import Handshake
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link, StateCallback
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reconnect import Reconnect, policy_for
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscriptions import ClientSubscriptions

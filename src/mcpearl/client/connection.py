@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from mcpearl.client.callbacks import Callbacks
+from mcpearl.client.progress import MAX_WAITING_NOTICES, ProgressCallback, ProgressFeeds
 from mcpearl.client.tasks.held import HeldTasks
 from mcpearl.protocol import codec
 from mcpearl.protocol.client_end import ClientEnd
@@ -38,16 +39,12 @@ from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestId, RequestParams, Re
 from mcpearl.types.initialize import InitializeResult
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
-from mcpearl.types.progress import ProgressNotificationParams
 from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.client")
 
 R = TypeVar("R", bound=Result)
-ProgressCallback = Callable[[ProgressNotificationParams], Any]
 Told = tuple[Callable[[Any], Any], Any]  # a callback of the application, and its argument
-MAX_WAITING_NOTICES = 10_000
-MAX_TASKS_WITH_PROGRESS = 1_000
 _CANCELLED = "notifications/cancelled"
 
 
@@ -74,12 +71,10 @@ class ClientConnection(ClientReceiver):
         self._on_lost = on_lost
         self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
-        self._progress: dict[int, OrderedCalls] = {}  # by request, where a callback was given
-        self._progress_callbacks: dict[int, ProgressCallback] = {}
-        self._task_progress: dict[RequestId, ProgressCallback] = {}  # of requests that became tasks
         self._held = HeldTasks(callbacks, self.notify)
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
+        self.progress = ProgressFeeds(end.pending, self._notices, self._hold, self._now)
         self._asked = 0  # questions of the server that are being answered
         self._asked_until = -inf  # when the last of them was answered
         self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
@@ -141,7 +136,7 @@ class ClientConnection(ClientReceiver):
         if on_sent is not None:
             on_sent(entry)
         if on_progress is not None:
-            self._progress_callbacks[entry.id] = on_progress
+            self.progress.callbacks[entry.id] = on_progress
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
         raw = await self._outcome(entry, message, about, future)
         return end.decode_result(method, kind, raw)  # type: ignore[return-value]
@@ -189,7 +184,7 @@ class ClientConnection(ClientReceiver):
         if on_sent is not None:
             on_sent(entry.id)
         if on_progress is not None:
-            self._progress_callbacks[entry.id] = on_progress
+            self.progress.callbacks[entry.id] = on_progress
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
         return await self._outcome(entry, message, about, future)
 
@@ -219,33 +214,16 @@ class ClientConnection(ClientReceiver):
             self.transport.flush()
         try:
             raw = await future
-            if entry.id in self._progress:
-                await self._finish_progress(entry)
+            if entry.id in self.progress.feeds:
+                await self.progress.finish(entry)
             return raw
         except asyncio.CancelledError:
             if entry.id in self.end.pending:
                 self._give_up(entry, "the caller gave up")
             raise
         finally:
-            if self._progress_callbacks.pop(entry.id, None) is not None:
-                feed = self._progress.pop(entry.id, None)
-                if feed is not None:
-                    feed.close()
-
-    def keep_progress(self, token: int, callback: ProgressCallback) -> None:
-        """Go on calling `callback` with the progress of a request that became a task."""
-        while len(self._task_progress) >= MAX_TASKS_WITH_PROGRESS:
-            self._task_progress.pop(next(iter(self._task_progress)))
-        self._task_progress[token] = callback
-
-    def drop_progress(self, token: int) -> None:
-        """Stop that: the task has ended."""
-        self._task_progress.pop(token, None)
-
-    async def _finish_progress(self, entry: Entry) -> None:
-        """Let the progress callbacks of a request finish in what is left of its time."""
-        if not await self._progress[entry.id].drained(max(0.0, entry.deadline - self._now())):
-            logger.warning("a progress callback of %s takes longer than its call", entry.method)
+            if entry.id in self.progress.callbacks:
+                self.progress.end(entry)
 
     def _give_up(self, entry: Entry, reason: str) -> None:
         message = self.end.abandon(entry, reason)
@@ -335,7 +313,7 @@ class ClientConnection(ClientReceiver):
 
     def _notice(self, notice: Notice) -> None:
         if notice.method == "notifications/progress":
-            self._progressed(notice.params)
+            self.progress.heard(notice.params)
             return
         if notice.params.meta is not None:
             listener = self._listeners.get(notice.params.meta.get(SUBSCRIPTION_ID_KEY))
@@ -346,21 +324,6 @@ class ClientConnection(ClientReceiver):
         told = self._on_notice(notice)
         if told is not None:
             self._notices.put(*told)
-
-    def _progressed(self, params: ProgressNotificationParams) -> None:
-        token = params.progress_token
-        callback = self._progress_callbacks.get(token) if type(token) is int else None
-        # Progress that was not asked for must not give a request more time.
-        entry = None if callback is None else self.end.pending.progress(token, self.loop.time())
-        if entry is None or callback is None:
-            lasting = self._task_progress.get(token)
-            if lasting is not None:
-                self._notices.put(lasting, params)
-            return
-        feed = self._progress.get(entry.id)
-        if feed is None:
-            feed = self._progress[entry.id] = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
-        feed.put(callback, params)
 
     def _hold(self, full: bool) -> None:
         self._full += 1 if full else -1
@@ -504,8 +467,7 @@ class ClientConnection(ClientReceiver):
         finally:
             self.lost(None)
             self._notices.close()
-            for feed in self._progress.values():
-                feed.close()
+            self.progress.close()
 
 
 def _copy(lost: ConnectionLost, *, maybe_executed: bool) -> ConnectionLost:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from mcpearl.client.cache import ResponseCache
 from mcpearl.client.callbacks import ElicitationCallback, Roots, SamplingCallback
-from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.extensions import ClientExtension
 from mcpearl.client.link import StateCallback
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.net.tls import Tls
 from mcpearl.protocol.events import Notice

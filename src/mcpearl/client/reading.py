@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 from mcpearl.client.arguments import as_text
 from mcpearl.client.cache import CacheView
-from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.eras import EraRules
 from mcpearl.client.pages import get_page, walk
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.requests import Requests
 from mcpearl.client.subscription import Subscription
 from mcpearl.types.base import PaginatedResult

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
-from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.link import Link
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.protocol.errors import ConnectionLost
 from mcpearl.types.base import RequestId
 

@@ -14,10 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mcpearl.client.callbacks import Callbacks
-from mcpearl.client.connection import ClientConnection, ProgressCallback
+from mcpearl.client.connection import ClientConnection
 from mcpearl.client.extensions import Asked
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.protocol.capabilities import SERVER_NEEDS
 from mcpearl.protocol.errors import (
     CapabilityMissing,

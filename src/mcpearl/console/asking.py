@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from mcpearl.client.client import Client
-from mcpearl.client.connection import ProgressCallback
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.console.actions import Ask
 from mcpearl.types.base import to_builtins

@@ -5,7 +5,8 @@ from typing import Any
 
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.client.client import Client
-from mcpearl.client.connection import ClientConnection, ProgressCallback, Told
+from mcpearl.client.connection import ClientConnection, Told
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.relay import Relay
 from mcpearl.client.tasks.shapes import ModernTasks, TaskShape
 from mcpearl.gateway.settings import UpstreamSettings
@@ -120,13 +121,13 @@ class UpstreamClient(Client):
         """Go on calling `callback` with the progress of a request that became a task."""
         connection = self._link.connection
         if connection is not None and isinstance(token, int):
-            connection.keep_progress(token, callback)
+            connection.progress.keep(token, callback)
 
     def drop_progress(self, token: RequestId) -> None:
         """Stop that: the task has ended."""
         connection = self._link.connection
         if connection is not None and isinstance(token, int):
-            connection.drop_progress(token)
+            connection.progress.drop(token)
 
     def _noticed(self, notice: Notice) -> Told | None:
         if notice.method == "notifications/message" and self._heard is not None:

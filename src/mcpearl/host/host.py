@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from mcpearl.client.client import Client
-from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.entries import ConfigError, ServerEntry, read_entry, surroundings
 from mcpearl.client.options import SharedOptions
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.client.targets import Reachable, ReachOptions, find_target
 from mcpearl.client.tool_result import TypedToolResult

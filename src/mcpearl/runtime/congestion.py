@@ -101,14 +101,16 @@ class Congestion:
         self._kept_up = self.now()
 
     def stop(self) -> None:
-        """Watch no more. What waits is begun, and nothing is refused."""
+        """Watch no more. What still waits is refused; what comes later is begun at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.fine_until = -inf
-        self._loop = None
+        limit, self._limit = self._limit, -inf
         while self._rotation:
             self._serve()
+        self._limit = limit
+        self._loop = None
 
     # Whether the loop keeps up
 

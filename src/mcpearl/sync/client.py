@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from mcpearl.client.client import Client
-from mcpearl.client.connection import ProgressCallback
 from mcpearl.client.options import ClientOptions
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.targets import Reachable
 from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.protocol.events import Notice

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, Unpack, overload
 
-from mcpearl.client.connection import ProgressCallback
+from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.targets import Reachable
 from mcpearl.client.tool_result import TypedToolResult
 from mcpearl.host.config import ConfigSource, HostConfig

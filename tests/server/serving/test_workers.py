@@ -277,15 +277,19 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 
 async def test_rates_are_counted_by_all_workers_together(tmp_path: Path) -> None:
     answered: list[int] = []
-    async with crew(tmp_path) as many:
+    limits: list[str] = []
+    async with crew(tmp_path, "--rated") as many:
         for _ in range(20):
             async with Client(many.url, validate_output=False) as client:
                 try:
                     answered.append(int((await client.call_tool("rare")).content[0].text))  # type: ignore[union-attr]
                 except McpError as error:
                     assert error.code == RATE_LIMITED
+                    limits.append("tool" if "of tool `rare`" in error.message else "server")
     assert len(answered) == 10
     assert len(set(answered)) > 1, "several workers have answered"
+    assert set(limits) == {"tool", "server"}
+    assert limits == sorted(limits, reverse=True), "the server's is the larger one"
 
 
 async def test_a_signal_lets_calls_finish_and_leaves_no_process(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from mcpearl import Context, RateLimit, Server
 
 app = Server("crew", grace=10.0)
+if "--rated" in sys.argv:
+    app = Server("crew", rate=RateLimit(15, per=10_000))
 if "--broken" in sys.argv:
     app = Server("crew", lifespan=lambda _: 1 / 0)  # type: ignore[arg-type]
 

@@ -114,7 +114,7 @@ class ClientTasks(ClientExtension):
         connection, token = self._link.connection, wanted.sent[-1].id
         if connection is not None and call.on_progress is not None:
             # The token of the request stays valid for as long as the task runs.
-            connection.keep_progress(token, call.on_progress)
+            connection.progress.keep(token, call.on_progress)
         return created.task.task_id, token
 
     async def run(self, call: ClientCall[TypedToolResult[Any]]) -> TypedToolResult[Any]:
@@ -127,7 +127,7 @@ class ClientTasks(ClientExtension):
             return await self.handle(id).result(max(0.0, deadline - now()))
         finally:
             if connection is not None:
-                connection.drop_progress(token)
+                connection.progress.drop(token)
 
     async def resolve(self, client: Requester, asked: Asked, result: Result) -> Result:
         """Wait for the end of a call that a modern server made a task of."""

@@ -177,7 +177,7 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "        return await c.list_tools(), (await c.read_resource('a'))[0]",
             "from mcpearl import Client\nasync def f(c: Client):\n    async with Client('x') as c:\n"
             "        return [each async for each in c.tools()], "
-            "((await c.read_resource('a')).contents)[0]",
+            "(await c.read_resource('a'))[0]",
         ),
         ("from fastmcp.tools import Tool\nimport json", "import json"),
         ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),

@@ -207,8 +207,6 @@ class _Rewriting:
         if method in names.WALKS and not call.args and not call.keywords:
             walk = f"{owner}.{names.WALKS[method]}()"
             self._source.replace(node, f"[each async for each in {walk}]")
-        elif method in names.CONTENTS:
-            self._source.replace(node, f"({self._source.of(node)}).{names.CONTENTS[method]}")
 
     def _error(self, node: ast.Call) -> None:
         """Take the members out of `McpError(ErrorData(code=…, message=…))`."""

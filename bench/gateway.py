@@ -1,8 +1,9 @@
-"""The gateway in front of one server, beside FastMCP's proxy in front of the same.
+"""The gateway in front of one server, beside FastMCP's proxy and mcp-proxy in front of the same.
 
-Every row sends the modern calls of `http`, from wrk, with 16 connections. Shares are of mcpearl's own
-HTTP server in the same round. The start is that of a gateway with twenty servers, until one list has all
-tools.
+Every row sends the modern calls of `http`, from wrk, with 16 connections; mcp-proxy, which has sessions
+only and serves programs only, gets those of 2025-11-25. Shares are of mcpearl's own HTTP server in the
+same round. The start is that of a gateway with twenty servers, until one list has all tools. A client
+session is one of 2025-11-25 that has made a call.
 """
 
 import sys
@@ -11,16 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.environments import SERVERS, python_peer
-from bench.http import MODERN_CALLS, calls_per_second
+from bench.http import CASES, MODERN_CALLS, begin, calls_per_second
 from bench.http_messages import TURNS, modern
 from bench.http_probe import Probe
 from bench.http_server import HttpServer, http_command, serving
-from bench.peers import FASTMCP, MCPEARL
+from bench.peers import FASTMCP, MCP_PROXY, MCPEARL
 from bench.progress import say
 from bench.results import Results, WrongAnswer
 
 OWN = MCPEARL.name
 UPSTREAMS = 20
+SESSION_CALLS = next(case for case in CASES if case.in_session)
+WARM_SESSIONS = 200  # before memory is read
 
 
 def run(results: Results, *, quick: bool) -> None:
@@ -32,8 +35,15 @@ def run(results: Results, *, quick: bool) -> None:
             measure(results, seconds, 200 if quick else 2000)
         with results.noting("gateway, FastMCP"):
             measure_fastmcp(results, seconds)
+        with results.noting("gateway, mcp-proxy"):
+            command = mcp_proxy()
+            rate = calls_per_second(SESSION_CALLS, command, (), seconds)
+            results.add_round("gateway_stdio", MCP_PROXY.name, rate)
         with results.noting("gateway with many upstreams"):
             measure_start(results)
+        with results.noting("client sessions of the gateway"):
+            kilobytes = session_kilobytes(200 if quick else 2000)
+            results.add_round("gateway_session", OWN, kilobytes)
 
 
 def own(*options: str) -> list[str]:
@@ -44,6 +54,12 @@ def own(*options: str) -> list[str]:
 def fastmcp(*options: str) -> list[str]:
     """The command of FastMCP's proxy, up to the port."""
     return [str(python_peer("fastmcp")), str(SERVERS / "fastmcp_gateway.py"), *options]
+
+
+def mcp_proxy() -> list[str]:
+    """The command of mcp-proxy in front of our stdio server, up to the port."""
+    script = str(SERVERS / "mcp_proxy_gateway.py")
+    return [str(python_peer(MCP_PROXY.name)), script, sys.executable]
 
 
 def measure(results: Results, seconds: int, single: int) -> None:
@@ -96,6 +112,18 @@ def listing(command: list[str], upstreams: int) -> Iterator[HttpServer]:
                 return
             time.sleep(0.01)
     raise WrongAnswer("the list was never whole")
+
+
+def session_kilobytes(count: int) -> float:
+    """Resident memory of the gateway for each client session."""
+    with serving(own("stdio")) as server, Probe(server.port) as probe:
+        for number in range(count + WARM_SESSIONS):
+            if number == WARM_SESSIONS:
+                before = server.rss
+            request = SESSION_CALLS.request(begin(probe), TURNS[0])
+            response = probe.ask(request)
+            SESSION_CALLS.check(TURNS[0], response.kind, response.body)
+        return (server.rss - before) / count / 1000
 
 
 def median(server: HttpServer, count: int) -> float:

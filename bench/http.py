@@ -6,7 +6,9 @@ and the mean length of what wrk read has to be that of the right answers.
 """
 
 import json
+import math
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -34,6 +36,7 @@ from bench.progress import say
 from bench.results import Results, WrongAnswer
 
 PATIENCE_SECONDS = 180
+SLOWEST = 60  # seconds that a slow server is measured for
 TOLERANCE = 0.05  # of the mean length of an answer
 AT_ONCE = 16
 WARM_UP, TRIAL = 1, 1  # seconds
@@ -192,17 +195,23 @@ def fastest(case: Case, peer: Peer, ways: list[Options]) -> Options:
 
 
 def calls_per_second(case: Case, command: list[str], options: Options, seconds: int) -> float:
-    """One run: a new server, every request once with its answer checked, then wrk."""
+    """One run: a new server, every request once with its answer checked, then wrk.
+
+    A server so slow that its connections would not all be answered in that time gets more.
+    """
     with serving(command, *options) as server, Probe(server.port) as probe:
         session = begin(probe) if case.in_session else None
         requests = [case.request(session, number) for number in TURNS]
         sizes = []
         for number, request in zip(TURNS, requests, strict=True):
+            began = time.perf_counter()
             response = probe.ask(request)
+            lasted = time.perf_counter() - began
             case.check(number, response.kind, response.body)
             sizes.append(response.size)
-        wrk.load(server.port, requests, WARM_UP)  # to warm up
-        count = wrk.load(server.port, requests, seconds)
+        needed = min(math.ceil(2 * wrk.CONNECTIONS * lasted), SLOWEST)
+        wrk.load(server.port, requests, max(WARM_UP, needed))
+        count = wrk.load(server.port, requests, max(seconds, needed))
     expected = sum(sizes) / len(sizes)
     # When wrk stops, each connection has received a part of one answer.
     allowed = TOLERANCE + wrk.CONNECTIONS / count.requests

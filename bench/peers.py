@@ -29,6 +29,8 @@ TS_V1 = Peer("ts_v1", "TypeScript v1", 60_000, 6_000, has_plain_def=False)
 TS_V2 = Peer("ts_v2", "TypeScript v2", 60_000, 6_000, has_plain_def=False)
 # The least a Python server does for the same call, and the least an ASGI application does.
 FLOOR = Peer("floor", "the floor", 60_000, 6_000, has_plain_def=False)
+# A proxy only, measured beside the gateway.
+MCP_PROXY = Peer("mcp-proxy", "mcp-proxy", 0, 0)
 ECHO = Peer("echo", "the bare ASGI echo", 0, 0)
 
 PEERS = (MCPEARL, MCP, FASTMCP, TS_V1, TS_V2)

@@ -17,6 +17,7 @@ COLUMNS = {
     "echo": "bare ASGI echo",
     "mcp": "mcp",
     "fastmcp": "FastMCP",
+    "mcp-proxy": "mcp-proxy",
     "ts_v1": "TypeScript v1",
     "ts_v2": "TypeScript v2",
     "msgspec": "msgspec alone",

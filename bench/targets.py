@@ -117,6 +117,7 @@ METRICS = (
     ),
     Metric("gateway_start", "start to a list of 20 servers", "ms", "gateway", lower_is_better=True),
     Metric("gateway_upstream", "memory per upstream", "KB", "gateway", lower_is_better=True),
+    Metric("gateway_session", "memory per client session", "KB", "gateway", lower_is_better=True),
     Metric("isolated_pipelined", "isolated, pipelined, 2 processes", "calls/s", "isolation"),
     Metric("isolated_async", "the same, async def", "calls/s", "isolation"),
     Metric(
@@ -229,6 +230,7 @@ TARGETS = (
     Target("gateway_added", limit=250, strict=True),
     Target("gateway_start", factor=3.0, peers=("fastmcp",)),
     Target("gateway_upstream", limit=200, strict=True),
+    Target("gateway_session", limit=8, strict=True),
     Target("frames_stdio_modern", limit=38),
     Target("frames_stdio_legacy", limit=38),
     Target("frames_http_modern", limit=74),

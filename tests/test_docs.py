@@ -14,7 +14,11 @@ import pytest
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[1]
-WALKS = [ROOT / "docs" / "start.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md"))]
+WALKS = [
+    ROOT / "docs" / "start.md",
+    ROOT / "docs" / "testing.md",
+    *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
+]
 PAGES = [page for page in sorted((ROOT / "docs").glob("*.md")) if page not in WALKS]
 
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 import mcpearl
+import mcpearl.testing
 
 # Public, but not exported by the package itself: they are named in the documentation.
 DOCUMENTED = (
@@ -22,8 +23,12 @@ DOCUMENTED = (
     "mcpearl.runtime.backoff.Backoff",
 )
 
+FAULTS = ("crash", "cut", "drop", "duplicate", "freeze", "garble", "reorder", "slow")
+
 NAMES = [
     *(name for name in mcpearl.__all__ if name != "__version__"),
+    *(f"mcpearl.testing.{name}" for name in mcpearl.testing.__all__ if name != "WIRES"),
+    *(f"mcpearl.testing.faults.{name}" for name in FAULTS),
     *DOCUMENTED,
 ]
 

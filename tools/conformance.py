@@ -3,12 +3,16 @@
     python tools/conformance.py                    # both sides, all runs
     python tools/conformance.py --side client --run 2026-07-28
     python tools/conformance.py --through 2025-11-25 --wire stdio
+    python tools/conformance.py --side server --store redis
 
 A run covers the requirements of one revision of the specification, or with `all` every scenario of the
 suite, including extensions and requirements of other revisions.
 
 With `--through` the suite talks to `mcpearl bridge`, which speaks that version with the server;
 `all` stands for both eras. What a proxy cannot pass on is in `conformance-gateway-baseline.txt`.
+
+With `--store` there are three servers that share a Redis or Valkey, behind a balancer that sends each
+request to the next of them.
 
 The suite is pinned in `tests/interop/node` (`npm ci` there installs it). A scenario is whole if it has
 checks and all of them passed, without warnings. The exit code is 1 if a scenario that is not in the
@@ -84,8 +88,17 @@ class Bridge(NamedTuple):
         return f"through-{self.version}-{self.wire}"
 
 
-Subject = str | Bridge
-"""What the suite is run against: `server` or `client`, or the server through a bridge."""
+class Machines(NamedTuple):
+    """Three everything servers that share a store."""
+
+    store: str
+
+    def __str__(self) -> str:
+        return "server"  # of which the baseline says the same
+
+
+Subject = str | Bridge | Machines
+"""What the suite is run against: `server` or `client`, or the server through a bridge, or three."""
 Runs = dict[tuple[str, str], list[Outcome]]
 """Outcomes by subject and name of the run."""
 
@@ -98,12 +111,15 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="directory for the suite's own results")
     parser.add_argument("--through", choices=[*REVISIONS, "all"], help="the version of a bridge")
     parser.add_argument("--wire", choices=WIRES, action="append", help="from the bridge on")
+    parser.add_argument("--store", choices=("redis", "valkey"), help="what three servers share")
     options = parser.parse_args()
     if not SUITE.exists():
         print("the conformance suite is not installed; run `npm ci` in tests/interop/node")
         return 1
     through = options.through is not None
     subjects: list[Subject] = list(options.side or SIDES)
+    if options.store is not None:
+        subjects = [Machines(options.store)]
     if through:
         versions = REVISIONS if options.through == "all" else (options.through,)
         subjects = [Bridge(v, wire) for v in versions for wire in options.wire or WIRES[:1]]
@@ -128,7 +144,9 @@ def run(subject: Subject, choice: list[str], directory: Path) -> list[Outcome]:
         return run_suite(["client", "--command", command, *choice], directory)
     with ExitStack() as stack:
         address = str(EXAMPLES / "server.py")
-        if isinstance(subject, str) or subject.wire == "http":
+        if isinstance(subject, Machines):
+            address = stack.enter_context(three(address, subject.store))
+        elif isinstance(subject, str) or subject.wire == "http":
             address = stack.enter_context(serving([address]))
         if isinstance(subject, Bridge):
             bridge = ["-m", "mcpearl", "bridge", address, "--http", "--protocol", subject.version]
@@ -179,11 +197,34 @@ def read_checks(outcome: Outcome, path: Path) -> None:
 
 
 @contextmanager
-def serving(program: list[str]) -> Iterator[str]:
-    """Run a Python program that serves HTTP on a free port."""
+def three(program: str, store: str) -> Iterator[str]:
+    """Run a program as three servers that share a store, behind a balancer without stickiness."""
+    from tests.redis_server import running
+
+    with ExitStack() as stack:
+        shared = {"MCPEARL_STORE": stack.enter_context(running(store)).url}
+        urls = [stack.enter_context(serving([program], shared)) for _ in range(3)]
+        ports = [url.rpartition(":")[2].removesuffix("/mcp") for url in urls]
+        yield stack.enter_context(serving(["-m", "tests.deployment.round_robin", *ports]))
+
+
+@contextmanager
+def serving(program: list[str], added: dict[str, str] | None = None) -> Iterator[str]:
+    """Run a Python program that serves HTTP on a free port.
+
+    Args:
+        program: What Python is called with, but for the port.
+        added: Variables of its environment.
+    """
     port = free_port()
     command = [sys.executable, *program, "--port", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **(added or {})},
+        cwd=ROOT,
+    )
     try:
         wait_for(port, server)
         yield f"http://127.0.0.1:{port}/mcp"

@@ -478,17 +478,17 @@ def passing() -> str:
 
 @app.tool
 def test_trigger_tool_change() -> str:
-    """Add a tool, or remove it again; listening clients are notified."""
-    if not app.remove_tool("passing"):
-        app.add_tool(passing)
+    """Add a tool, and remove it again; listening clients are notified."""
+    app.add_tool(passing)
+    app.remove_tool("passing")
     return "The list of tools has changed"
 
 
 @app.tool
 def test_trigger_prompt_change() -> str:
-    """Add a prompt, or remove it again; listening clients are notified."""
-    if not app.remove_prompt("passing"):
-        app.add_prompt(passing)
+    """Add a prompt, and remove it again; listening clients are notified."""
+    app.add_prompt(passing)
+    app.remove_prompt("passing")
     return "The list of prompts has changed"
 
 

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mcpearl._version import __version__
+from mcpearl.runtime import doors
 
 if TYPE_CHECKING:
     from mcpearl.client.client import Client
@@ -249,6 +250,15 @@ __all__ = [
     "__version__",
     "bridge",
 ]
+
+
+# What lower layers have upper ones do.
+doors.hang(
+    {
+        "server.mount": "mcpearl.gateway.upstream_part:upstream_part",
+        "server.console": "mcpearl.console.mounting:site_of",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -50,7 +50,7 @@ def test_the_version():
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (["lst"], "there is no command 'lst'. Did you mean list?"),
+        (["lst"], "there is no command 'lst'. Did you mean list"),
         (["zzzzzz"], "See `mcpearl --help`"),
         (["ping", "x", "--timeoot", "3"], "Did you mean '--timeout'?"),
         (["ping"], "Missing argument 'TARGET'"),

@@ -1,5 +1,9 @@
-"""A balancer without stickiness: each request goes to the next server, on a connection of its own."""
+"""A balancer without stickiness: each request goes to the next server, on a connection of its own.
 
+`python -m tests.deployment.round_robin --port 8000 PORT PORT PORT` runs one.
+"""
+
+import argparse
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -48,12 +52,25 @@ class RoundRobin:
 
 
 @asynccontextmanager
-async def balancing(ports: list[int]) -> AsyncIterator[RoundRobin]:
-    """Listen on a free port, and pass on to these."""
+async def balancing(ports: list[int], port: int = 0) -> AsyncIterator[RoundRobin]:
+    """Listen on a port, and pass on to these."""
     balancer = RoundRobin(ports)
-    server = await asyncio.start_server(balancer._serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(balancer._serve, "127.0.0.1", port)
     balancer.port = server.sockets[0].getsockname()[1]
     try:
         yield balancer
     finally:
         server.close()
+
+
+async def _run(ports: list[int], port: int) -> None:
+    async with balancing(ports, port):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ports", type=int, nargs="+")
+    parser.add_argument("--port", type=int, default=0)
+    options = parser.parse_args()
+    asyncio.run(_run(options.ports, options.port))

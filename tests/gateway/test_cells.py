@@ -12,6 +12,7 @@ import pytest
 from mcpearl import Client, McpError
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.gateway.settings import UpstreamSettings
+from mcpearl.testing import Heard
 from mcpearl.types import CreateMessageResult, ElicitResult, TextContent
 from tests.gateway.upstream_server import LEGACY, MODERN
 from tests.waiting import eventually
@@ -131,13 +132,12 @@ async def test_a_client_that_cannot_be_asked_is_not_asked(cell: Cell) -> None:
 
 
 async def test_progress_and_logs(cell: Cell) -> None:
-    logs: list[Any] = []
-    steps: list[Any] = []
-    async with through(cell, on_log=logs.append, log_level="warning") as (client, _):
-        await client.call_tool("up__steps", on_progress=lambda p: steps.append(p.message))
-        await eventually(lambda: logs)
-    assert steps == ["step 1", "step 2", "step 3"]
-    assert [(each.level, each.data, each.logger) for each in logs] == [
+    heard = Heard()
+    async with through(cell, **heard.options, log_level="warning") as (client, _):
+        await client.call_tool("up__steps")
+        await eventually(lambda: heard.logs)
+    assert [each.message for each in heard.progress] == ["step 1", "step 2", "step 3"]
+    assert [(each.level, each.data, each.logger) for each in heard.logs] == [
         ("warning", "careful", "steps")
     ]
 
@@ -147,6 +147,8 @@ async def test_meta_and_trace_context_pass_through(cell: Cell) -> None:
     async with through(cell) as (client, _):
         result = await client.call_tool("up__meta", meta=trace)
         assert result.data == trace
+        tagged = await client.call_tool("up__tagged")
+        assert (tagged.meta or {})["example.com/tag"] == [1]
 
 
 async def test_cancellation_reaches_the_upstream(cell: Cell) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import tracemalloc
+import weakref
 
 import pytest
 
@@ -47,6 +48,29 @@ def test_memory_does_not_grow_with_the_keys(shared: bool) -> None:
         tracemalloc.stop()
     assert len(meter) <= 2000
     assert size < 1 << 20
+
+
+class Key:
+    """A caller with much about it."""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_of_a_key_nothing_is_kept(shared: bool) -> None:
+    meter = Meter(RateLimit(10, per=1000))
+    if shared:
+        meter.share()
+    key = Key()
+    assert meter.take(key) == 0.0
+    gone = weakref.ref(key)
+    del key
+    assert gone() is None
+
+
+def test_as_many_keys_are_remembered_as_there_is_room_for() -> None:
+    meter = Meter(RateLimit(10, per=1))
+    for number in range(350_000):
+        meter.take(number)
+    assert 100_000 <= len(meter) <= 200_000
 
 
 def test_keys_seen_longest_ago_are_forgotten_first(clock: MovableClock) -> None:

@@ -18,6 +18,7 @@ import mcpearl as base
 from mcpearl import Client, Context, File, Icon, Image, ToolResult, UrlElicitationRequired
 from mcpearl import Server as FastMCP
 from mcpearl import Server as MCPServer
+from mcpearl.testing import Heard
 from mcpearl.types import CallToolResult, ElicitRequestParams, TextContent
 from tests.server.wire import ERAS
 
@@ -165,8 +166,6 @@ async def test_questions_by_schema_and_by_address():
 
 async def test_progress_and_log():
     mcp = MCPServer(name="Progress")
-    progress: list[Any] = []
-    logged: list[str] = []
 
     @mcp.tool()
     async def work(name: str, ctx: Context, steps: int = 2) -> str:
@@ -178,15 +177,12 @@ async def test_progress_and_log():
         await ctx.error("not really")
         return "done"
 
-    async with Client(
-        mcp, protocol="2025-11-25", on_log=lambda message: logged.append(message.data)
-    ) as client:
-        result = await client.call_tool(
-            "work", {"name": "x"}, on_progress=lambda *said: progress.append(said)
-        )
+    heard = Heard()
+    async with Client(mcp, protocol="2025-11-25", **heard.options) as client:
+        result = await client.call_tool("work", {"name": "x"})
     assert result.content[0].text == "done"
-    assert len(progress) == 2
-    assert logged == ["Starting x", "done 0", "done 1", "nearly", "not really"]
+    assert len(heard.progress) == 2
+    assert heard.texts == ["Starting x", "done 0", "done 1", "nearly", "not really"]
 
 
 async def test_prompts_of_several_messages():

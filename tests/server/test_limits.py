@@ -5,8 +5,6 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +20,9 @@ from mcpearl import (
     RateLimited,
     Server,
     Shedding,
-    Tcp,
-    Unix,
-    WebSocket,
 )
 from mcpearl.auth import BearerToken, StaticTokens
-from mcpearl.testing.clock import MovableClock
+from mcpearl.testing import MovableClock, connected
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import OVERLOADED, RATE_LIMITED
 from tests.ports import free_port
@@ -43,18 +38,6 @@ def server(**options: Any) -> Server:
         return a + b
 
     return app
-
-
-@asynccontextmanager
-async def serving(app: Server, *wires: Any) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(app.serve(*wires))
-    await eventually(lambda: task.done() or app.tree().find("wires") is not None)
-    await eventually(lambda: task.done() or app.tree().find("wires").state == "running")  # type: ignore[union-attr]
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def refused(client: Client, name: str = "add", **arguments: Any) -> McpError:
@@ -89,14 +72,12 @@ async def test_over_the_rate_a_call_is_refused_with_the_time_to_wait(clock: Mova
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 async def test_over_http_it_is_a_429_with_retry_after(version: str) -> None:
     app = server()
-    port = free_port()
 
     @app.tool(rate=RateLimit(1, per=100))
     async def rare() -> str:
         return "once"
 
-    url = f"http://127.0.0.1:{port}/mcp"
-    async with serving(app, Http(port=port)), Client(url, protocol=version) as client:
+    async with app.serving("http", port=0) as url, Client(url, protocol=version) as client:
         await client.call_tool("rare")
         error = await refused(client, "rare")
         assert error.code == RATE_LIMITED
@@ -132,7 +113,7 @@ async def test_the_response_is_what_any_http_client_reads() -> None:
         finally:
             connection.close()
 
-    async with serving(app, Http(port=port)):
+    async with app.serving("http", port=port):
         status, _, _ = await asyncio.to_thread(post)
         assert status == 200
         status, wait, answer = await asyncio.to_thread(post)
@@ -160,14 +141,9 @@ def rated(where: str, **options: Any) -> Server:
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("wire", ["tcp", "ws", "memory"])
 async def test_on_every_stream_the_arguments_are_not_looked_at(
-    wire: str, version: str, where: str
+    wire: Any, version: str, where: str
 ) -> None:
-    app = rated(where)
-    port = free_port()
-    wires = {"tcp": Tcp(port=port), "ws": WebSocket(port=port), "memory": Tcp(port=port)}
-    target: Any = app if wire == "memory" else f"{wire}://127.0.0.1:{port}"
-    client = Client(target, protocol=version, validate_output=False)
-    async with serving(app, wires[wire]), client:
+    async with connected(rated(where), wire, version, validate_output=False) as client:
         await client.call_tool("rare", {"a": 1})
         error = await refused(client, "rare", a="no number")
     assert error.code == RATE_LIMITED
@@ -179,7 +155,7 @@ async def test_on_every_stream_the_arguments_are_not_looked_at(
 async def test_a_legacy_client_gets_a_429_too(where: str, stateless: bool) -> None:
     app = rated(where, **({"isolate": True} if where == "isolated" else {}))
     port = free_port()
-    async with serving(app, Http(port=port, stateless=stateless)):
+    async with app.serving(Http(port=port, stateless=stateless)):
         client = Session(port)
         client.headers = {"MCP-Protocol-Version": LEGACY}
         if not stateless:
@@ -208,7 +184,7 @@ async def test_each_principal_has_its_own_count() -> None:
                     assert error.code == RATE_LIMITED
         return answered
 
-    async with serving(app, Http(port=port)):
+    async with app.serving("http", port=port):
         assert await use("a" * 32) == 4
         assert await use("b" * 32) == 4
         assert await use("a" * 32) == 0
@@ -222,10 +198,9 @@ async def test_callers_can_be_told_apart_by_client_or_address(tmp_path: Path, by
     async def rare() -> str:
         return "once"
 
-    port = free_port()
-    async with serving(app, Tcp(port=port), Unix(path=tmp_path / "s")):
-        tcp = Client(f"tcp://127.0.0.1:{port}", info=Implementation(name="one", version="1"))
-        other = Client(f"unix://{tmp_path / 's'}", info=Implementation(name="two", version="1"))
+    async with app.serving("tcp", port=0) as one, app.serving("unix", path=tmp_path / "s") as two:
+        tcp = Client(one, info=Implementation(name="one", version="1"))
+        other = Client(two, info=Implementation(name="two", version="1"))
         async with tcp, other:
             for client in (tcp, other):
                 await client.call_tool("rare")
@@ -313,7 +288,7 @@ async def test_calls_that_waited_too_long_to_be_read_are_shed() -> None:
         writer.close()
         return answers[1:]
 
-    async with serving(app, Tcp(port=port)):
+    async with app.serving("tcp", port=port):
         # Their messages are handled in turn, a few at a time: no turn of the loop takes long.
         both = await asyncio.gather(send(), send())
     codes = [answer["error"]["code"] for answers in both for answer in answers if "error" in answer]

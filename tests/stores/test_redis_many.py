@@ -1,13 +1,14 @@
 """Redis and Valkey as several servers: a cluster of three, and a master that Sentinel names."""
 
 import asyncio
+import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
 import redis.asyncio
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.sessions import Identity, SessionRecord
 from mcpearl.stores.tasks import TaskRecord
+from tests.deployment.machines import Machine, text_of, two_machines
 from tests.ports import free_port
 from tests.redis_server import RedisServer, binary, running
 from tests.waiting import eventually
@@ -67,22 +69,26 @@ async def command(server: RedisServer, *words: Any) -> Any:
         await client.aclose()
 
 
-@pytest.mark.parametrize("kind", ["redis", "valkey"])
-async def test_a_cluster_of_three(kind: str) -> None:
+async def whole_cluster(nodes: list[RedisServer], ports: list[int]) -> None:
+    """Make three nodes a cluster, and wait until it serves."""
+    for number, node in enumerate(nodes):
+        slots = range(16384 * number // 3, 16384 * (number + 1) // 3)
+        await command(node, "CLUSTER", "ADDSLOTS", *slots)
+        await command(nodes[0], "CLUSTER", "MEET", "127.0.0.1", ports[number])
+
+    async def is_whole() -> bool:
+        states = [await command(node, "CLUSTER", "INFO") for node in nodes]
+        return all(b"cluster_state:ok" in _text(state) for state in states)
+
+    await eventually(is_whole)
+
+
+async def test_a_cluster_of_three() -> None:
     with ExitStack() as stack:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
         ports = [_cluster_port() for _ in range(3)]
-        nodes = [stack.enter_context(running(kind, *options, port=port)) for port in ports]
-        for number, node in enumerate(nodes):
-            slots = range(16384 * number // 3, 16384 * (number + 1) // 3)
-            await command(node, "CLUSTER", "ADDSLOTS", *slots)
-            await command(nodes[0], "CLUSTER", "MEET", "127.0.0.1", ports[number])
-
-        async def is_whole() -> bool:
-            states = [await command(node, "CLUSTER", "INFO") for node in nodes]
-            return all(b"cluster_state:ok" in _text(state) for state in states)
-
-        await eventually(is_whole)
+        nodes = [stack.enter_context(running("redis", *options, port=port)) for port in ports]
+        await whole_cluster(nodes, ports)
         await works("redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in ports))
 
 
@@ -93,10 +99,14 @@ def _text(info: Any) -> bytes:
 
 
 def _cluster_port() -> int:
-    """A port that leaves room for that of the cluster's own bus, 10,000 above."""
-    while (port := free_port()) > 50_000:
-        pass
-    return port
+    """A port whose cluster's bus, 10,000 above, is free and not among those the system hands out."""
+    while True:
+        port = free_port()
+        if port + 10_000 >= 32_768:
+            continue
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port + 10_000))
+            return port
 
 
 @contextmanager
@@ -106,6 +116,7 @@ def watched(master: RedisServer, tmp_path: Path) -> Iterator[int]:
     settings = tmp_path / "sentinel.conf"
     settings.write_text(
         f"port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {master.port} 1\n"
+        "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
     )
     program = [str(binary("valkey")), str(settings), "--sentinel"]
     process = subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -116,16 +127,108 @@ def watched(master: RedisServer, tmp_path: Path) -> Iterator[int]:
         process.wait()
 
 
-async def test_a_master_that_sentinel_names(tmp_path: Path) -> None:
-    with running("valkey", port=free_port()) as master, watched(master, tmp_path) as port:
+# Failover while calls run
 
-        async def answers() -> bool:
+
+async def use_through(
+    machines: tuple[Machine, Machine], fail_over: Callable[[], Awaitable[None]]
+) -> None:
+    """Use two machines while their store fails over; nothing acknowledged may be lost."""
+    one, two = machines
+    begun = await one.raw.initialize()
+    stream = await begun.get()
+    assert (await begun.ask("resources/subscribe", {"uri": "config://a"})).status == 200
+    asking = await begun.use("ask", id=50)
+    request = await asking.next()
+    numbers = count()
+    failing = asyncio.create_task(fail_over())
+    while not failing.done():  # calls go on whatever happens to the store
+        called = await two.raw.call("add", {"a": 1, "b": next(numbers)})
+        assert "result" in called.json
+        assert "result" in (await begun.use("add", {"a": 1, "b": 1}, id=next(numbers) + 100)).json
+    await failing
+
+    reply = {"jsonrpc": "2.0", "id": request["id"], "result": {"action": "decline"}}
+
+    async def is_taken() -> bool:
+        return (await two.take_up(begun).post(reply)).status == 202
+
+    await eventually(is_taken)
+    assert text_of((await asking.rest())[-1]) == "decline"
+    two.app.notify_resource_updated("config://a")
+    assert (await stream.next())["params"] == {"uri": "config://a"}
+    stream.close()
+
+
+async def test_sentinel_fails_over_to_the_replica_while_calls_run(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        master = stack.enter_context(running("valkey", port=free_port()))
+        of = ("--replicaof", f"127.0.0.1 {master.port}")
+        replica = stack.enter_context(running("valkey", *of, port=free_port()))
+
+        async def replicates() -> bool:
+            linked = await command(replica, "INFO", "replication")
+            return bool(linked["master_link_status"] == "up")
+
+        await eventually(replicates)
+        port = stack.enter_context(watched(master, tmp_path))  # it asks for replicas at its start
+        sentinel = redis.asyncio.Redis(port=port)
+
+        async def knows() -> bool:
             try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
+                return bool(await sentinel.execute_command("SENTINEL", "REPLICAS", "main"))
+            except redis.exceptions.ConnectionError:
                 return False
-            writer.close()
-            return True
 
-        await eventually(answers)
+        await eventually(knows)
         await works(f"redis+sentinel://127.0.0.1:{port}/main")
+
+        async def fail_over() -> None:
+            await command(master, "WAIT", 1, 5000)
+            master.kill()  # Sentinel has noticed nothing yet
+
+            async def is_master() -> bool:
+                return (await command(replica, "INFO", "replication"))["role"] == "master"
+
+            await eventually(is_master)
+
+        async with two_machines(f"redis+sentinel://127.0.0.1:{port}/main") as machines:
+            await use_through(machines, fail_over)
+        await sentinel.aclose()
+
+
+async def test_a_cluster_fails_over_while_calls_run() -> None:
+    with ExitStack() as stack:
+        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+        ports = [_cluster_port() for _ in range(4)]
+        nodes = [stack.enter_context(running("valkey", *options, port=port)) for port in ports]
+        await whole_cluster(nodes[:3], ports[:3])
+        await command(nodes[3], "CLUSTER", "MEET", "127.0.0.1", ports[0])
+        address = "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+        await works(address)
+        # The node that has what belongs to the whole deployment gets the replica, and goes.
+        slot = await command(nodes[0], "CLUSTER", "KEYSLOT", "{mcpearl:shared}:bus")
+        lost = nodes[min(2, int(slot) * 3 // 16384)]
+        id = await command(lost, "CLUSTER", "MYID")
+
+        async def replicates() -> bool:
+            try:
+                await command(nodes[3], "CLUSTER", "REPLICATE", id)
+            except redis.exceptions.ResponseError:
+                return False  # it does not know the node yet
+            linked = await command(nodes[3], "INFO", "replication")
+            return linked.get("master_link_status") == "up"
+
+        await eventually(replicates)
+
+        async def fail_over() -> None:
+            await command(lost, "WAIT", 1, 5000)
+            lost.kill()
+
+            async def is_master() -> bool:
+                return (await command(nodes[3], "INFO", "replication"))["role"] == "master"
+
+            await eventually(is_master)
+
+        async with two_machines(address) as machines:
+            await use_through(machines, fail_over)

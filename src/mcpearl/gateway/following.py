@@ -28,8 +28,9 @@ class Following:
         """Note that a listening call follows a resource."""
         peer = peer_of(ctx)
         spelled = getattr(peer, "uri", uri)  # as the client has it
-        calls = self._calls.setdefault(tenant, {}).setdefault(uri, {})
-        calls[call_of(ctx)] = (peer, spelled)
+        known = self._calls.setdefault(tenant, {})
+        self._live(known, uri)  # forgets those that ended
+        known.setdefault(uri, {})[call_of(ctx)] = (peer, spelled)
 
     def uris(self, tenant: Hashable) -> list[str]:
         """Return the resources that some call of a tenant follows now."""

@@ -46,6 +46,7 @@ from mcpearl.types.base import (
     LOG_LEVEL_KEY,
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
+    Implementation,
     RequestId,
     RequestParams,
     Result,
@@ -98,6 +99,7 @@ class Forwarding:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._presentations: dict[int, tuple[Caller, str | None, Presentation]] = {}
+        self._equal: dict[bytes, Presentation] = {}  # by what is presented
         self.logs = SharedLogs()
 
     async def forward(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
@@ -106,6 +108,8 @@ class Forwarding:
         modern = upstream.is_modern
         if modern is None:
             modern = await upstream.until_known()
+        if getattr(call.params, "task", None) is not None and ctx.task is None:
+            call.params = replace(call.params, task=None)  # what the caller's version does not have
         try:
             if modern:
                 return await self._to_modern(call, ctx, core)
@@ -184,10 +188,22 @@ class Forwarding:
         if known is not None and known[0] is caller and known[1] == level:
             return known[2]
         info = caller.client or self._upstream.info
-        made = Presentation(NEWEST, info, self._declared(caller), level)
+        made = self._made(info, self._declared(caller), level)
         while len(self._presentations) >= _KNOWN_CALLERS:
             self._presentations.pop(next(iter(self._presentations)))
         self._presentations[id(caller)] = caller, level, made
+        return made
+
+    def _made(
+        self, info: Implementation, capabilities: ClientCapabilities, level: str | None
+    ) -> Presentation:
+        """Return the presentation that equal clients share."""
+        key = encode((info, capabilities, level))
+        made = self._equal.get(key)
+        if made is None:
+            while len(self._equal) >= _KNOWN_CALLERS:
+                self._equal.pop(next(iter(self._equal)))
+            made = self._equal[key] = Presentation(NEWEST, info, capabilities, level)
         return made
 
     def _declared(self, caller: Caller) -> ClientCapabilities:
@@ -209,11 +225,9 @@ class Forwarding:
 
     async def _to_modern(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         upstream, params = self._upstream, call.params
-        client = (
-            (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client
-            if upstream.is_named
-            else await upstream.client()
-        )
+        client = None if upstream.is_named else upstream.client
+        if client is None:
+            client = await self._client_for(call, ctx)
         relay = client.relay
         if call.method not in ROUND_METHODS:
             return self._answer(await self._logging(relay, call, params, ctx), call, core)
@@ -223,8 +237,9 @@ class Forwarding:
             bound = _binding(call)
             state = self._opened(params.request_state, bound, core)
             params = replace(params, request_state=state.upstream)
+        send = self.send if level_of(call.caller) is None else self._logging
         while True:
-            raw = await self._logging(relay, call, params, ctx)
+            raw = await send(relay, call, params, ctx)
             asked = asked_of(raw)
             if asked is None:
                 if upstream.tasks.offered and is_task(raw):
@@ -241,6 +256,12 @@ class Forwarding:
                 await asyncio.sleep(BETWEEN_ROUNDS.delay(rounds))
             rounds += 1
             params = replace(params, input_responses=answers, request_state=asked.request_state)
+
+    async def _client_for(self, call: Call, ctx: Context) -> UpstreamClient:
+        upstream = self._upstream
+        if upstream.is_named:
+            return (await upstream.joint_leg(upstream.tenant_of(call, ctx))).client
+        return await upstream.shared()
 
     async def _followed(self, client: UpstreamClient, raw: Raw, call: Call, ctx: Context) -> Raw:
         """Return the result of a call that a modern upstream made a task of."""
@@ -311,7 +332,7 @@ class Forwarding:
             return await self._on_leg(leg, call, ctx, core)
         can_be_asked = caller.version.modern and _can_be_asked(capabilities)
         if not can_be_asked and upstream.is_stateless and not upstream.is_named:
-            relay = (await upstream.client()).relay
+            relay = (upstream.client or await upstream.shared()).relay
             return self._answer(await self._logging(relay, call, call.params, ctx), call, core)
         if can_be_asked and call.method in ROUND_METHODS and ctx.task is None:
             return await self._parking(call, ctx, core, capabilities)

@@ -40,6 +40,7 @@ from mcpearl.protocol.events import Call, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
+from mcpearl.runtime.tree import Node
 from mcpearl.server.composition.part import Enclosing
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
@@ -138,6 +139,10 @@ class Upstream:
         if self._member is None:
             return ServerStatus(name=self.name, state="idle")
         return self._member.status()
+
+    def node(self) -> Node:
+        """Return its connection as a part of a tree."""
+        return Node(name=self.name, state="ended") if self._member is None else self._member.node()
 
     # Its life
 
@@ -368,11 +373,12 @@ class Upstream:
             raise self._not_known()
         return found
 
-    async def client(self) -> UpstreamClient:
-        """Return the client of the connection that all clients share, as it is at the moment."""
+    @property
+    def client(self) -> UpstreamClient | None:
+        """The client of the connection that all clients share; None while there is none."""
         member = self._member
         client = None if member is None else member.client
-        return client if isinstance(client, UpstreamClient) else await self._shared()
+        return client if isinstance(client, UpstreamClient) else None
 
     async def set_level(self, client: UpstreamClient, level: Any) -> None:
         """Ask for log messages from a level on, where the upstream sends any."""

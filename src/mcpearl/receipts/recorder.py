@@ -17,6 +17,7 @@ from mcpearl.receipts.records import Entry, Salts, about_call, about_result, spl
 from mcpearl.receipts.scribe import HEADER, Setup, complete
 from mcpearl.receipts.scribe_process import ScribeProcess
 from mcpearl.runtime import clock
+from mcpearl.runtime.tree import Node
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
 if TYPE_CHECKING:
@@ -92,6 +93,10 @@ class Recorder:
             scribe, self._scribe = self._scribe, None
             self._full, self._reason = True, "the log is closed"
             await scribe.close()
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the process that writes, as a part of a tree."""
+        return () if self._scribe is None else (self._scribe.node(),)
 
     # Calls
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from mcpearl.receipts.scribe import Frames, Setup, framed
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.runtime.tree import Node
 
 logger = logging.getLogger("mcpearl.receipts")
 
@@ -56,6 +57,19 @@ class ScribeProcess:
         self._retries = Retries(_AGAIN)
         self._acknowledged = 0  # batches that this process has written
         self._failing = False
+        self._restarts = 0
+        self._last_error: str | None = None
+
+    def node(self) -> Node:
+        """Return the process as a part of a tree."""
+        running = self._process.returncode is None
+        return Node(
+            name="receipts",
+            state="running" if running else "waiting",
+            restarts=self._restarts,
+            last_error=self._last_error,
+            uptime=self._loop.time() - self._began if running else 0.0,
+        )
 
     # Beginning and ending
 
@@ -205,7 +219,8 @@ class ScribeProcess:
         self._retries.worked_for(self._loop.time() - self._began)
         delay = self._retries.next_delay()
         self._failing = True
-        self._failed(f"the process that writes receipts ended with code {code}")
+        self._last_error = f"the process that writes receipts ended with code {code}"
+        self._failed(self._last_error)
         self._loop.call_later(delay, self._again)
 
     def _again(self) -> None:
@@ -213,4 +228,5 @@ class ScribeProcess:
             self._ended.set()
             return
         logger.warning("the process that writes receipts is started again")
+        self._restarts += 1
         self._start()

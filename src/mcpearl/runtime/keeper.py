@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
+from mcpearl.runtime.tree import Node
 
 logger = logging.getLogger("mcpearl.keeper")
 
@@ -20,7 +21,7 @@ class Keeper:
     """Looks after something.
 
     Args:
-        name: What is looked after, for the log.
+        name: What is looked after, for the log and the tree.
         look: Returns the seconds until the next look, or None when nothing is left.
     """
 
@@ -35,6 +36,12 @@ class Keeper:
         """How many looks failed."""
         self.last_error: str | None = None
         """How the last one that did failed."""
+
+    def node(self) -> Node:
+        """Return it as a part of a tree: each look that failed was followed by another."""
+        return Node(
+            name=self._name, state="running", restarts=self.failures, last_error=self.last_error
+        )
 
     def wake(self, seconds: float) -> None:
         """Look after so many seconds, unless a look is due anyway."""

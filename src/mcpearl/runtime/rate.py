@@ -2,7 +2,8 @@
 
 One figure is kept per key: the time at which it will have used nothing (the generic cell rate
 algorithm). It lies in a dictionary, or, once several processes share the limit, in a table of fixed
-size in memory that they all map.
+size in memory that they all map. The key is known by its hash, so that nothing a caller brings along,
+such as the claims of its token, is kept.
 """
 
 from collections.abc import Callable, Hashable
@@ -73,9 +74,9 @@ class Meter:
         burst = max(1, int(limit.calls)) if limit.burst is None else limit.burst
         self._tolerance = self.interval * burst + _EXACT
         self._most = most
-        self.times: dict[Hashable, float] = {}
-        """When each key will have used nothing, of those seen lately, in this process alone."""
-        self._earlier: dict[Hashable, float] = {}
+        self.times: dict[int, float] = {}
+        """When each key will have used nothing, by its hash: of those this process saw lately."""
+        self._earlier: dict[int, float] = {}
         self._shared: SharedTimes | None = None
         self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
         self.take: Callable[[Hashable], float] = self._taking()
@@ -131,9 +132,10 @@ class Meter:
         """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
         used = 0 if self._used is None else self._used.get(key, 0)
         free_at = clock.monotonic() + seconds + used * self.interval
-        known = self.times.get(key)
-        if free_at > (self._first(key) if known is None else known):
-            self.times[key] = free_at
+        mark = hash(key)
+        known = self.times.get(mark)
+        if free_at > (self._first(mark) if known is None else known):
+            self.times[mark] = free_at
 
     def _taking(self) -> Callable[[Hashable], float]:
         """Return `take` as a function with everything at hand: calls go through it."""
@@ -141,29 +143,28 @@ class Meter:
         known, first = newer.get, self._first
 
         def take(key: Hashable) -> float:
-            now = clock.monotonic()
-            free_at = known(key)
+            mark, now = hash(key), clock.monotonic()
+            free_at = known(mark)
             if free_at is None:
-                free_at = first(key)
+                free_at = first(mark)
             if free_at < now:
-                newer[key] = now + interval
-                return 0.0
+                free_at = now
             free_at += interval
             wait = free_at - now - tolerance
             if wait > 0:
                 return wait
-            newer[key] = free_at
+            newer[mark] = free_at
             return 0.0
 
         return take
 
-    def _first(self, key: Hashable) -> float:
+    def _first(self, mark: int) -> float:
         """Return the time of a key that is not among the newer ones, and make room for it there."""
         if len(self.times) >= self._most:
             self._earlier = self.times.copy()
             self.times.clear()
-        free_at = self._earlier.pop(key, 0.0)
-        self.times[key] = free_at
+        free_at = self._earlier.pop(mark, 0.0)
+        self.times[mark] = free_at
         return free_at
 
 

@@ -23,7 +23,7 @@ class Node(Struct, frozen=True, kw_only=True):
     last_error: str | None = None
     """Why it last ended, if that was a failure."""
     uptime: float = 0.0
-    """Seconds since it last came up; 0 while it is down."""
+    """Seconds since it last came up; 0 while it is down, and of parts that nothing starts by itself."""
     children: "tuple[Node, ...]" = ()
     """The parts it supervises, in the order in which they start."""
 
@@ -58,7 +58,7 @@ class Node(Struct, frozen=True, kw_only=True):
 
 def _line(node: Node) -> str:
     text = f"{node.name}: {node.state}"
-    if node.state == "running":
+    if node.state == "running" and node.uptime:
         text += f" for {node.uptime:.1f} s"
     if node.restarts:
         text += f", restarted {node.restarts} times"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mcpearl.server.dispatch import Dispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.telling import Telling
+from mcpearl.server.tree import ServerTree
 
 if TYPE_CHECKING:
     from mcpearl.server.composition.composition import Composition
@@ -25,6 +26,7 @@ _NO_HANDLER = Handler()
 class Composing(Telling):
     """The part of a `Server` that mounts others in it."""
 
+    parts: ServerTree
     _dispatcher: Dispatcher
     _extensions: list[ServerExtension]
     _page_size: int
@@ -153,7 +155,9 @@ class Composing(Telling):
             own, catalog = self._dispatcher, self.catalog
             self._composition = Composition(own, handler, catalog, self._page_size)
             self._dispatcher = self._composition
-            self.core.roster.names.serve("upstream", Upstreams(self._composition.mounts))
+            upstreams = Upstreams(self._composition.mounts)
+            self.core.roster.names.serve("upstream", upstreams)
+            self.parts.show(upstreams.nodes)
             for extension in self._extensions:
                 look_in = getattr(extension, "look_in", None)
                 if look_in is not None:

@@ -171,7 +171,7 @@ class Operating:
 
     def tree(self) -> Node:
         """Return the parts of the running server: names, states, restarts, errors, uptimes."""
-        return self.parts.root.tree()
+        return self.parts.tree()
 
     def tree_changes(self, limit: int = 1000) -> Changes:
         """Return an iterator over the changes of `tree` from now on, for `async for`.

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.lag import LoopLag
 from mcpearl.runtime.threads import ThreadPool
+from mcpearl.runtime.tree import Node
 from mcpearl.server.composing import Composing
 from mcpearl.server.roster import UNWINDING
-from mcpearl.server.tree import ServerTree
+from mcpearl.server.tree import ServerTree, Shown
 from mcpearl.telemetry.options import Telemetry
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Running(Composing):
             if self.core.recorder is not None:
                 await self.core.recorder.start()
                 stack.push_async_callback(self.core.recorder.stop)
+                stack.callback(self.parts.show(self.core.recorder.nodes))
             stack.callback(self._broadcast.hear())
             await self.parts.start(self.bus, subscriptions.all_changed)
             stack.push_async_callback(self.parts.root.stop)
@@ -105,10 +107,12 @@ class Running(Composing):
                 watch = BlockingWatch(self._blocked_after, self.core.blocked)
                 watch.start()
                 stack.callback(watch.stop)
+                stack.callback(self.parts.show(_named("watchdog of the event loop")))
             if self._exported is not None:
                 from mcpearl.telemetry.sdk import set_up
 
                 set_up(self.name)
+                stack.callback(self.parts.show(_named("exporter")))
                 stack.push_async_callback(self._flush)
             self.lag.start()
             stack.callback(self.lag.stop)
@@ -145,3 +149,9 @@ class Running(Composing):
         await self.core.roster.settle()
         for coalescer in self._coalescers.values():
             coalescer.flush()
+
+
+def _named(name: str) -> Shown:
+    """Return what shows a part that has no states of its own."""
+    nodes = (Node(name=name, state="running"),)
+    return lambda: nodes

@@ -93,10 +93,10 @@ class Throttle:
 
             def limited_by_principal(call: Call, ctx: Context) -> Answering:
                 # Every call passes here, so a caller that has used nothing is let in without a call.
-                key, now = call.caller.principal, clock.monotonic()
-                if known(key, now) < now:
-                    times[key] = now + interval
-                elif wait := take(key):
+                mark, now = hash(call.caller.principal), clock.monotonic()
+                if known(mark, now) < now:
+                    times[mark] = now + interval
+                elif wait := take(call.caller.principal):
                     raise over(wait)
                 return dispatch(call, ctx)
 

@@ -1,19 +1,25 @@
 """The supervision tree of a server: the bus, the functions in the background, the wires.
 
-It stands while the server runs, whatever it is served on. What is not in it, and what a failure of
+Parts that have their own way to go on (the connections of upstreams, keepers, what exports) are shown in
+it. It stands while the server runs, whatever it is served on. What is not in it, and what a failure of
 each part costs, is the table "who restarts, what is lost" in `docs/architecture.md`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from mcpearl.runtime.child import Child, Restart
 from mcpearl.runtime.supervisor import Supervisor
+from mcpearl.runtime.tree import Node
 from mcpearl.stores.bus import Bus
 
 if TYPE_CHECKING:
     from mcpearl.stores.shared import SharedStore
 
+Shown = Callable[[], Iterable[Node]]
 _MARGIN = 5.0  # seconds beside their own time that parts have to stop within their supervisor's
 
 
@@ -23,6 +29,20 @@ class ServerTree:
     def __init__(self, name: str) -> None:
         self.root = Supervisor(name)
         self._background: list[Child] = []
+        self._shown: list[Shown] = []
+
+    def tree(self) -> Node:
+        """Return the parts as they are now."""
+        tree = self.root.tree()
+        if tree.state != "running":
+            return tree
+        more = (node for shown in self._shown for node in shown())
+        return replace(tree, children=(*tree.children, *more))
+
+    def show(self, shown: Shown) -> Callable[[], None]:
+        """Have the tree include parts that look after themselves; return a function that ends this."""
+        self._shown.append(shown)
+        return partial(self._shown.remove, shown)
 
     def add_background(
         self, run: Callable[[], Awaitable[Any]], name: str | None, restart: Restart, shutdown: float

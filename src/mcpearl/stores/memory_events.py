@@ -12,6 +12,7 @@ from itertools import islice
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.keeper import Keeper
+from mcpearl.runtime.tree import Node
 from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
 
 MAX_EVENTS = 1000  # kept of one stream
@@ -86,6 +87,10 @@ class MemoryEventStore:
         self._ended: OrderedDict[_Stream, None] = OrderedDict()
         self._done: OrderedDict[_Stream, float] = OrderedDict()  # ended and read; when to drop it
         self._keeper = Keeper("streams that were read whole", self._sweep)
+
+    def node(self) -> Node:
+        """Return what forgets streams that were read, as a part of a tree."""
+        return self._keeper.node()
 
     # Writing
 

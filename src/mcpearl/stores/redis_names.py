@@ -20,6 +20,7 @@ from mcpearl.stores.redis_tasks import RedisTaskStore
 
 logger = logging.getLogger("mcpearl.names")
 
+_SHOWN = 200  # characters of a name that operators see
 MAX_NAMES = 100_000
 """Names that one process may hold."""
 
@@ -27,7 +28,7 @@ _CLAIM = Script(
     """
 local held = redis.call('HMGET', KEYS[1], 'process', 'machine')
 if held[1] and held[1] ~= ARGV[1] then return {held[1], held[2]} end
-redis.call('HSET', KEYS[1], 'process', ARGV[1], 'machine', ARGV[2])
+redis.call('HSET', KEYS[1], 'process', ARGV[1], 'machine', ARGV[2], 'name', ARGV[4])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return false
 """
@@ -93,7 +94,7 @@ class RedisNames:
 
     async def _renew(self, name: Hashable) -> str | None:
         """Take or extend a lease; return the machine of another holder."""
-        given = (self._members.number, self._machine, int(LEASE * 1000))
+        given = (self._members.number, self._machine, int(LEASE * 1000), repr(name)[:_SHOWN])
         held = await self._link.run(_CLAIM, [self._key(name)], given)
         return None if not held else held[1].decode(errors="replace")
 

@@ -77,13 +77,14 @@ class Report(NamedTuple):
     """The tools that were not: they say that they are destructive."""
 
     def __str__(self) -> str:
-        head = f"{self.calls} calls of {len(self.tools)} tools, {len(self.findings)} findings"
+        head = f"calls: {self.calls}, tools: {len(self.tools)}, findings: {len(self.findings)}"
         if self.left_out:
             head += f"; not called, since they are destructive: {', '.join(self.left_out)}"
         return "\n\n".join([head, *map(str, self.findings)])
 
     def check(self) -> None:
         """Raise AssertionError if there are findings."""
+        __tracebackhide__ = True  # pytest shows the test instead
         if self.findings:
             raise AssertionError(str(self))
 
@@ -152,6 +153,7 @@ async def check_tools(
         timeout: Seconds after which a call counts as hanging.
         seed: Another number tries other arguments.
     """
+    __tracebackhide__ = True
     async with Client(target) as client:
         report = await explore(
             client,

@@ -101,7 +101,12 @@ class slow(Fault):  # noqa: N801 (they are written like functions)
         self.way = way
 
     def pass_on(self, passing: Passing, line: Line) -> None:
-        """Hand a message on later."""
+        """Hand a message on later.
+
+        Args:
+            passing: The message.
+            line: What is behind the fault.
+        """
         if passing.way == self.way:
             asyncio.get_running_loop().call_later(self.seconds, line.forward, passing)
         else:
@@ -134,29 +139,34 @@ class _Counted(Fault):
         self._passed = 0
 
     def pass_on(self, passing: Passing, line: Line) -> None:
-        """Count a message, and let the fault happen to it when its time has come."""
+        """Count a message, and let the fault happen to it when its time has come.
+
+        Args:
+            passing: The message.
+            line: What is behind the fault.
+        """
         if passing.way != self.way or not self._concerns(passing):
-            self.leave(passing, line)
+            self._leave(passing, line)
             return
-        self._passed += self.measure(passing)
+        self._passed += self._measure(passing)
         if self._passed <= self.after or self.happened == self.times:
-            self.leave(passing, line)
+            self._leave(passing, line)
             return
         self.happened += 1
-        self.happen(passing, line)
+        self._happen(passing, line)
 
     def _concerns(self, passing: Passing) -> bool:
         return self.method is None or method_of(passing.message) == self.method
 
-    def measure(self, passing: Passing) -> int:
+    def _measure(self, passing: Passing) -> int:
         """Return what a message counts."""
         return 1
 
-    def leave(self, passing: Passing, line: Line) -> None:
+    def _leave(self, passing: Passing, line: Line) -> None:
         """Do what is done with messages that the fault does not concern."""
         line.forward(passing)
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """Do it."""
         raise NotImplementedError
 
@@ -184,11 +194,11 @@ class cut(_Counted):  # noqa: N801
         super().__init__(after, times, way, method)
         self.bytes = bytes
 
-    def measure(self, passing: Passing) -> int:
+    def _measure(self, passing: Passing) -> int:
         """Return what a message counts."""
         return passing.size if self.bytes else 1
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """End the connection."""
         self._passed = 0
         line.lose("the connection was cut by a fault")
@@ -211,7 +221,7 @@ class crash(_Counted):  # noqa: N801
         self.refused = refused
         self._down = 0
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """End the connection, and be down."""
         self._down = self.refused
         line.lose("the server was crashed by a fault")
@@ -238,13 +248,18 @@ class freeze(_Counted):  # noqa: N801
         self._thawed = False
 
     def pass_on(self, passing: Passing, line: Line) -> None:
-        """Hand a message on, if the fault is over."""
+        """Hand a message on, if the fault is over.
+
+        Args:
+            passing: The message.
+            line: What is behind the fault.
+        """
         if self._thawed:
             line.forward(passing)
         else:
             super().pass_on(passing, line)
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """Hold a message back."""
         if len(self._held) < _MOST_HELD:
             self._held.append((passing, line))
@@ -270,7 +285,7 @@ class drop(_Counted):  # noqa: N801
         method: Only requests and notifications of this method.
     """
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """Hand nothing on."""
 
 
@@ -284,7 +299,7 @@ class garble(_Counted):  # noqa: N801
         method: Only requests and notifications of this method.
     """
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """Hand on the first half of the message."""
         whole = encoded(passing.message)
         line.forward(passing._replace(message=whole[: len(whole) // 2]))
@@ -300,7 +315,7 @@ class duplicate(_Counted):  # noqa: N801
         method: Only requests and notifications of this method.
     """
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """Hand the message on, twice."""
         line.forward(passing)
         line.forward(passing)
@@ -319,7 +334,12 @@ class reorder(_Counted):  # noqa: N801
     _late: tuple[Passing, Line] | None = None
 
     def pass_on(self, passing: Passing, line: Line) -> None:
-        """Hand on a message, and the one that it overtook."""
+        """Hand on a message, and the one that it overtook.
+
+        Args:
+            passing: The message.
+            line: What is behind the fault.
+        """
         if self._late is not None and passing.way == self.way:
             (late, its_line), self._late = self._late, None
             line.forward(passing)
@@ -327,7 +347,7 @@ class reorder(_Counted):  # noqa: N801
         else:
             super().pass_on(passing, line)
 
-    def happen(self, passing: Passing, line: Line) -> None:
+    def _happen(self, passing: Passing, line: Line) -> None:
         """Hold a message back until the next one has passed."""
         self._late = passing, line
 

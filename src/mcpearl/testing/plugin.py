@@ -4,7 +4,6 @@ It is loaded in every run of pytest where mcpearl is installed, so it imports no
 of its fixtures is used.
 """
 
-import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mcpearl.testing.answers import Answers, Heard
     from mcpearl.testing.clock import MovableClock
     from mcpearl.testing.snapshot import Snapshot
@@ -117,7 +118,9 @@ def _kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def _mcpearl_runner() -> Iterator[asyncio.Runner]:
+def _mcpearl_runner() -> "Iterator[asyncio.Runner]":
+    import asyncio
+
     with asyncio.Runner() as runner:
         yield runner
 
@@ -192,7 +195,7 @@ def _opened_by_us(what: str) -> Any:
         request: pytest.FixtureRequest,
         mcp_app: Any,
         _mcpearl_way: Way,
-        _mcpearl_runner: asyncio.Runner,
+        _mcpearl_runner: "asyncio.Runner",
     ) -> Iterator[Any]:
         context = _OPENERS[what](request, mcp_app, _mcpearl_way)
         yield _mcpearl_runner.run(_enter(context))

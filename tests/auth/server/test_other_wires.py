@@ -1,17 +1,13 @@
 """Authorization on the other wires: WebSocket asks as HTTP does, sockets know certificates at most."""
 
-import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import websockets
 
-from mcpearl import Client, Server
+from mcpearl import Client
 from mcpearl.auth import Principal, StaticTokens
 from tests.auth.server.certificates import Authority
 from tests.auth.server.issuer import Issuer, KeyPair
@@ -19,38 +15,12 @@ from tests.auth.server.protected import bearer, make_app
 from tests.auth.server.test_dpop import bound, protect
 from tests.ports import free_port
 from tests.transports.raw_http import message, meta, serving
-from tests.waiting import eventually
 
 READER = "reader-0123456789abc"
 WRITER = "writer-0123456789abc"
 TOKENS = StaticTokens(
     {READER: Principal("reader"), WRITER: Principal("writer", scopes=["notes:write"])}
 )
-
-
-def _is_open(port: int = 0, path: Path | None = None, **_: Any) -> bool:
-    try:
-        if path is not None:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(str(path))
-        else:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
-@asynccontextmanager
-async def served(app: Server, wire: str, **options: Any) -> AsyncIterator[None]:
-    task = asyncio.create_task(app.serve(wire, **options))
-    try:
-        await eventually(lambda: task.done() or _is_open(**options))
-        if task.done():
-            await task
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def ask(url: str, token: str | None, method: str, **params: Any) -> Any:
@@ -78,9 +48,9 @@ async def check_websocket(url: str) -> None:
 
 async def test_a_websocket_on_its_own_port() -> None:
     port = free_port()
-    async with served(make_app(auth=TOKENS), "ws", port=port):
+    async with make_app(auth=TOKENS).serving("ws", port=port):
         await check_websocket(f"ws://127.0.0.1:{port}/")
-    async with served(make_app(), "ws", port=port, auth=TOKENS):
+    async with make_app().serving("ws", port=port, auth=TOKENS):
         await check_websocket(f"ws://127.0.0.1:{port}/")
 
 
@@ -92,7 +62,7 @@ async def test_a_websocket_beside_http() -> None:
 
 async def test_a_websocket_without_a_gate_offers_nothing_that_needs_scopes() -> None:
     port = free_port()
-    async with served(make_app(), "ws", port=port):
+    async with make_app().serving("ws", port=port):
         answer = await ask(
             f"ws://127.0.0.1:{port}/", None, "tools/call", name="write", arguments={}
         )
@@ -139,7 +109,7 @@ async def test_a_caller_over_tcp_is_anonymous_or_has_a_certificate(tmp_path: Pat
     authority = Authority(tmp_path)
     port = free_port()
     async with (
-        served(make_app(), "tcp", port=port),
+        make_app().serving("tcp", port=port),
         Client(f"tcp://127.0.0.1:{port}") as client,
     ):
         assert (await client.call_tool("whoami")).structured_content == {"subject": None}
@@ -151,7 +121,7 @@ async def test_a_caller_over_tcp_is_anonymous_or_has_a_certificate(tmp_path: Pat
     tls = Tls(ca=authority.ca, certificate=mine, key=my_key)
     options = {"certificate": certificate, "key": key, "client_ca": str(authority.ca)}
     async with (
-        served(make_app(), "tcp", port=port, **options),
+        make_app().serving("tcp", port=port, **options),
         Client(f"tls://127.0.0.1:{port}", tls=tls) as client,
     ):
         who = (await client.call_tool("whoami")).structured_content
@@ -160,7 +130,7 @@ async def test_a_caller_over_tcp_is_anonymous_or_has_a_certificate(tmp_path: Pat
 
 async def test_a_unix_socket_is_its_owners(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    async with served(make_app(), "unix", path=path), Client(f"unix://{path}") as client:
+    async with make_app().serving("unix", path=path), Client(f"unix://{path}") as client:
         result = await client.call_tool("write")
         assert result.structured_content == {"result": "written"}
 

@@ -9,6 +9,7 @@ import pytest
 
 from mcpearl import Client, Context, Handler, McpError, Server, ServerExtension, Tasks
 from mcpearl.server.extensions import method
+from mcpearl.testing import Answers, Heard
 from mcpearl.types import (
     CallToolResult,
     ElicitResult,
@@ -112,16 +113,13 @@ async def test_everything_a_part_offers_is_reached_by_its_names(version: str) ->
 async def test_questions_progress_and_logs_of_a_part_reach_the_client(version: str) -> None:
     app = outer()
     app.mount("weather", weather())
-    logs, steps = [], []
-    options = {
-        "elicitation": lambda params: {"value": "Oslo"},
-        "on_log": lambda params: logs.append(params.data),
-    }
-    async with client(app, version, **options) as c:
+    answers, heard = Answers(elicitation=[{"value": "Oslo"}]), Heard()
+    async with client(app, version, **answers.options, **heard.options) as c:
         assert (await c.call_tool("weather__ask")).data == "accept: Oslo"
-        await c.call_tool("weather__steps", on_progress=lambda p: steps.append(p.progress))
-        await eventually(lambda: logs == ["done"])
-    assert steps == [1, 2, 3]
+        await c.call_tool("weather__steps")
+        await eventually(lambda: heard.texts == ["done"])
+    answers.check()
+    assert [each.progress for each in heard.progress] == [1, 2, 3]
 
 
 async def test_a_state_of_a_part_is_bound_to_the_name_the_client_called() -> None:

@@ -48,44 +48,28 @@ if __name__ == "__main__":
     main()
 '''
 
-_TEST = '''"""The server of NAME, called as a client would."""
-
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from NAME.server import app
+_TEST = '''"""The server of NAME, called as a client would. `mcp_client` is connected to it."""
 
 from mcpearl import Client
 
 
-def with_client(use: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Run a function with a client that is connected to the server, in memory."""
-
-    async def run() -> Any:
-        async with Client(app) as client:
-            return await use(client)
-
-    return asyncio.run(run())
-
-
-def test_add() -> None:
-    result = with_client(lambda client: client.call_tool("add", {"a": 2, "b": 3}))
+async def test_add(mcp_client: Client) -> None:
+    result = await mcp_client.call_tool("add", {"a": 2, "b": 3})
     assert result.data == 5
 
 
-def test_what_is_not_a_number_is_refused() -> None:
-    result = with_client(lambda client: client.call_tool("add", {"a": 2, "b": "three"}))
+async def test_what_is_not_a_number_is_refused(mcp_client: Client) -> None:
+    result = await mcp_client.call_tool("add", {"a": 2, "b": "three"})
     assert result.is_error
 
 
-def test_greet() -> None:
-    result = with_client(lambda client: client.call_tool("greet", {"name": "Ada"}))
+async def test_greet(mcp_client: Client) -> None:
+    result = await mcp_client.call_tool("greet", {"name": "Ada"})
     assert result.text == "Hello Ada!"
 
 
-def test_about() -> None:
-    result = with_client(lambda client: client.read_resource("info://about"))
+async def test_about(mcp_client: Client) -> None:
+    result = await mcp_client.read_resource("info://about")
     assert "adds numbers" in result.contents[0].text
 '''
 
@@ -105,7 +89,7 @@ dependencies = ["mcpearl>={__version__}"]
 NAME = "NAME.server:main"
 
 [dependency-groups]
-dev = ["pytest>=8"]
+dev = ["mcpearl[testing]"]
 
 [tool.hatch.build.targets.wheel]
 packages = ["src/NAME"]
@@ -113,6 +97,7 @@ packages = ["src/NAME"]
 [tool.pytest.ini_options]
 pythonpath = ["src"]
 testpaths = ["tests"]
+mcpearl_app = "src/NAME/server.py:app"
 """
 
 _README = """# NAME

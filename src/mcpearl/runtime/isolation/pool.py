@@ -52,6 +52,7 @@ class Pool:
         self._nursery = nursery
         self._longest = longest
         self._size = profile.size
+        self._loop = asyncio.get_running_loop()
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
         self._able = 0  # of them not on their way out
@@ -198,7 +199,16 @@ class Pool:
         self._employ(process)
 
     def is_free(self, process: Process) -> None:
-        """Have a process take its next call, or end when it has served enough."""
+        """Have a process take its next call: at once if there may be one, else once it was answered."""
+        if process.jobs or self._calls > 1:
+            self._go_on(process)
+        else:
+            self._loop.call_soon(self._go_on, process)
+
+    def _go_on(self, process: Process) -> None:
+        """Give a process its next call, or have it end when it has served enough."""
+        if process.over:
+            return
         reuse = self.profile.reuse
         self._note_time(process)
         if process.jobs:

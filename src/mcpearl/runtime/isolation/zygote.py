@@ -245,6 +245,8 @@ class _Zygote:
             gc.enable()
             self._work(pool, socket.socket(fileno=connection), socket.socket(fileno=inbox))
             code = 0
+        except SystemExit as end:  # what it has to say, it has said
+            code = end.code if isinstance(end.code, int) else 1
         except BaseException:
             traceback.print_exc()
         finally:

@@ -4,11 +4,11 @@ A `Part` answers calls as a dispatcher does, and has a life of its own. Servers 
 processes are parts too; they are made in `mcpearl.gateway`, which knows clients.
 """
 
-import importlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mcpearl.runtime import doors
 from mcpearl.server.dispatch import Dispatch, Dispatcher, HandlerDispatcher
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.registry import Registry
@@ -126,6 +126,14 @@ class Part(Protocol):
     @property
     def tasked(self) -> bool:
         """Whether a tool can run as a task of the outer server."""
+        ...
+
+
+class Reach(Protocol):
+    """Makes a part of whatever names a server elsewhere; behind the door `server.mount`."""
+
+    def __call__(self, name: str, other: Any) -> Part:
+        """Return the part. Raises `TypeError` or `ValueError` for what cannot be reached."""
         ...
 
 
@@ -275,6 +283,5 @@ def part_of(name: str, other: Any) -> Part:
     if hasattr(other, "dispatch") and hasattr(other, "capabilities"):
         return HandlerPart(other)
     # The layer above has clients; a server that mounts nothing of the kind does not load it.
-    gateway = importlib.import_module("mcpearl.gateway.upstream_part")
-    reached: Part = gateway.upstream_part(name, other)
-    return reached
+    reach: Reach = doors.behind("server.mount")
+    return reach(name, other)

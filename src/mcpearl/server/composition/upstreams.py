@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mcpearl.runtime.tree import Node
 from mcpearl.server.composition.mount import Mount
 
 
@@ -25,6 +26,11 @@ class Upstreams:
     def values(self) -> list[Any]:
         """Return all upstreams."""
         return [mount.part for mount in self._mounts.values() if mount.part.is_upstream]
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return their connections as parts of a tree."""
+        found = tuple(each.node() for each in self.values())
+        return (Node(name="upstreams", state="running", children=found),) if found else ()
 
     def __len__(self) -> int:
         return len(self.values())

@@ -12,6 +12,7 @@ from mcpearl.net.ports import host_of
 from mcpearl.runtime.budget import NoRoom
 from mcpearl.runtime.keeper import Keeper
 from mcpearl.runtime.limited_log import LimitedLog
+from mcpearl.runtime.tree import Node
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.serving.wires import Bounds
 from mcpearl.transports.socket import SocketServer
@@ -56,6 +57,10 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self._stays)
+
+    def node(self) -> Node:
+        """Return what looks after the clients, as a part of a tree."""
+        return self._keeper.node()
 
     # Coming
 

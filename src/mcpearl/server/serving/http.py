@@ -6,8 +6,7 @@ import socket
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -22,7 +21,9 @@ from mcpearl.net.ports import TcpPort, UnixPort
 from mcpearl.net.tls import server_context
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError
+from mcpearl.runtime import doors
 from mcpearl.runtime.arguments import did_you_mean
+from mcpearl.runtime.tree import Node
 from mcpearl.server.serving import environment
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.health import Health
@@ -136,9 +137,7 @@ def make_console(server: "Server", http: Http) -> Site | None:
     """Return the console of a wire; None if it has none."""
     if not http.console:
         return None
-    # The console stands above servers, which know it by name only.
-    mounting: Any = import_module("mcpearl.console.mounting")
-    site: Site = mounting.site_of(server, http)
+    site: Site = doors.behind("server.console")(server, http)
     return site
 
 
@@ -292,6 +291,10 @@ class HttpListener:
         except BaseException:
             await self._up.aclose()
             raise
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what looks after the sessions, the streams, and the WebSockets beside them."""
+        return (*self._endpoint.nodes(), self._websockets.node())
 
     async def ended(self) -> None:
         """Wait forever: there may always be another request."""

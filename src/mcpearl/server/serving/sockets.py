@@ -8,6 +8,7 @@ from mcpearl.auth.principal import ANONYMOUS
 from mcpearl.net.ports import MakeProtocol, TcpPort, UnixPort
 from mcpearl.net.tls import server_context
 from mcpearl.protocol.framing import framer_named
+from mcpearl.runtime.tree import Node
 from mcpearl.server.serving.clients import Clients
 from mcpearl.server.serving.wires import Tcp, Unix, WebSocket, served_at
 from mcpearl.transports.socket import SocketServer
@@ -38,6 +39,10 @@ class SocketListener:
             return str(self._port)
         schemes = ("tcp", "tls") if self._path is None else ("ws", "wss")
         return f"{schemes[self._port.speaks_tls]}://{self._port.place}{self._path or ''}"
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what looks after its clients."""
+        return (self._clients.node(),)
 
     def describe(self) -> str:
         """Say where the server is and how to connect."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mcpearl.runtime.child import Child
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
+from mcpearl.runtime.tree import Node
 from mcpearl.server.serving.wires import Listener, Stdio, Wire
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class WirePart:
         self._next: Listener | None = wire.listener(server)  # made now: it checks the options
         self._listener: Listener | None = None
         self.address: str | None = None  # where a client connects, once the wire was opened
+
+    def tree(self) -> Node:
+        """Return what the wire consists of, where it has parts."""
+        nodes = getattr(self._listener, "nodes", tuple)
+        return Node(name=_name_of(self._wire), state="running", children=tuple(nodes()))
 
     async def start(self) -> None:
         """Open the wire."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpError
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.task_lifecycle import TERMINAL
+from mcpearl.runtime.tree import Node
 from mcpearl.server.context import Context
 from mcpearl.server.tasks.journal import as_running, pack_request, unpack_request
 from mcpearl.server.tasks.run import TaskRun
@@ -45,7 +46,16 @@ class TaskKeeper:
         self._engine = engine
         self._options_of = options_of
         self._tending: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._last_error: str | None = None
         self._closing = False
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return it as a part of a tree, while it tends to leases."""
+        if self._tending is None:
+            return ()
+        failures, last = self._failures, self._last_error
+        return (Node(name="leases of tasks", state="running", restarts=failures, last_error=last),)
 
     def start(self) -> None:
         """Tend to leases from now on; once is enough."""
@@ -57,10 +67,16 @@ class TaskKeeper:
             try:
                 await self.tend()
             except StoreUnavailable as error:
+                self._failed(error)
                 logger.error("leases of tasks could not be renewed: %s", error)
             except Exception as error:
+                self._failed(error)
                 logger.error("tending to tasks failed", exc_info=error)
             await asyncio.sleep(self._engine.bounds.lease / 3)
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        self._last_error = f"{type(error).__name__}: {error}"
 
     async def tend(self) -> None:
         """Renew the leases of this process, then take up tasks without a worker."""

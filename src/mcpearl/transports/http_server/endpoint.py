@@ -24,6 +24,7 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
 from mcpearl.runtime.observer import Counters
+from mcpearl.runtime.tree import Node
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
 from mcpearl.transports.http_server.access_log import AccessLog, access_log
@@ -345,6 +346,11 @@ class Endpoint:
         with self._admission.as_stream() if site.is_stream(request.path) else nullcontext():
             await site.serve(request, outlet.read_body)
         return True
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what looks after the sessions and streams."""
+        more = () if self._sse is None else (self._sse.node(),)
+        return (self._sessions.node(), *more, self._own_events.node())
 
     def receiver_of(self, id: str) -> Any:
         """Return the server's side of a session that is here; None for any other."""

@@ -9,11 +9,13 @@ wait until there is room; a reader that falls too far behind is cut off.
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 
 from mcpearl.net.sse import format_event, format_retry
 from mcpearl.net.watermark import high_water
 from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.runtime.late import LateWatch
+from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.events import EventStore, StoredEvent
 
 MAX_WAITING = 1000  # events that may wait at a reader
@@ -295,7 +297,7 @@ class KeptStream(EventStream):
     What is put into it reaches the reader by way of the store, once the store allows it to be sent.
     """
 
-    __slots__ = ("_confirm", "_events", "_session", "id")
+    __slots__ = ("_confirm", "_events", "_leaving", "_session", "id")
 
     def __init__(
         self,
@@ -320,6 +322,7 @@ class KeptStream(EventStream):
         super().__init__(limit, account)
         self.id: str = id
         self._confirm = confirm
+        self._leaving: asyncio.Task[None] | None = None  # sends the reader away
         self._session = session
         self._events = events
         events.follow(session, id, self)
@@ -341,6 +344,20 @@ class KeptStream(EventStream):
 
     def _cut_off(self) -> None:
         """Let the stream go on without the reader, which fell behind."""
+
+    def send_away(self, retry_ms: int) -> None:
+        """Make the client come back, once what it has to come back with was sent."""
+        if self._events.durable:
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.create_task(self._send_away(self.reader_now, retry_ms))
+        else:
+            super().send_away(retry_ms)
+
+    async def _send_away(self, reader: StreamReader | None, retry_ms: int) -> None:
+        with suppress(StoreUnavailable):  # then it has no position yet, and stays
+            await self._events.stored(self._session, self.id)
+            if reader is not None:
+                reader.send_away(retry_ms)
 
     def detach(self, reader: StreamReader) -> None:
         """Note that a reader stopped reading, here and in the store."""

@@ -25,6 +25,7 @@ from mcpearl.protocol.snapshot import Snapshot
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget, NoRoom
 from mcpearl.runtime.keeper import Keeper
+from mcpearl.runtime.tree import Node
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -59,6 +60,7 @@ class Sessions(Generic[S]):
         prefix: str = "",
         store: SessionStore | None = None,
         budget: Budget | None = None,
+        name: str = "the sessions of an endpoint",
     ) -> None:
         """Create an empty table.
 
@@ -72,6 +74,7 @@ class Sessions(Generic[S]):
             prefix: The beginning of every id.
             store: Where records of the sessions are kept for other processes.
             budget: Counts the sessions of each caller.
+            name: What they are called in the tree.
         """
         self._kind = kind
         self._converse = converse
@@ -91,12 +94,16 @@ class Sessions(Generic[S]):
         self._restoring: dict[str, list[SessionRecord | None]] = {}  # what changes meanwhile
         self._saving: set[str] = set()  # changes of these are merged with those of others
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
-        self._keeper = Keeper("the sessions of an endpoint", self._sweep)
+        self._keeper = Keeper(name, self._sweep)
         self._swept = clock.monotonic()  # when records of sessions in use were last touched
         self._touching: asyncio.Task[None] | None = None
         self._stop_watching: Callable[[], None] | None = None
         if store is not None:
             self._stop_watching = store.watch(self._changed_elsewhere, self._missed_changes)
+
+    def node(self) -> Node:
+        """Return what ends idle sessions, as a part of a tree."""
+        return self._keeper.node()
 
     def __len__(self) -> int:
         return len(self._opening) + len(self._unused) + len(self._used)

@@ -13,6 +13,7 @@ from mcpearl.net.http_server.request import EVENTS, Request
 from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget, Holding
+from mcpearl.runtime.tree import Node
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.shared import Relay
@@ -124,6 +125,7 @@ class HttpSse:
             initialize_timeout=idle_timeout,
             prefix=prefix,
             budget=host.budget,
+            name="the HTTP+SSE sessions of an endpoint",
         )
 
     async def get(self, request: Request, principal: Any) -> None:
@@ -160,6 +162,10 @@ class HttpSse:
         if not session.closed:
             session.receiver.received([body])
         await request.respond(202, b"")
+
+    def node(self) -> Node:
+        """Return what looks after the sessions, as a part of a tree."""
+        return self._sessions.node()
 
     def _owner(self, request: Request) -> int:
         """Return the other process that a message names; 0 if it names none."""

@@ -75,8 +75,8 @@ unit-without-peers: $(VENV)/.docs
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
 
 # Two machines, a store, a balancer without stickiness, and a worker killed every second.
-scene: $(VENV)/.test
-	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis)
+scene: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
+	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis) --strangers
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos.rampage $(or $(SECONDS),120)

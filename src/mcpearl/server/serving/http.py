@@ -6,6 +6,7 @@ import socket
 from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct
@@ -230,6 +231,7 @@ class HttpListener:
         websocket: Callable[[], asyncio.Protocol] | None,
         request_type: type[Http1Request] = Http1Request,
     ) -> HttpFront:
+        measuring = self._server.measuring
         return HttpFront(
             endpoint,
             _internal_error,
@@ -239,8 +241,9 @@ class HttpListener:
             budget=self._server.core.budget,
             reached=self._server.core.bounded,
             congestion=self._server.turns.congestion,
-            turn_away=self._turn_away() if endpoint is self._endpoint else None,
+            turn_away=self._turn_away() if endpoint is self._endpoint.entrance else None,
             request_type=request_type,
+            count=None if measuring is None else partial(measuring.metrics.count_received, "http"),
         )
 
     def _turn_away(self) -> "TurningAway | None":

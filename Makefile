@@ -27,7 +27,7 @@ SECONDS_EACH ?= 120
 WITH_PEERS := tests/interop tests/auth/client/test_browser.py tests/types/test_oracle.py \
 	tests/net/http_client/test_http2_node.py tests/transports/http_client/test_official_servers.py
 
-.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway conformance-store fuzz chaos scene kill-isolated kill-tasks flip-receipts bench sync clean help
+.PHONY: run test test-other check unit unit-without-peers conformance conformance-gateway fuzz chaos chaos-gateway scene kill-isolated kill-tasks flip-receipts bench sync clean help conformance-store
 
 help:
 	@echo "make run    serve the demo server"
@@ -38,6 +38,7 @@ help:
 	@echo "make conformance-gateway   run the suite through a bridge, both eras on both sides; 6 minutes"
 	@echo "make fuzz   look for input that breaks a parser (TARGETS=…, SECONDS_EACH=120)"
 	@echo "make chaos  kill parts of a server on all wires under load, for two minutes"
+	@echo "make chaos-gateway   kill, freeze, cut and flood the upstreams of a gateway under load, and kill it; 2 minutes"
 	@echo "make scene  kill workers of two machines that share a store, for five minutes (STORE=valkey)"
 	@echo "make flip-receipts  flip 1,000 bits in the receipts of 100,000 calls, and find each; some minutes"
 	@echo "make kill-tasks   run 1,000 tasks while their workers are killed, for a minute"
@@ -74,11 +75,15 @@ unit-without-peers: $(VENV)/.docs
 	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist worksteal $(addprefix --ignore=,$(WITH_PEERS))
 
 # Two machines, a store, a balancer without stickiness, and a worker killed every second.
-scene: $(VENV)/.test
-	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis)
+scene: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
+	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis) --strangers
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos.rampage $(or $(SECONDS),120)
+
+# The upstreams of a gateway killed, frozen, cut and flooding, then the gateway itself.
+chaos-gateway: $(VENV)/.test
+	$(BIN)/python -m tests.gateway.rampage
 
 conformance: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
 	$(BIN)/python tools/conformance.py

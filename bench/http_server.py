@@ -40,8 +40,10 @@ def http_command(peer: Peer) -> list[str]:
 
 
 @contextmanager
-def serving(server: list[str], *options: str) -> Iterator[HttpServer]:
-    """Run a server on a free port."""
+def serving(
+    server: list[str], *options: str, added: dict[str, str] | None = None
+) -> Iterator[HttpServer]:
+    """Run a server on a free port, with environment variables of its own if any are given."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -51,7 +53,7 @@ def serving(server: list[str], *options: str) -> Iterator[HttpServer]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            env=clean_environ(),
+            env=clean_environ() | (added or {}),
         )
         try:
             if not _listens(process, port):

@@ -12,7 +12,8 @@ from bench.results import Results, WrongAnswer
 from bench.stdio import Process, pipelined
 
 SERVER = [sys.executable, str(SERVERS / "mcpearl_limits.py")]
-STEPS = (0.7, 0.8, 0.9, 1.0, 1.1)  # of the first guess, on the way to the best load
+STEPS = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3)  # of the first guess, on the way to the best load
+ALMOST = 0.98  # of the most answers
 WIRES: tuple[Wire, ...] = ("modern", "legacy", "tcp", "stdio")
 _LATEST = (
     50.0  # milliseconds by which the driver may be late, so that it is not it that is measured
@@ -68,11 +69,11 @@ def rate_of_open(calls: int) -> float:
 
 
 def best_load(wire: Wire, target: int | list[str], seconds: float) -> Outcome:
-    """The load at which the most calls are answered."""
-    guess = load(wire, target, 3000, seconds / 4).answered
-    return max(
-        (load(wire, target, guess * step, seconds) for step in STEPS), key=lambda it: it.answered
-    )
+    """The smallest load at which about as many calls are answered as at any."""
+    guess = load(wire, target, 1500, seconds / 2).answered
+    tried = [load(wire, target, guess * step, seconds) for step in STEPS]
+    most = max(outcome.answered for outcome in tried)
+    return next(outcome for outcome in tried if outcome.answered >= ALMOST * most)
 
 
 def _honest(outcome: Outcome) -> Outcome:

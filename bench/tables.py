@@ -37,6 +37,7 @@ GROUPS = {
     "gateway": "Gateway",
     "isolation": "Isolated tools",
     "limits": "Limits",
+    "machines": "Many machines",
     "telemetry": "Telemetry, of everything off",
     "receipts": "Receipts",
     "components": "Components",

@@ -159,3 +159,12 @@ def test_every_example_is_run():
         "protected_server.py",  # by tests/auth/server/test_example.py
     }
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == tried
+
+
+def test_every_message_of_the_troubleshooting_page_is_one_of_the_source():
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
+    messages = [text for heading in headings for text in re.findall(r"`([^`]+)`", heading)]
+    assert len(messages) >= 10
+    assert [text for text in messages if not text.isdigit() and text not in source] == []

@@ -44,9 +44,7 @@ def fill() -> None:
     """Have as many series as the largest page."""
     metrics = app.measure().metrics
     for number in range(600):
-        add = metrics._admit("tools/call", f"tool-{number}", "", "result").add
-        add(0.001)
-        add(100)
+        metrics._admit("tools/call", f"tool-{number}", "", "result").add(0.001, 100)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`mcpearl gateway` and `mcpearl bridge`: any wire to any wire, and nothing left behind."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,8 +8,10 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from mcpearl import Client
+from tests.auth.client.world import authority, guarded
 from tests.cli.running import WEATHER, Serving, mcpearl
 from tests.waiting import eventually
 
@@ -35,6 +38,80 @@ async def test_a_bridge_from_a_file_to_http_to_stdio_leaves_no_process() -> None
         assert children
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: not any(child.is_running() for child in children))
+
+
+async def test_a_remote_server_on_stdio_with_a_login(tmp_path: Path) -> None:
+    """For a host that knows only stdio: the browser is opened once, the token is kept."""
+    visited = tmp_path / "visited"
+    browser = tmp_path / "browser.py"
+    browser.write_text(BROWSER.format(str(visited)))
+    env = {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "BROWSER": f"{sys.executable} {browser} %s",
+    }
+    async with authority() as issuer, guarded(issuer) as server:
+        for _ in range(2):
+            command = [*COMMAND, "bridge", server.url, "--auth", "oauth"]
+            async with Client(command, env=env, timeout=60) as client:
+                assert (await client.call_tool("add", {"a": 2, "b": 3})).text == "5"
+        assert visited.read_text().count("/authorize") == 1
+        assert len(issuer.asked) == 1
+
+
+BROWSER = """
+import sys, urllib.request
+open({!r}, "a").write(sys.argv[1] + "\\n")
+urllib.request.urlopen(sys.argv[1]).read()
+"""
+CLIENT = """
+import asyncio, sys
+from mcpearl import Client
+
+async def main():
+    async with Client(sys.argv[1:]) as client:
+        await client.list_tools()
+        print("ready", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("killed", ["client", "bridge", "server"])
+async def test_whatever_is_killed_no_process_is_left(killed: str) -> None:
+    bridged = [*COMMAND, "bridge", str(WEATHER)]
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CLIENT, *bridged, stdout=asyncio.subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"ready\n"
+    everything = [psutil.Process(client.pid), *psutil.Process(client.pid).children(recursive=True)]
+    (bridge,) = [each for each in everything[1:] if "bridge" in each.cmdline()]
+    servers = [each for each in bridge.children(recursive=True) if str(WEATHER) in each.cmdline()]
+    assert servers
+    match killed:
+        case "client":
+            client.kill()
+        case "bridge":
+            bridge.kill()
+        case "server":
+            for each in servers:
+                each.kill()
+            await eventually(lambda: set(bridge.children(recursive=True)) - set(everything))
+            everything += bridge.children(recursive=True)  # it has started another one
+            client.kill()
+    await eventually(lambda: not any(running(each) for each in everything[1:]))
+    if client.returncode is None:
+        client.kill()
+    await client.wait()
+
+
+def running(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_what_cannot_be_bridged_is_said_in_one_line(tmp_path: Path) -> None:

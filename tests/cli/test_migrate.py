@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+import mcpearl as mcpearl_package
+from mcpearl.cli.migrating import names
 from mcpearl.cli.migrating.rewrite import rewrite
 from tests.cli.running import mcpearl
 
@@ -98,8 +101,8 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
     ("before", "after"),
     [
         (
-            "from mcp.server import MCPServer\ns = MCPServer('x')",
-            "from mcpearl import Server\ns = Server('x')",
+            "from mcp.server import MCPServer\ns = MCPServer('x', 'X')",
+            "from mcpearl import Server\ns = Server('x', title='X')",
         ),
         ("import fastmcp\ns = fastmcp.FastMCP('x')", "import mcpearl\ns = mcpearl.Server('x')"),
         (
@@ -169,6 +172,13 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "from fastmcp.utilities.logging import get_logger\nget_logger('x')",
             "from logging import getLogger as get_logger\nget_logger('x')",
         ),
+        (
+            "from fastmcp import Client\nasync def f(c: Client):\n    async with Client('x') as c:\n"
+            "        return await c.list_tools(), (await c.read_resource('a'))[0]",
+            "from mcpearl import Client\nasync def f(c: Client):\n    async with Client('x') as c:\n"
+            "        return [each async for each in c.tools()], "
+            "(await c.read_resource('a'))[0]",
+        ),
         ("from fastmcp.tools import Tool\nimport json", "import json"),
         ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),
         ("import json\nx.inputSchema", "import json\nx.inputSchema"),
@@ -193,6 +203,7 @@ def test_what_is_rewritten(before: str, after: str):
             "a server has no such option",
         ),
         ("from fastmcp import FastMCP\ns = FastMCP('x')\ns.mount(other)", "give it a name"),
+        ("import fastmcp\nfastmcp.settings.port = 1", "fastmcp.settings: it has no counterpart"),
         ("from fastmcp import FastMCP\ns = FastMCP('x', dependencies=['a'])", "pyproject.toml"),
         (
             "from fastmcp import FastMCP\ns = FastMCP('x')\n@s.tool(tags={'a'})\ndef f(): ...",
@@ -366,3 +377,15 @@ def test_files_that_cannot_be_read_and_trees(tmp_path: Path):
     assert (done.code, done.out) == (0, "")
     assert "broken.py is not changed" in done.err
     assert "nothing of FastMCP or mcp was found" in done.err
+
+
+def test_every_name_that_is_written_exists():
+    assert set(names.RENAMED.values()) <= set(mcpearl_package.__all__)
+    options = signature(mcpearl_package.Server.__init__).parameters
+    assert set(names.SERVER_KEYWORDS.values()) <= set(options)
+    for method in (*names.METHODS.values(), "mount"):
+        assert callable(getattr(mcpearl_package.Server, method))
+    for member in (*names.CONTEXT_RENAMED.values(), *names.REQUEST_CONTEXT.values()):
+        assert hasattr(mcpearl_package.Context, member)
+    for walk in names.WALKS.values():
+        assert callable(getattr(mcpearl_package.Client, walk))

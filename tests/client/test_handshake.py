@@ -19,6 +19,8 @@ from mcpearl import (
 )
 from mcpearl.client import handshake
 from mcpearl.protocol.versions import SUPPORTED
+from tests.faults.proxy import FaultProxy
+from tests.ports import free_port
 from tests.waiting import eventually
 
 from .peers import (
@@ -404,3 +406,19 @@ async def test_a_server_that_never_starts_is_not_tried_for_ever(tmp_path: Path) 
         await Client(server.path).connect()
     assert caught.value.exit_code == 1
     assert server.lines() == ["started", "started"]
+
+
+async def test_a_server_that_was_not_there_at_first_is_not_taken_for_a_legacy_one() -> None:
+    near, far = free_port(), free_port()
+    network = FaultProxy(near, far)
+    await network.accept()
+    client = Client(f"http://127.0.0.1:{near}/mcp", reconnect=False)
+    try:
+        with pytest.raises(ConnectionLost):
+            await client.connect()
+        async with Server("late").serving("http", port=far):
+            await client.connect()
+            assert client.era == "modern"
+            await client.close()
+    finally:
+        await network.close()

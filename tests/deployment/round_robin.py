@@ -16,6 +16,7 @@ class RoundRobin:
     """Passes HTTP requests on, in turn."""
 
     def __init__(self, ports: list[int]) -> None:
+        self._count = len(ports)
         self._ports = cycle(ports)
         self.passed = 0
         self.port = 0
@@ -33,7 +34,7 @@ class RoundRobin:
         sizes = [int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")]
         body = await reader.readexactly(sizes[0]) if sizes else b""
         self.passed += 1
-        far_reader, far = await asyncio.open_connection("127.0.0.1", next(self._ports))
+        far_reader, far = await self._next()
         try:
             far.write(b"\r\n".join([first, *kept, b"connection: close", b"", body]))
             gone = asyncio.create_task(reader.read(1))  # a client that hangs up
@@ -44,6 +45,13 @@ class RoundRobin:
             await asyncio.wait([gone, copying])
         finally:
             far.close()
+
+    async def _next(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the next server; one that does not listen is passed over, as balancers do."""
+        for _ in range(self._count - 1):
+            with suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", next(self._ports))
+        return await asyncio.open_connection("127.0.0.1", next(self._ports))
 
     async def _copy(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await far.read(_LIMIT):

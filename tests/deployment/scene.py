@@ -8,7 +8,8 @@ worker is killed every second and the store is restarted once. At the end the bo
 - no client lost its session;
 - every key in the store expires, and no session is left.
 
-`python -m tests.deployment.scene --seconds 300 --kind valkey` runs it for long.
+`python -m tests.deployment.scene --seconds 300 --kind valkey --strangers` runs it for long, with clients
+of both TypeScript SDKs and of the official Python SDK as well.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,32 @@ from mcpearl import Client, McpError
 from mcpearl.protocol.errors import ConnectionLost, RequestTimeout
 from mcpearl.types.elicitation import ElicitResult
 from tests.deployment.round_robin import balancing
+from tests.interop.peers import HERE, NODE
 from tests.ports import free_port
 from tests.redis_server import RedisServer, running
 
 SERVER = Path(__file__).with_name("scene_server.py")
 WORKERS = 2
 TOOLS = ("record", "record", "record", "count", "ask")
+
+
+def _typescript(sdk: str, mode: str) -> Callable[[str, str, float], list[str]]:
+    program = str(HERE / "node" / "scene_client.mjs")
+    return lambda url, name, seconds: [NODE, program, sdk, mode, url, name, str(seconds)]
+
+
+def _official(mode: str) -> Callable[[str, str, float], list[str]]:
+    program = str(Path(__file__).with_name("official_client.py"))
+    return lambda url, name, seconds: [sys.executable, program, url, name, str(seconds), mode]
+
+
+STRANGERS = {
+    "typescript1": _typescript("v1", "legacy"),
+    "typescript2": _typescript("v2", "legacy"),
+    "typescript2modern": _typescript("v2", "2026-07-28"),
+    "official": _official("legacy"),
+    "officialmodern": _official("2026-07-28"),
+}
 
 
 class Machine:
@@ -184,8 +205,13 @@ async def touch(client: Client, books: Books) -> None:
     await surely(change)
 
 
-async def play(kind: str, seconds: float, clients: int, every: float = 1.0) -> dict[str, Any]:
-    """Play the scene; return its figures. Raises `AssertionError` if the books do not balance."""
+async def play(
+    kind: str, seconds: float, clients: int, every: float = 1.0, *, strangers: bool = False
+) -> dict[str, Any]:
+    """Play the scene; return its figures. Raises `AssertionError` if the books do not balance.
+
+    With `strangers`, clients that are not ours take part; what they hear of updates is not asked.
+    """
     books = Books()
     with tempfile.TemporaryDirectory() as folder, running(kind) as store:
         log, errors = Path(folder) / "ran", Path(folder) / "errors"
@@ -194,7 +220,13 @@ async def play(kind: str, seconds: float, clients: int, every: float = 1.0) -> d
         try:
             await asyncio.gather(*(machine.up() for machine in machines))
             async with balancing([machine.port for machine in machines]) as balancer:
-                await _act(store, machines, balancer.port, books, seconds, clients, every)
+                acting = _act(store, machines, balancer.port, books, seconds, clients, every)
+                url = f"http://127.0.0.1:{balancer.port}/mcp"
+                others = [
+                    _watch(stranger(url, name, seconds), books)
+                    for name, stranger in (STRANGERS.items() if strangers else ())
+                ]
+                await asyncio.gather(acting, *others)
             figures = _balance(books, log.read_text())
             figures["requests"] = balancer.passed
         except BaseException:
@@ -205,6 +237,23 @@ async def play(kind: str, seconds: float, clients: int, every: float = 1.0) -> d
                 machine.stop()
         figures["left"] = await _left(store)
     return figures
+
+
+async def _watch(command: list[str], books: Books) -> None:
+    """Run a client that is not ours, and note the outcomes it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    try:
+        async for line in process.stdout:
+            key, outcome = json.loads(line)
+            books.close(key, outcome)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
 
 
 async def _act(
@@ -258,8 +307,13 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
     assert not books.silent(), f"did not hear of the last change: {books.silent()}"
     lost = [name for name, phases in books.phases.items() if phases.count("INITIALIZING") > 1]
     assert not lost, f"lost their session: {lost}"
+    by_client: dict[str, Counter[str]] = {}
+    for key, outcome in books.outcomes.items():
+        client = key.rpartition("-")[0]
+        by_client.setdefault(client, Counter())[outcome.partition(":")[0]] += 1
     return {
         "calls": len(books.outcomes),
+        "by client": {name: dict(outcomes) for name, outcomes in sorted(by_client.items())},
         "outcomes": dict(books.kinds),
         "kills": books.kills,
         "restarts of the store": books.restarts,
@@ -284,8 +338,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--kind", choices=("redis", "valkey"), default="redis")
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--strangers", action="store_true")
     options = parser.parse_args()
-    figures = asyncio.run(play(options.kind, options.seconds, options.clients))
+    played = play(options.kind, options.seconds, options.clients, strangers=options.strangers)
+    figures = asyncio.run(played)
     print(json.dumps(figures, indent=2))
 
 

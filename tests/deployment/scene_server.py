@@ -37,6 +37,14 @@ async def ask(key: str, ctx: Context) -> str:
 
 
 @app.tool
+async def sample(key: str, ctx: Context) -> str:
+    "Ask the client's model, then note a key."
+    answer = await ctx.sample("Shall we?", max_tokens=10)
+    note(f"ran {key}")
+    return answer.model
+
+
+@app.tool
 async def count(key: str, ctx: Context) -> int:
     "Report progress for a while."
     note(f"ran {key}")

@@ -16,5 +16,6 @@ async def test_no_call_runs_twice_and_nothing_acknowledged_is_lost() -> None:
         "m",
         "e",
         "streams",
+        "sessions",
         "a",
     }

@@ -286,7 +286,10 @@ async def test_an_upstream_that_asks_and_does_not_wait(
         calling = asyncio.ensure_future(client.call_tool("bad__x"))
         upstream = gateway.upstreams["bad"]
         if protocol == MODERN[0]:
-            await eventually(lambda: [c for c in upstream.parked._calls.values() if c._work.done()])
+            parked = upstream.parked._calls
+            await eventually(
+                lambda: calling.done() or any(each._work.done() for each in parked.values())
+            )
         over.set()
         assert (await calling).text == "never mind"
         assert len(upstream.parked) == 0

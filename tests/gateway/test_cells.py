@@ -147,6 +147,8 @@ async def test_meta_and_trace_context_pass_through(cell: Cell) -> None:
     async with through(cell) as (client, _):
         result = await client.call_tool("up__meta", meta=trace)
         assert result.data == trace
+        tagged = await client.call_tool("up__tagged")
+        assert (tagged.meta or {})["example.com/tag"] == [1]
 
 
 async def test_cancellation_reaches_the_upstream(cell: Cell) -> None:

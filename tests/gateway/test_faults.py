@@ -1,9 +1,7 @@
 """Upstreams that are dead, slow, lying, flooding or gone: each costs its own tools and no more."""
 
 import asyncio
-import json
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -145,20 +143,6 @@ async def test_no_process_session_or_parked_call_is_left(versions: tuple[str, ..
 
 async def _never(params: Any) -> Any:
     await asyncio.Event().wait()
-
-
-async def test_a_gateway_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
-    config = tmp_path / "mcp.json"
-    config.write_text(
-        json.dumps({"mcpServers": {"up": {"command": command()[0], "args": command()[1:]}}})
-    )
-    script = "import sys; from mcpearl.gateway.gateway import Gateway; Gateway(sys.argv[1]).run()"
-    target = [sys.executable, "-c", script, str(config)]
-    async with Client(target, reconnect=False) as client:
-        who = (await client.call_tool("up__who")).data
-        gateway = client._link.connection.transport.pid  # type: ignore[union-attr]
-        os.kill(gateway, signal.SIGKILL)
-        await eventually(lambda: not alive(who["pid"]))
 
 
 async def test_clients_do_not_see_what_belongs_to_others() -> None:

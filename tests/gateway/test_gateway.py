@@ -190,6 +190,21 @@ async def test_a_bridge_keeps_names_and_passes_everything_on(versions: tuple[str
         assert "add" in [tool.name async for tool in client.tools()]
 
 
+async def test_a_bridge_from_any_wire_to_any_wire(tmp_path: Path) -> None:
+    def wires(name: str) -> list[tuple[str, dict[str, Any]]]:
+        unix: dict[str, Any] = {"path": tmp_path / f"{name}.socket"}
+        return [("http", {"port": 0}), ("tcp", {"port": 0}), ("ws", {"port": 0}), ("unix", unix)]
+
+    for far, options in wires("far"):
+        async with make(MODERN).serving(far, **options) as address:
+            for near, others in wires("near"):
+                async with (
+                    bridge(str(address)).serving(near, **others) as bridged,
+                    Client(str(bridged), elicitation=lambda p: {"value": "yes"}) as client,
+                ):
+                    assert (await client.call_tool("ask", {"question": "?"})).data == "? accept yes"
+
+
 def test_a_bridge_to_nothing_is_refused() -> None:
     for target in ("http:/x", "nothing.txt", 7, ""):
         with pytest.raises((TypeError, ValueError)):

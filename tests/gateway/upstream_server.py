@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from mcpearl import Context, Server
-from mcpearl.types import SamplingMessage, TextContent
+from mcpearl.types import CallToolResult, SamplingMessage, TextContent
 
 LEGACY = ("2025-11-25", "2025-06-18")
 MODERN = ("2026-07-28",)
@@ -59,6 +59,10 @@ def make(versions: tuple[str, ...], name: str = "upstream") -> Server:
     @app.tool
     async def meta(ctx: Context) -> dict[str, Any]:
         return {k: v for k, v in ctx.meta.items() if not k.startswith("io.modelcontextprotocol/")}
+
+    @app.tool
+    async def tagged() -> CallToolResult:
+        return CallToolResult(content=[TextContent(text="x")], meta={"example.com/tag": [1]})
 
     @app.tool
     async def who(ctx: Context) -> dict[str, Any]:

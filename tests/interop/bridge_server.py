@@ -1,4 +1,4 @@
-"""A bridge to the demo server on stdio; the argument is the version it speaks with that."""
+"""A bridge on stdio: `bridge_server.py VERSION demo|official|ADDRESS`; VERSION is the server's."""
 
 import sys
 
@@ -7,5 +7,5 @@ from tests.interop.peers import DEMO_SERVER, OFFICIAL_SERVER
 
 if __name__ == "__main__":
     protocol, which = sys.argv[1:]
-    target = OFFICIAL_SERVER if which == "official" else DEMO_SERVER
+    target = {"official": OFFICIAL_SERVER, "demo": DEMO_SERVER}.get(which, which)
     bridge(target, upstreams=UpstreamSettings(protocol=protocol, patience=60.0)).run()

@@ -1,6 +1,9 @@
 """Clients of the SDKs through a bridge and a gateway to servers of the SDKs, in either era."""
 
+import asyncio
+import json
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 import mcp_types as types
@@ -13,11 +16,16 @@ from mcpearl.types import CreateMessageResult, TextContent
 from tests.interop.peers import (
     DEMO_SERVER,
     EVERYTHING_SERVER,
+    FASTMCP,
+    HERE,
     LEGACY,
     MODERN,
-    OFFICIAL_SERVER,
+    NODE,
+    run,
+    serving,
 )
 from tests.interop.test_typescript_clients import walk
+from tests.waiting import eventually
 
 UPSTREAMS = pytest.mark.parametrize("upstream", [LEGACY[-1], MODERN])
 BRIDGE = [sys.executable, "-m", "tests.interop.bridge_server"]
@@ -37,23 +45,63 @@ def direct() -> dict[tuple[str, str], dict[str, Any]]:
     return {}
 
 
-# A modern client at an upstream with sessions is missing: the walk waits for a list that changes in the
-# process of one session.
 @pytest.mark.parametrize(
     ("sdk", "mode", "upstream"),
-    [("v1", "legacy", LEGACY[-1]), ("v1", "legacy", MODERN), ("v2", MODERN, MODERN)],
+    [
+        ("v1", "legacy", LEGACY[-1]),
+        ("v1", "legacy", MODERN),
+        ("v2", MODERN, LEGACY[-1]),
+        ("v2", MODERN, MODERN),
+    ],
 )
 def test_typescript_clients_meet_the_same_through_a_bridge(
     sdk: str, mode: str, upstream: str, direct: dict[tuple[str, str], dict[str, Any]]
 ) -> None:
     if (sdk, mode) not in direct:
         direct[sdk, mode] = walk(sdk, mode, DEMO_SERVER)
-    met = walk(sdk, mode, [*BRIDGE, upstream, "demo"])
+    with ExitStack() as stack:
+        server = "demo"
+        if mode == MODERN and upstream != MODERN:
+            # Each call has a session: only a server that several sessions share can show what changes.
+            server = stack.enter_context(serving(DEMO_SERVER))
+        met = walk(sdk, mode, [*BRIDGE, upstream, server])
     assert met["errors"] == []
     expected = direct[sdk, mode]
+    met["notices"] = list(dict.fromkeys(met["notices"]))  # two sessions may announce one change
     for name in expected.keys() | met.keys():
         if name not in OWN:
             assert same(met.get(name)) == same(expected.get(name)), name
+
+
+def test_fastmcp_clients_in_all_cells() -> None:
+    with serving(DEMO_SERVER) as url:
+        walks = [
+            ("legacy", [*BRIDGE, LEGACY[-1], "demo"]),
+            ("legacy", [*BRIDGE, MODERN, "demo"]),
+            (MODERN, [*BRIDGE, LEGACY[-1], url]),
+            (MODERN, [*BRIDGE, MODERN, "demo"]),
+        ]
+        done = run([FASTMCP, str(HERE / "fastmcp_client.py"), json.dumps(walks)])
+    assert done.returncode == 0, done.stderr
+    for (mode, _), line in zip(walks, done.stdout.splitlines(), strict=True):
+        met = json.loads(line)
+        assert len(met["tools"]) == 17
+        assert met["add"] == 5
+        assert met["fail"] is True
+        assert met["resources"] == ["demo://note", "demo://pixel"]
+        assert met["templates"] == ["demo://{city}/weather", "demo://{city}/secret"]
+        assert met["note"] == "first"
+        assert met["prompts"] == ["brief", "dialogue", "personal", "visit"]
+        assert met["brief"] == "Give me a short weather briefing for Oslo."
+        assert met["completion"] == ["Karl Johans gate", "Kirkeveien"]
+        assert met["progress"] == [[1, 3], [2, 3], [3, 3]]
+        logs = [["info", {"what": "news"}], ["error", "a problem"]]
+        assert met["logs"] == (logs if mode == "legacy" else [["debug", "a detail"], *logs])
+        assert met["book"] == "booked 1: second class, insured True"
+        assert met["consult"] == "fastmcp-slim: Yes."
+        assert met["survey"] == "1 roots, Oslo, Yes."
+        assert met["workplace"] == ["file:///srv/demo"]
+        assert met["cancelled"]  # and the server noticed, or the walk would not have ended
 
 
 @UPSTREAMS
@@ -87,32 +135,58 @@ async def test_the_official_client_and_server_on_both_sides(mode: str, upstream:
         assert "Oslo" in prompt.messages[0].content.text  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("protocol", [LEGACY[-1], MODERN])
-async def test_servers_of_three_libraries_behind_one_gateway(protocol: str) -> None:
+@UPSTREAMS
+async def test_servers_of_fastmcp_and_typescript_behind_a_gateway(upstream: str) -> None:
+    programs = {
+        "fastmcp": [FASTMCP, str(HERE / "fastmcp_server.py")],
+        "second": [NODE, str(HERE / "node" / "server.mjs")],
+    }
+    if upstream != MODERN:
+        programs["first"] = [*EVERYTHING_SERVER, "stdio"]
     gateway = Gateway(
-        {
-            "everything": [*EVERYTHING_SERVER, "stdio"],
-            "official": OFFICIAL_SERVER,
-            "demo": DEMO_SERVER,
-        },
-        upstreams=UpstreamSettings(patience=60.0),
+        programs, upstreams=UpstreamSettings(patience=60.0, protocol=upstream, stateless=True)
     )
 
     def model(params: Any) -> CreateMessageResult:
         return CreateMessageResult(role="assistant", content=TextContent(text="Yes."), model="p")
 
-    async with (
-        gateway.serving("http", port=0) as url,
-        Client(url, protocol=protocol, sampling=model, elicitation=lambda p: False) as client,
-    ):
-        names = [tool.name async for tool in client.tools()]
-        assert {name.partition("__")[0] for name in names} == {"everything", "official", "demo"}
-        assert (await client.call_tool("demo__add", {"a": 1, "b": 2})).data == 3
-        assert (await client.call_tool("official__add", {"a": 1, "b": 2})).text == "3"
-        echoed = await client.call_tool("everything__echo", {"message": "hello"})
-        assert "hello" in (echoed.text or "")
-        asked = await client.call_tool(
-            "everything__trigger-sampling-request", {"prompt": "Sun?", "maxTokens": 10}
-        )
-        assert "Yes." in (asked.text or "")
-    assert all(upstream.sessions == 0 for upstream in gateway.upstreams.values())
+    async with gateway.serving("http", port=0) as url:
+        for protocol in (MODERN, LEGACY[-1]):
+            logs: list[Any] = []
+            steps: list[float] = []
+            async with Client(
+                url, protocol=protocol, on_log=logs.append, log_level="warning"
+            ) as client:
+                names = [tool.name async for tool in client.tools()]
+                assert {name.partition("__")[0] for name in names} == set(programs)
+                for name in ("fastmcp", "second"):
+                    assert (await client.call_tool(f"{name}__add", {"a": 1, "b": 2})).text == "3"
+                    prompt = await client.get_prompt(f"{name}__brief", {"city": "Oslo"})
+                    assert prompt.messages[0].content.text == "Weather for Oslo"  # type: ignore[union-attr]
+                    calling = asyncio.ensure_future(
+                        client.call_tool(f"{name}__sleep", {"seconds": 60})
+                    )
+                    await eventually(lambda: gateway.mounts[name].calls == 1)  # noqa: B023
+                    calling.cancel()
+                    await eventually(lambda: gateway.mounts[name].calls == 0)  # noqa: B023
+                assert (await client.read_resource("peer://note"))[0].text == "first"
+                ref = {"type": "ref/prompt", "name": "fastmcp__brief"}
+                assert (await client.complete(ref, "city", "Od")).values == ["Odense"]
+                await client.call_tool(
+                    "fastmcp__count",
+                    on_progress=lambda p: steps.append(p.progress),  # noqa: B023
+                )
+                assert steps == [1, 2, 3]
+                await eventually(lambda: logs)  # noqa: B023
+                assert [each.level for each in logs] == ["warning"]
+            if upstream == MODERN:
+                continue  # FastMCP's servers ask in sessions only
+            async with Client(
+                url, protocol=protocol, elicitation=lambda p: {"city": "Oslo"}, sampling=model
+            ) as client:
+                assert (await client.call_tool("fastmcp__book")).text == "accept Oslo"
+                sampled = await client.call_tool(
+                    "first__trigger-sampling-request", {"prompt": "Sun?", "maxTokens": 10}
+                )
+                assert "Yes." in (sampled.text or "")
+    assert all(each.sessions == 0 for each in gateway.upstreams.values())

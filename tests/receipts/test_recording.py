@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, Context, McpError, Observer, Server
+from mcpearl import Client, Context, Gateway, McpError, Observer, Server
 from mcpearl.auth import BearerToken, Principal, StaticTokens
 from mcpearl.receipts.proofs import prove, salts_of, unfinished
 from mcpearl.receipts.receipts import Receipts
@@ -26,6 +26,7 @@ from mcpearl.runtime.arguments import Unusable
 from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.receipts.logs import records
+from tests.server.wire import wire
 from tests.waiting import eventually
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -205,6 +206,38 @@ class Counting(Observer):
 
     def call_ended(self, *details: Any) -> None:
         self.ended += 1
+
+
+async def test_sessions_and_refused_messages_are_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    async with wire(make_app(folder), "2025-11-25") as client:
+        await client.ask("no/such", {"secret": "s3cret"})
+        client.raw(b'{"jsonrpc": "2.0", "id": "s3cret-like", "method": 5}')
+        await client.ask("ping")
+    held = verified(folder)
+    (session,) = (record for record in held if record["kind"] == "session")
+    assert (session["version"], session["wire"]) == ("2025-11-25", "memory")
+    refused = [record["code"] for record in held if record["kind"] == "refused"]
+    assert refused == [-32601, -32600]
+    assert not any("no/such" in str(record) for record in held)
+
+
+async def test_calls_of_a_gateway_are_recorded_on_both_sides(tmp_path: Path) -> None:
+    """The gateway's log and the upstream's are separate, and name the same trace."""
+    outer, inner = tmp_path / "gateway", tmp_path / "upstream"
+    gateway = Gateway({"weather": make_app(inner)}, receipts=outer, eager=True, telemetry=False)
+    async with Client(gateway, telemetry=False) as client:
+        sent = {"a": 1, "b": 2}
+        result = await client.call_tool("weather__add", sent, meta={"traceparent": TRACE})
+        assert result.text == "3"
+    assert calls_of(verified(outer)) == [("weather__add", "result", None)]
+    assert calls_of(verified(inner)) == [("add", "result", None)]
+    traces = {
+        record["trace"]
+        for record in verified(outer) + verified(inner)
+        if record.get("method") == "tools/call"
+    }
+    assert traces == {TRACE.split("-")[1]}
 
 
 async def test_an_observer_and_receipts_go_together(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, McpError, Server, ToolError
+from mcpearl import Client, Gateway, McpError, Server, ToolError
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, Snapshot
 from mcpearl.telemetry.prometheus import METRICS, render
 from mcpearl.telemetry.recent import RecentCalls
 from tests.server.wire import ERAS, wire
 from tests.transports.raw_http import serving
+from tests.waiting import eventually
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 OPERATION = "mcp_server_operation_duration_seconds"
@@ -162,6 +163,79 @@ async def test_a_scrape_over_http_shows_what_is_open() -> None:
     known = {metric.name for metric in METRICS.values()}
     known |= {f"{name}_{end}" for name in known for end in ("bucket", "sum", "count")}
     assert names <= known, "every metric is in the table"
+
+
+async def test_every_kind_of_number_is_on_the_page_of_a_live_gateway() -> None:
+    """Bytes, queues, parts, upstreams, tasks, subscriptions, restarts, memory: one name for each."""
+    behind = make_app()
+    app = Gateway({"behind": behind}, telemetry=False, eager=True)
+
+    @app.tool(task=True)
+    async def long() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    async with serving(app, metrics="/metrics") as client:
+        await client.initialize()
+        assert (await client.call("behind__work")).status == 200
+        samples = read((await client.request("GET", {}, path="/metrics")).body)
+    assert value(samples, "mcpearl_upstreams", state="ready") == 1
+    assert value(samples, "mcpearl_received_bytes_total", wire="http") > 100
+    assert value(samples, "mcpearl_part_up", part="bus") == 1
+    names = {name for name, _ in samples}
+    for name in (
+        f"{OPERATION}_bucket",
+        "mcpearl_calls_in_flight",
+        "mcpearl_sessions",
+        "mcpearl_streams",
+        "mcpearl_subscriptions",
+        "mcpearl_connections",
+        "mcpearl_connections_total",
+        "mcpearl_answer_bytes_total",
+        "mcpearl_held_bytes",
+        "mcpearl_threads_waiting",
+        "mcpearl_isolated_waiting",
+        "mcpearl_restarts",
+        "mcpearl_parts_down",
+        "mcpearl_tasks",
+        "mcpearl_loop_lag_seconds",
+        "process_resident_memory_bytes",
+    ):
+        assert name in names, name
+
+
+async def test_bytes_are_counted_by_wire() -> None:
+    app = make_app()
+    measuring = app.measure()
+    async with app.serving("tcp", port=0) as url:
+        async with Client(url, telemetry=False) as client:
+            await client.call_tool("work")
+            during = read(await render(measuring.snapshot()))
+        await eventually(lambda: not app.connections)
+        after = read(await render(measuring.snapshot()))
+    for name in ("mcpearl_received_bytes_total", "mcpearl_sent_bytes_total"):
+        assert 100 < value(during, name, wire="tcp") <= value(after, name, wire="tcp") < 10_000
+
+
+async def test_a_page_with_many_series_lets_calls_through() -> None:
+    """10,000 series are rendered in slices, between which calls run."""
+    app = make_app()
+    metrics = app.measure().metrics
+    for number in range(600):
+        metrics._admit("tools/call", f"tool-{number}", "", "result").add(0.001, 100)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    meanwhile = asyncio.ensure_future(others())
+    samples = read(await render(app.measure().snapshot()))
+    meanwhile.cancel()
+    assert len(samples) > 10_000
+    assert turns >= 15
 
 
 async def test_bounds_and_rates_are_counted() -> None:

@@ -1,10 +1,12 @@
 """OpenTelemetry: what a collector receives of clients and servers in processes of their own."""
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,11 +49,11 @@ def environment(collector: Collector, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def served(name: str, settings: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
+def served(name: str, settings: dict[str, str], *more: str) -> Iterator[tuple[str, list[str]]]:
     """A server in a process of its own: its address, and its log once it has ended."""
     port, log = free_port(), []
     process = subprocess.Popen(
-        [sys.executable, str(SERVER), name, str(port)],
+        [sys.executable, str(SERVER), name, str(port), *more],
         env=settings,
         stderr=subprocess.PIPE,
         text=True,
@@ -94,6 +96,60 @@ async def test_one_trace_from_a_client_through_a_server_to_another() -> None:
         check_metrics(collector)
         check_log(collector, log)
         assert collector.services == {"first", "second", "the-client"}
+
+
+ACROSS = """
+import asyncio, sys
+from mcpearl import Client
+
+async def main():
+    async with Client(sys.argv[1]) as client:
+        assert (await client.call_tool("server__alone", {"number": 1})).text == "2"
+    async with Client(sys.argv[2], sampling=lambda params: "because", protocol="2025-11-25") as client:
+        assert not (await client.call_tool("ask")).is_error
+
+asyncio.run(main())
+"""
+
+
+async def test_one_trace_through_a_gateway_to_an_isolated_tool() -> None:
+    with collecting() as collector:
+        settings = environment(collector)
+        with served("server", settings) as (server, _):
+            await until_up(server)
+            with served("gateway", settings, server) as (gateway, _):
+                await until_up(gateway)
+                await asyncio.to_thread(
+                    subprocess.run,
+                    [sys.executable, "-c", ACROSS, gateway, server],
+                    env={**settings, "OTEL_SERVICE_NAME": "the-client"},
+                    check=True,
+                    timeout=60,
+                )
+            await eventually(lambda: "in isolation" in {each["name"] for each in collector.spans})
+        chain = [
+            collector.named("tools/call server__alone", "CLIENT"),
+            collector.named("tools/call server__alone", "SERVER"),
+            collector.named("tools/call alone", "SERVER"),
+            collector.named("in isolation", "INTERNAL"),
+        ]
+        assert_chain(chain)
+        assert not chain[0]["parent"]
+        asked = [
+            collector.named("tools/call ask", "CLIENT"),
+            collector.named("tools/call ask", "SERVER"),
+            collector.named("sampling/createMessage", "CLIENT"),
+            collector.named("sampling/createMessage", "SERVER"),
+        ]
+        assert_chain(asked)
+        assert asked[2]["mcp.method.name"] == "sampling/createMessage"
+        assert collector.services == {"server", "gateway", "the-client"}
+
+
+def assert_chain(chain: list[dict[str, Any]]) -> None:
+    for above, span in itertools.pairwise(chain):
+        assert span["trace"] == above["trace"]
+        assert span["parent"] == above["id"], f"{span['name']} is below {above['name']}"
 
 
 def check_trace(collector: Collector) -> None:
@@ -278,6 +334,42 @@ async def test_an_exporter_that_fails_or_is_away_costs_no_call(monkeypatch: Any)
         assert (await client.call_tool("greet", {"name": "Ada"})).text == "hello Ada"
         with pytest.raises(McpError):
             await client.call_tool("nothing")
+
+
+async def test_an_exporter_that_hangs_costs_no_call(monkeypatch: Any) -> None:
+    """What does not fit into the SDK's queue while the exporter hangs is dropped there."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import (
+        BatchSpanProcessor,
+        SpanExporter,
+        SpanExportResult,
+    )
+
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    class Hanging(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            hangs.set()
+            goes_on.wait(60)
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider()
+    processor = BatchSpanProcessor(
+        Hanging(), max_queue_size=8, schedule_delay_millis=1, max_export_batch_size=4
+    )
+    provider.add_span_processor(processor)
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    try:
+        async with Client(make_app(telemetry=True), telemetry=False) as client:
+            for number in range(40):
+                result = await client.call_tool("greet", {"name": str(number)})
+                assert result.text == f"hello {number}"
+            await eventually(hangs.is_set)
+            assert not goes_on.is_set(), "all were answered while the exporter hung"
+    finally:
+        goes_on.set()
+        provider.shutdown()
 
 
 def test_without_its_sdk_nothing_of_opentelemetry_is_loaded() -> None:

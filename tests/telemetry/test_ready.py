@@ -1,11 +1,12 @@
 """Whether a server is ready: the event loop and the stores are looked at too."""
 
+import asyncio
 import time
 from typing import Any
 
 from mcpearl import Server
 from mcpearl.stores.errors import StoreUnavailable
-from tests.transports.raw_http import serving
+from tests.transports.raw_http import Raw, serving
 from tests.waiting import eventually
 
 
@@ -38,6 +39,34 @@ async def test_a_store_that_is_away_is_a_reason() -> None:
         assert (await client.request("GET", {}, path="/health/ready")).status == 200
 
 
+async def test_a_part_that_is_down_is_a_reason() -> None:
+    app = Server("x", telemetry=False)
+    broken = True
+
+    @app.background(name="feed")
+    async def feed() -> None:
+        if broken:
+            raise RuntimeError("no feed")
+        await asyncio.Event().wait()
+
+    async with serving(app, health="/health") as client:
+
+        async def says() -> dict[str, str]:
+            answer = await client.request("GET", {}, path="/health/ready")
+            return {} if answer.status == 200 else answer.json["reasons"]
+
+        async def is_down() -> bool:
+            return any("feed" in part for part in await says())
+
+        await eventually(is_down)
+        broken = False
+        await eventually(lambda: is_ready(client))
+
+
+async def is_ready(client: Raw) -> bool:
+    return (await client.request("GET", {}, path="/health/ready")).status == 200
+
+
 async def test_a_loop_that_is_held_up_is_a_reason_for_a_while() -> None:
     app = Server("x", blocked_after=None)
 
@@ -56,7 +85,4 @@ async def test_a_loop_that_is_held_up_is_a_reason_for_a_while() -> None:
 
         await eventually(is_late)
 
-        async def is_ready() -> bool:
-            return (await client.request("GET", {}, path="/health/ready")).status == 200
-
-        await eventually(is_ready)
+        await eventually(lambda: is_ready(client))

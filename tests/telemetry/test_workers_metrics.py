@@ -9,8 +9,10 @@ import psutil
 import pytest
 
 from mcpearl import Client
+from mcpearl.server.serving.worker_board import WorkerBoard
 from mcpearl.telemetry.metrics import Snapshot
 from mcpearl.telemetry.shared import SharedSnapshots
+from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.telemetry.test_metrics import OPERATION, Samples, read, value
 from tests.transports.raw_http import Raw
@@ -27,7 +29,7 @@ def who() -> int:
     "Return the process."
     return os.getpid()
 
-app.run("http", port=int(sys.argv[1]), workers=2, metrics="/metrics")
+app.run("http", port=int(sys.argv[1]), workers=2, metrics="/metrics", health="/health")
 """
 
 
@@ -64,6 +66,13 @@ async def test_every_worker_shows_the_numbers_of_all(tmp_path: Path) -> None:
             return calls(samples) == made and value(samples, "mcpearl_processes") == 2
 
         await eventually(all_there)
+
+        async def both_ready() -> bool:
+            answer = await Raw(port).request("GET", {}, path="/health/ready")
+            assert (answer.status, answer.json["status"]) == (200, "ready")
+            return bool(answer.json["workers"] == {"of": 2, "alive": 2, "ready": 2})
+
+        await eventually(both_ready)
         victim = next(each for each in seen if each is not None)
         psutil.Process(victim).kill()
 
@@ -78,6 +87,16 @@ async def test_every_worker_shows_the_numbers_of_all(tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.wait(30)
+
+
+def test_a_worker_that_is_silent_or_not_ready_shows(clock: MovableClock) -> None:
+    board = WorkerBoard(3)
+    board.write(0, True)
+    board.write(2, False)
+    assert board.summary() == {"of": 3, "alive": 2, "ready": 1}
+    clock.move(60)
+    board.write(0, True)
+    assert board.summary() == {"of": 3, "alive": 1, "ready": 1}
 
 
 def test_a_snapshot_that_is_torn_or_too_large_is_not_shown() -> None:

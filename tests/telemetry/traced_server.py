@@ -6,7 +6,7 @@ import sys
 
 from opentelemetry import trace
 
-from mcpearl import Client, Server, ToolError
+from mcpearl import Client, Context, Gateway, Isolate, Server, ToolError
 
 app = Server(sys.argv[1], log="json")
 tracer = trace.get_tracer("the application")
@@ -42,5 +42,20 @@ async def fail() -> str:
     raise ToolError("no")
 
 
+@app.tool
+async def ask(ctx: Context) -> str:
+    """Ask the client."""
+    return (await ctx.sample("why?")).model
+
+
+@app.tool(isolate=Isolate(processes=1))
+def alone(number: int) -> int:
+    """Work in a process of its own."""
+    with tracer.start_as_current_span("in isolation"):
+        return number + 1
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        app = Gateway({"server": sys.argv[3]}, name=sys.argv[1], eager=True)
     app.run("http", port=int(sys.argv[2]))

@@ -1,7 +1,7 @@
 """What hosts and models will stumble over in what a server offers.
 
-The rules are those of hosts and of the interfaces of models behind them, as they were known when this was
-written; none of them is the protocol's, except where it says so.
+The rules are those of hosts and of the interfaces of models behind them; `docs/command.md` says where
+each was read. None of them is the protocol's, except where it says so.
 """
 
 import re
@@ -21,6 +21,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MCP_NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _PROPERTY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _LONGEST_DESCRIPTION = 1024
+_LONGEST_FULL_NAME = 60  # characters of the server's name and the tool's together
 _MANY_TOOLS = 40
 _MOST_TOOLS = 128
 _LARGE_TOOL = 2_000  # tokens
@@ -71,6 +72,10 @@ def _of_server(
         yield Finding(
             "warning", "server", f"the tools take about {size:,} tokens of every conversation"
         )
+    for tool in offered.tools:
+        if info is not None and len(info.name) + len(tool.name) >= _LONGEST_FULL_NAME:
+            text = f"with the name {info.name!r} of the server it is too long for Cursor, which takes 60"
+            yield Finding("note", f"tool {tool.name}", text)
     for kind, names in (
         ("tool", [tool.name for tool in offered.tools]),
         ("prompt", [prompt.name for prompt in offered.prompts]),
@@ -163,7 +168,7 @@ def _of_schema(about: str, schema: dict[str, Any], path: str) -> Iterator[Findin
         yield Finding("warning", about, f"{path}: several types in one `type`; Gemini refuses it")
     options = schema.get("enum")
     if isinstance(options, list) and not all(isinstance(each, str) for each in options):
-        yield Finding("note", about, f"{path}: an enum of more than text; Gemini takes text only")
+        yield Finding("warning", about, f"{path}: an enum of more than text; Gemini refuses it")
     reference = schema.get("$ref")
     if isinstance(reference, str) and not reference.startswith("#"):
         yield Finding("error", about, f"{path}: `$ref` to {reference[:60]!r}; hosts fetch nothing")

@@ -44,7 +44,8 @@ from mcpearl.protocol.events import Notice
 from mcpearl.protocol.lifecycle import Phase
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import Guarded, Observer, both, guarded
+from mcpearl.runtime.observer import Observer
+from mcpearl.runtime.observers import Guarded, both, guarded
 from mcpearl.runtime.tree import Changes, Node
 from mcpearl.telemetry.options import Telemetry, chosen, is_in_environment
 from mcpearl.transports.transport import Transport
@@ -297,6 +298,7 @@ class Client(Calling):
         """Begin a connection, and tell the observer."""
         assert self._observer is not None
         connection = self._begin(transport)
+        connection.observer = self._observer
         self._observer.connection_began(connection)
         return connection
 

@@ -32,6 +32,7 @@ from mcpearl.protocol.modern import Presentation
 from mcpearl.protocol.pending import Entry
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
+from mcpearl.runtime.observers import Guarded, Question, watched
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import ClientReceiver, Outgoing, ToolAware, Transport
@@ -76,6 +77,8 @@ class ClientConnection(ClientReceiver):
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         self.progress = ProgressFeeds(end.pending, self._notices, self._hold, self._now)
         self._asked = 0  # questions of the server that are being answered
+        self.observer: Guarded | None = None
+        """Is told of them."""
         self._asked_until = -inf  # when the last of them was answered
         self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
 
@@ -338,7 +341,7 @@ class ClientConnection(ClientReceiver):
         message: bytes | None
         self._asked += 1
         try:
-            result = await self._held.answer(call.method, call.params)
+            result = await self._made(call)
             message = self.end.result(call, result)
         except McpError as error:
             message = self.end.fail(call, error)
@@ -357,6 +360,15 @@ class ClientConnection(ClientReceiver):
         if message is not None:
             self._reply(message)
             self.transport.flush()
+
+    async def _made(self, call: Call) -> Result:
+        """Make the answer to a request, and tell the observer of both."""
+        if self.observer is None:
+            return await self._held.answer(call.method, call.params)
+        question = Question(call.method, call.params)
+        with watched(self.observer, question):
+            result = question.answer = await self._held.answer(call.method, call.params)
+        return result
 
     def writable(self, flowing: bool) -> None:
         """Do nothing: `Limits.max_pending` bounds what a client sends."""

@@ -194,6 +194,7 @@ class Link:
             return await self._open_once()
         except ConnectionLost:
             if not (self._target.restartable and self._handshake.ended_by_probe):
+                self._handshake.ended_by_probe = False  # a lost network says nothing of the server
                 raise
         # The server went away over the probe; this time it is not probed.
         self._step(Step.LOSE)

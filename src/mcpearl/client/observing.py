@@ -4,7 +4,8 @@ import asyncio
 from typing import Any, TypeVar
 
 from mcpearl.client.requests import ClientCall, Requests
-from mcpearl.runtime.observer import Guarded, outcome_of
+from mcpearl.runtime.observer import outcome_of
+from mcpearl.runtime.observers import Guarded
 from mcpearl.types.base import Result
 
 R = TypeVar("R", bound=Result)

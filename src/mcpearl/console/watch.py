@@ -20,11 +20,11 @@ from mcpearl.types.base import Result, encode
 from mcpearl.types.tools import CallToolResult
 
 KEPT = 500  # calls that a page is shown when it is opened
-ROOM = 60  # calls noted in one interval, whatever they are
-ROOM_FAILED = 40  # further ones that failed, or that a page follows
+ROOM = 50  # calls noted in one interval, whatever they are
+ROOM_FAILED = 30  # further ones that failed, or that a page follows
 SHOWN = 4096  # bytes of arguments and results that are kept
 _LARGE = 64 * 1024  # bytes of a result that is not shown
-MAX_TIMES = 500  # calls of one interval whose time is measured
+MAX_TIMES = 200  # calls of one interval whose time is measured
 
 By = Literal["session", "trace", "name"]
 

@@ -36,7 +36,7 @@ from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.modern import ROUND_METHODS, Presentation
 from mcpearl.protocol.seal import Binding, binding
 from mcpearl.protocol.versions import NEWEST
-from mcpearl.runtime import clock
+from mcpearl.runtime import clock, tracing
 from mcpearl.runtime.breaker import BreakerOpen
 from mcpearl.server.context import Context, call_of
 from mcpearl.server.core import ServerCore
@@ -145,7 +145,7 @@ class Forwarding:
                 self._body(call, params),
                 on_progress=on_progress,
                 presentation=self._presentation(call.caller) if modern else None,
-                meta=_further(params.meta),
+                meta=tracing.carried(_further(params.meta)),
                 on_sent=on_sent,
             )
         except McpError as error:

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from mcpearl._version import __version__
 from mcpearl.client.entries import ConfigError, ServerEntry
@@ -22,6 +23,11 @@ from mcpearl.types.capabilities import (
     ResourcesCapability,
     ServerCapabilities,
 )
+
+if TYPE_CHECKING:
+    from mcpearl.server.measuring import Measuring
+else:
+    Measuring = Any  # loaded when something is measured
 
 logger = logging.getLogger("mcpearl.gateway")
 _CHANGED = ListChangedCapability(list_changed=True)
@@ -103,6 +109,18 @@ class Gateway(Server):
         """How each upstream stands, by name, with those that cannot be used and why."""
         up = {name: upstream.status for name, upstream in self._upstreams.items()}
         return {**up, **self._unused}
+
+    def measure(self) -> "Measuring":
+        """Count calls, connections, bounds and upstreams from now on; call it before serving."""
+        is_new = self.measuring is None
+        measuring = super().measure()
+        if is_new:
+            measuring.metrics.add_gauges(self._count_upstreams)
+        return measuring
+
+    def _count_upstreams(self) -> dict[str, dict[str, float]]:
+        states = Counter(str(status.state) for status in self.servers.values())
+        return {"upstreams": {state: float(count) for state, count in states.items()}}
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

@@ -65,7 +65,8 @@ def relayed(name: str, raw: Raw, call: Call, info: Implementation, *, modern: bo
     if call.method not in _CACHEABLE and b'"_meta"' not in body and b'"resultType"' not in body:
         return Encoded(body)
     members: dict[str, Any] = _members.decode(body)
-    meta = _members.decode(members["_meta"]) if members.get("_meta", b"")[:1] == b"{" else {}
+    said = bytes(members.get("_meta", b""))
+    meta = _members.decode(said) if said[:1] == b"{" else {}
     whole = {
         **(_HINTS if call.method in _CACHEABLE else {}),
         **members,

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
@@ -27,7 +28,27 @@ logger = logging.getLogger("mcpearl.receipts")
 
 _encode_into = msgspec.msgpack.Encoder().encode_into
 _INTERVAL = 0.01  # seconds in which entries are collected
+_LONGEST = 256  # characters of an id that a client chose
 _LARGE = 4096  # bytes of contents that are digested here, so that few are held
+
+
+class _Error(Struct):
+    code: int
+
+
+class _Opened(Struct, rename="camel"):
+    protocol_version: str = ""
+
+
+class _Answer(Struct):
+    """What is recorded of an answer that the protocol gave itself."""
+
+    id: int | str | None = None
+    error: _Error | None = None
+    result: _Opened | None = None
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class Recorder:
@@ -149,6 +170,27 @@ class Recorder:
         if len(contents) > _LARGE:
             outcome, answer = self._summed_up(number, outcome, contents)
         self._add((number, clock.now(), clock.monotonic() - since, outcome, answer))
+
+    def answered_itself(self, kind: str, message: bytes, wire: str) -> None:
+        """Record what the protocol answered without a call: a session that began, a refused message.
+
+        Args:
+            kind: `session` or `refused`.
+            message: The answer, of which the reason is not recorded: it may repeat contents.
+            wire: What the message came over.
+        """
+        if self._full or self._scribe is None:
+            self._lost += 1
+            return
+        answer = _decode_answer(message)
+        record = {"kind": kind, "run": self._run, "at": clock.now(), "wire": wire}
+        if answer.id is not None:
+            record["request"] = str(answer.id)[:_LONGEST]
+        if answer.error is not None:
+            record["code"] = answer.error.code
+        elif answer.result is not None:
+            record["version"] = answer.result.protocol_version
+        self._add(record)
 
     def _add(self, entry: Entry) -> None:
         if not self._count:

@@ -16,7 +16,7 @@ class LoopLag:
     def __init__(self) -> None:
         self.wanted = False
         """Whether anything looks at it; otherwise no timer runs."""
-        self.also: Callable[[], None] | None = None
+        self.also: list[Callable[[], None]] = []
         """Called with each measurement, four times a second."""
         self._late: deque[tuple[float, float]] = deque(maxlen=int(_KEPT / _INTERVAL))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -38,8 +38,8 @@ class LoopLag:
         now = loop.time()
         self._late.append((now, max(0.0, now - due)))
         self._wait(loop)
-        if self.also is not None:
-            self.also()
+        for look in self.also:
+            look()
 
     def stop(self) -> None:
         """Measure no more."""

@@ -93,7 +93,7 @@ class ServerConnection(CallEnd):
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
-        self._questions = Questions(loop, end, transport, core.ask_timeout)
+        self._questions = Questions(loop, end, transport, core.ask_timeout, core.observer)
         self._account = account = account or core.budget.account()
         end.open_batch = lambda: account.open("batches").resize
         self._listening = ListenStreams(
@@ -171,6 +171,8 @@ class ServerConnection(CallEnd):
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
+        if isinstance(event, Opened):
+            self._core.opened(event.message, outlet.medium)
         if isinstance(event, Reply) and event.refused:
             self._core.refused(event.message, outlet.medium)
         return take(event, outlet, self._handle)
@@ -245,6 +247,8 @@ class ServerConnection(CallEnd):
             case Reply(message) | Opened(message):
                 if isinstance(event, Reply) and event.refused:
                     self._core.refused(message, self.transport.medium)
+                elif isinstance(event, Opened):
+                    self._core.opened(message, self.transport.medium)
                 self.transport.send(message)
             case Answer():
                 self._questions.settle(event)

@@ -16,7 +16,8 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Budget
 from mcpearl.runtime.limited_log import LimitedLog
 from mcpearl.runtime.liveness import Keepalive
-from mcpearl.runtime.observer import Counters, Observer, both, guarded
+from mcpearl.runtime.observer import Counters, Observer
+from mcpearl.runtime.observers import both, guarded
 from mcpearl.server.attendants import Attendants
 from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_chain
 from mcpearl.server.roster import Roster
@@ -226,8 +227,15 @@ class ServerCore:
             self.roster.names.changed("session", session.id, None)
 
     def refused(self, message: bytes, medium: str) -> None:
-        """Log that a request was refused before it became a call, with the reason."""
+        """Log and record that a request was refused before it became a call, with the reason."""
+        if self.recorder is not None:
+            self.recorder.answered_itself("refused", message, medium)
         self._refusals.note("refused a request over %s: %s", medium, _Reason(message))
+
+    def opened(self, message: bytes, medium: str) -> None:
+        """Record that a session began, where there are receipts."""
+        if self.recorder is not None:
+            self.recorder.answered_itself("session", message, medium)
 
     def blocked(self, what: str, seconds: float) -> None:
         """Tell the observer, if there is one, that something held up the event loop."""

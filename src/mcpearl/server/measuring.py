@@ -35,7 +35,8 @@ class Measuring:
         self._server = server
         self.metrics = Metrics(knows)
         self.lag = server.lag
-        self.lag.wanted, self.lag.also = True, self._look
+        self.lag.wanted = True
+        self.lag.also.append(self._look)
         self._shared: SharedSnapshots | None = None  # with the other workers
         self._number = 0
         self._looks = 0
@@ -87,8 +88,15 @@ class Measuring:
         parts = list(self._server.tree().walk())
         down = [node for _, node in parts if node.state in ("failed", "waiting")]
         is_ready = not down and not self._server.web.draining
+        isolation = self._server.isolation
+        waiting = 0 if isolation is None else sum(pool.waiting for pool in isolation.pools)
         return {
+            "isolated_waiting": {"": float(waiting)},
             "restarts": {"/".join(path): float(node.restarts) for path, node in parts},
+            "parts_up": {
+                "/".join(path): float(node.state not in ("failed", "waiting"))
+                for path, node in parts
+            },
             "parts_down": {"": float(len(down))},
             "ready": {"": float(is_ready)},
             "lag": {"": self.lag.last},

@@ -49,7 +49,10 @@ class Operating:
         if self._exported is not None:
             from mcpearl.telemetry.otel import OpenTelemetry
 
-            self.core.observe(OpenTelemetry("server", self._exported, self._registry.has))
+            service = self.core.offer.info.name
+            self.core.observe(
+                OpenTelemetry("server", self._exported, self._registry.has, service=service)
+            )
 
     @property
     def connections(self) -> "tuple[ServerConnection | SoloConnection, ...]":

@@ -4,10 +4,12 @@ import asyncio
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from mcpearl.protocol.errors import ConnectionLost, InvalidResult, McpError, RequestTimeout
 from mcpearl.protocol.events import Answer, Call
 from mcpearl.protocol.server_end import ServerEnd
+from mcpearl.runtime.observers import Guarded, Question, watched
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestParams, Result, decode
@@ -16,7 +18,7 @@ from mcpearl.types.base import RequestParams, Result, decode
 class Questions:
     """Asks the client of one end, and waits for its answers."""
 
-    __slots__ = ("_end", "_loop", "_timeout", "_timer", "_transport")
+    __slots__ = ("_end", "_loop", "_observer", "_timeout", "_timer", "_transport")
 
     def __init__(
         self,
@@ -24,7 +26,9 @@ class Questions:
         end: ServerEnd,
         transport: Transport,
         timeout: float,
+        observer: Guarded | None = None,
     ) -> None:
+        self._observer = observer
         self._loop = loop
         self._end = end
         self._transport = transport
@@ -33,6 +37,20 @@ class Questions:
 
     async def ask(self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]) -> Any:
         """Send a request on behalf of a call, and wait for its answer."""
+        observer = self._observer
+        if observer is None:
+            return await self._ask(call, method, params, kind)
+        question = Question(method, params)
+        with watched(observer, question) as began:
+            added = observer.question_meta(began)
+            if added:
+                params = replace(params, meta={**added, **(getattr(params, "meta", None) or {})})
+            question.answer = await self._ask(call, method, params, kind)
+        return question.answer
+
+    async def _ask(
+        self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]
+    ) -> Any:
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
         entry, message = self._end.ask(method, params, future, self._loop.time(), self._timeout)
         self._timer.at_latest(entry.deadline)

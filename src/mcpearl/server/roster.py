@@ -9,7 +9,7 @@ from weakref import WeakSet
 from mcpearl.runtime.names import Names
 
 if TYPE_CHECKING:
-    from mcpearl.runtime.observer import Guarded
+    from mcpearl.runtime.observers import Guarded
     from mcpearl.server.connection import ServerConnection
     from mcpearl.server.session import Session
     from mcpearl.server.solo_connection import SoloConnection

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mcpearl.server.serving.worker_board import WorkerBoard
     from mcpearl.transports.http_server.pages import Route
 
 HealthCheck = Callable[[], Any]
@@ -12,12 +13,14 @@ HealthCheck = Callable[[], Any]
 class Web:
     """Filled by decorators before the server runs, read by its HTTP endpoints."""
 
-    __slots__ = ("checks", "consoles", "draining", "routes")
+    __slots__ = ("board", "checks", "consoles", "draining", "number", "routes")
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
         self.checks: list[HealthCheck] = []
         self.draining = False
+        self.board: WorkerBoard | None = None  # where workers say whether they are ready
+        self.number = 0  # which of them this process is
         self.consoles: dict[Any, Any] = {}  # by their options; they outlive the wires they are on
 
     def add(self, route: "Route") -> None:

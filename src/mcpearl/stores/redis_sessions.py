@@ -132,6 +132,7 @@ class RedisSessionStore:
         self._now = now
         self._keys: KeyRing | None = None
         self._bound = link.prefix.encode()
+        self._newest: tuple[str, _Facts] | None = None  # what was sealed last, which is saved next
         self.counted = SessionCount(link)
         """The sessions of all machines."""
 
@@ -152,7 +153,8 @@ class RedisSessionStore:
             nothing = _Facts(
                 facts.began, facts.identity, facts.version, None, ClientCapabilities(), False
             )
-            id = self._seal(nothing)
+            facts, id = nothing, self._seal(nothing)
+        self._newest = id, facts
         self.counted.begun(digest_of(id), YOUNG)
         return id
 
@@ -212,7 +214,11 @@ class RedisSessionStore:
 
     async def save(self, record: SessionRecord, ttl: float) -> bool:
         """Write what changes in a session, if its revision follows the stored one."""
-        facts = self._open(record.id)
+        newest = self._newest
+        if newest is not None and newest[0] == record.id:
+            facts: _Facts | None = newest[1]
+        else:
+            facts = self._open(record.id)
         if facts is None:
             return False
         changing = _changing_of(record, facts)

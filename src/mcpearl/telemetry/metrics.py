@@ -5,8 +5,9 @@ renders them as text, `shared` passes them between workers. What needs no counti
 open, is read from the server when a snapshot is made.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -29,47 +30,46 @@ _NAMED = ("tools/call", "prompts/get")
 
 Key = tuple[str, str, str]
 """Method, name of the tool or prompt, and type of the error; empty where there is none."""
-Add = Callable[[float], None]
+Put = Callable[[float], None]
 Numbers = list[Any]
 """Of one series: seconds in all, bytes of answers in all, then how many fell into each bucket."""
 
 
 class Series:
-    """The observations of one series.
+    """The observations of one series. They are collected as they come, and sorted into buckets later."""
 
-    They are collected as they come, and sorted into the buckets all at once by `fold`.
-    """
-
-    __slots__ = ("_collected", "add", "numbers")
+    __slots__ = ("_collected", "_numbers", "put")
 
     def __init__(self) -> None:
-        self.numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
+        self._numbers: Numbers = [0.0, 0, *[0] * (len(BOUNDS) + 1)]
         self._collected: list[float] = []
-        self.add: Add = self._collected.append
+        self.put = self._collected.append
         """Takes the seconds of an observation, and then its bytes."""
+
+    def add(self, seconds: float, size: int) -> None:
+        """Add an observation."""
+        self.put(seconds)
+        self.put(size)
 
     def fold(self) -> None:
         """Add up what was collected."""
         if not self._collected:
             return
-        numbers, times = self.numbers, self._collected[::2]
+        numbers, times = self._numbers, self._collected[::2]
         numbers[0] += sum(times)
         numbers[1] += sum(self._collected[1::2])
         if max(times) <= BOUNDS[0]:
             numbers[2] += len(times)
         else:
-            _sort_into(numbers, sorted(times))
+            for seconds in times:
+                numbers[2 + bisect_left(BOUNDS, seconds)] += 1
         self._collected.clear()
 
-
-def _sort_into(numbers: Numbers, times: list[float]) -> None:
-    """Count how many of these times are in each bucket."""
-    below = 0
-    for place, bound in enumerate(BOUNDS, 2):
-        up_to = bisect_right(times, bound, below)
-        numbers[place] += up_to - below
-        below = up_to
-    numbers[-1] += len(times) - below
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers as they are now."""
+        self.fold()
+        return list(self._numbers)
 
 
 class Snapshot(Struct):
@@ -130,11 +130,14 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Add] = {}  # of the series of tools that had a result
+        self._tools: dict[str, Put] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
         self._connections: dict[str, float] = {}
+        self._received: dict[str, float] = {}
+        self._reading: list[tuple[str, Callable[[], int]]] = []
+        self._sent: dict[str, float] = {}  # over connections that have ended
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
         self.base = Snapshot()
@@ -148,38 +151,41 @@ class Metrics(FastObserver):
         """Read further numbers with each snapshot, by metric and label."""
         self._gauges.append(read)
 
+    def add_received(self, medium: str, read: Callable[[], int]) -> None:
+        """Read how many bytes came over a wire with each snapshot, where the wire counts them."""
+        self._reading.append((medium, read))
+
     # Calls
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Count a call and its time."""
-        began = call.noted
-        if began.__class__ is not float or not size:
-            self._answered_otherwise(call, answer, size)
-            return
-        add = None
-        if answer.__class__ is CallToolResult and not answer.is_error:
-            add = self._tools.get(call.params.name)
-        if add is None:
-            add = self._add_of(call, outcome_of(answer), answer)
-        add(clock.monotonic() - began)
-        add(size)
+        if size and answer.__class__ is CallToolResult and not answer.is_error:
+            try:
+                put = self._tools[call.params.name]
+                put(clock.monotonic() - call.noted)
+            except (KeyError, TypeError):  # the first of a tool, or one for which no time was noted
+                pass
+            else:
+                put(size)
+                return
+        self._answered_otherwise(call, answer, size)
 
     def _answered_otherwise(self, call: Any, answer: Any, size: int) -> None:
-        """Count a call of a batch that is not complete; others did not run, or were told before."""
-        if call.noted.__class__ is list:
+        """Count any call; without a size it did not run, was told before, or its batch goes on."""
+        noted = call.noted
+        if noted.__class__ is list:
             self.tell_followed(call, answer, size)
-        elif call.noted is not None and call.batch is not None:
-            self.call_ended(call.noted, call, outcome_of(answer), size, answer)
-            call.noted = None
+        elif noted is not None and (size or call.batch is not None):
+            self.call_ended(noted, call, outcome_of(answer), size, answer)
+            if not size:
+                call.noted = None  # it may be answered a second time
 
     def call_ended(self, began: float, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Count a call that was cancelled, or one that other observers are told of too."""
-        add = self._add_of(call, outcome, answer)
-        add(clock.monotonic() - began)
-        add(size)
+        self._series_of(call, outcome, answer).add(clock.monotonic() - began, size)
 
-    def _add_of(self, call: Any, outcome: Outcome, answer: Any) -> Add:
-        """Return what adds to the series of a call; one that is seen for the first time is admitted."""
+    def _series_of(self, call: Any, outcome: Outcome, answer: Any) -> Series:
+        """Return the series of a call; one that is seen for the first time is admitted."""
         method = call.method
         name = call.params.name if method in _NAMED else ""
         error = "" if outcome == "result" else _type_of(outcome, answer)
@@ -187,8 +193,8 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series.add
-        return series.add
+            self._tools[name] = series.put
+        return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
         """Return the series of a combination that is seen for the first time, or the one of others."""
@@ -212,6 +218,9 @@ class Metrics(FastObserver):
         if medium is not None:
             self._connections[medium] = self._connections.get(medium, 0) + 1
             self._began[connection] = clock.monotonic()
+            tally = getattr(connection.transport, "tally", None)
+            if tally is not None:
+                tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Count how long it was there."""
@@ -219,9 +228,13 @@ class Metrics(FastObserver):
         medium = _medium_of(connection)
         if began is None or medium is None:
             return
+        self._sent[medium] = self._sent.get(medium, 0) + _written(connection)
         series = self._sessions.setdefault(medium, Series())
-        series.add(clock.monotonic() - began)
-        series.add(0)
+        series.add(clock.monotonic() - began, 0)
+
+    def count_received(self, medium: str, size: int) -> None:
+        """Count bytes that came over a wire."""
+        self._received[medium] = self._received.get(medium, 0) + size
 
     def bound_reached(self, bound: str, detail: str) -> None:
         """Count it, by the name of the bound, which is one of ours."""
@@ -261,16 +274,22 @@ class Metrics(FastObserver):
             name: dict(labelled) for name, labelled in self._counters.items()
         }
         counters["connections"] = dict(self._connections)
-        self.fold()
         found = Snapshot(
-            {key: list(series.numbers) for key, series in self._calls.items()},
-            {key: list(series.numbers) for key, series in self._sessions.items()},
+            {key: series.numbers for key, series in self._calls.items()},
+            {key: series.numbers for key, series in self._sessions.items()},
             counters,
         )
         media: dict[str, float] = {}
+        sent = dict(self._sent)
         for connection in self._began:
             medium = _medium_of(connection) or OTHER
             media[medium] = media.get(medium, 0) + 1
+            sent[medium] = sent.get(medium, 0) + _written(connection)
+        sent.pop("http", None)  # its sessions are no connections
+        received = dict(self._received)
+        for medium, reading in self._reading:
+            received[medium] = received.get(medium, 0) + reading()
+        found.counters |= {"received": received, "sent": sent}
         found.gauges["sessions"] = media
         # Sessions over HTTP share connections, which the wire counts itself.
         found.gauges["open_connections"] = {
@@ -293,6 +312,11 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
             return type(answer).__name__
         return str(answer.code) if answer.code in ERROR_CODES else OTHER
     return outcome
+
+
+def _written(connection: Any) -> float:
+    """Return the bytes that were sent on a connection, where that is known."""
+    return float(getattr(connection.transport, "written", 0))
 
 
 def _medium_of(connection: Any) -> str | None:

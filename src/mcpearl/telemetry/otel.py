@@ -6,8 +6,8 @@ is loaded when something is exported, and not otherwise.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Literal
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,11 +19,12 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
-from mcpearl.runtime import clock
+from mcpearl.runtime import clock, tracing
 from mcpearl.runtime.observer import Outcome, SamplingObserver
 from mcpearl.telemetry.metrics import BOUNDS, OTHER
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.telemetry.sampling import Coin, Unsampled, pass_by
+from mcpearl.telemetry.sdk import set_up
 from mcpearl.types.jsonrpc import ERROR_CODES
 
 logger = logging.getLogger("mcpearl.telemetry")
@@ -72,6 +73,15 @@ class Traced:
         self.began = began
 
 
+class Asked(NamedTuple):
+    """A question with a span."""
+
+    span: trace.Span
+    context: Context
+    token: Any
+    """What ends the span being the current one; None where it is not."""
+
+
 @lru_cache(maxsize=16)
 def _histograms(side: str, provider: metrics.MeterProvider) -> tuple[Any, Any]:
     """Return the instruments of all servers or clients: OpenTelemetry forgets none that it made."""
@@ -98,6 +108,7 @@ class OpenTelemetry(SamplingObserver):
         knows: Whether there is a tool (`tools/call`) or prompt (`prompts/get`) of a name, where that is
             known; names that clients make up are not exported.
         server: Attributes of the server that a client is connected to.
+        service: The name under which isolated processes export, unless the environment has one.
     """
 
     def __init__(
@@ -106,6 +117,7 @@ class OpenTelemetry(SamplingObserver):
         telemetry: Telemetry,
         knows: Knows | None = None,
         server: Attributes | None = None,
+        service: str = "mcpearl",
     ) -> None:
         self._is_server = side == "server"
         self._telemetry = telemetry
@@ -119,6 +131,8 @@ class OpenTelemetry(SamplingObserver):
         self._sessions: Any = None
         if telemetry.metrics:
             self._operations, self._sessions = _histograms(side, metrics.get_meter_provider())
+        if telemetry.traces:
+            tracing.use(_current_meta, partial(_enter, service))
         self._open: dict[object, float] = {}  # when each connection began
         self._connection: Any = None  # of a client: the latest one
 
@@ -279,6 +293,44 @@ class OpenTelemetry(SamplingObserver):
             found["error.type"] = OTHER if is_other else error
         return found
 
+    # Questions of servers
+
+    def question_began(self, question: Any) -> "Asked | None":
+        """Begin a span: a server sends a request, and its client serves it."""
+        if not self._telemetry.traces:
+            return None
+        attributes: Attributes = {"mcp.method.name": question.method, **self._server}
+        kind, parent = SpanKind.CLIENT, otel_context.get_current()
+        if not self._is_server:
+            kind = SpanKind.SERVER
+            meta: Any = getattr(question.params, "meta", None)
+            if _has_trace(meta):
+                parent = propagate.extract(meta, parent, _GETTER)
+        span = self._tracer.start_span(question.method, parent, kind, attributes=attributes)
+        context = trace.set_span_in_context(span, parent)
+        return Asked(span, context, None if self._is_server else otel_context.attach(context))
+
+    def question_meta(self, began: "Asked | None") -> dict[str, str]:
+        """Return what tells the client which span the question belongs to."""
+        carrier: dict[str, str] = {}
+        if began is not None:
+            propagate.inject(carrier, began.context)
+        return carrier
+
+    def question_ended(
+        self, began: "Asked | None", question: Any, outcome: Outcome, answer: Any
+    ) -> None:
+        """End the span."""
+        if began is None:
+            return
+        error = _error_type(outcome, answer)
+        if error is not None:
+            began.span.set_attribute("error.type", error)
+            began.span.set_status(Status(StatusCode.ERROR, getattr(answer, "message", None)))
+        began.span.end()
+        if began.token is not None:
+            otel_context.detach(began.token)
+
     # Sessions
 
     def connection_began(self, connection: Any) -> None:
@@ -304,6 +356,19 @@ class OpenTelemetry(SamplingObserver):
 def _has_trace(meta: Any) -> bool:
     """Whether the `_meta` of a request says which trace it belongs to."""
     return bool(meta) and ("traceparent" in meta or "tracestate" in meta or "baggage" in meta)
+
+
+def _current_meta() -> dict[str, str]:
+    """Return what tells another process which span is the current one."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier
+
+
+def _enter(service: str, meta: Mapping[str, Any]) -> None:
+    """Make the span that another process has named the current one."""
+    set_up(service)  # this process may have been forked before the server had set it up
+    otel_context.attach(propagate.extract(meta, Context(), _GETTER))
 
 
 def _nothing() -> None:

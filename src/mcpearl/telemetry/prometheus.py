@@ -39,6 +39,12 @@ METRICS: dict[str, Metric] = {
     "connections": Metric(
         "mcpearl_connections_total", "counter", "Clients and sessions that came.", "wire"
     ),
+    "received": Metric(
+        "mcpearl_received_bytes_total", "counter", "Bytes that clients sent.", "wire"
+    ),
+    "sent": Metric(
+        "mcpearl_sent_bytes_total", "counter", "Bytes sent to clients on streams.", "wire"
+    ),
     "bounds": Metric(
         "mcpearl_bounds_reached_total",
         "counter",
@@ -64,6 +70,15 @@ METRICS: dict[str, Metric] = {
     "processes": Metric("mcpearl_processes", "gauge", "Processes that serve."),
     "restarts": Metric(
         "mcpearl_restarts", "gauge", "How often parts of the running server were restarted.", "part"
+    ),
+    "parts_up": Metric(
+        "mcpearl_part_up", "gauge", "Processes in which a part of the server is up.", "part"
+    ),
+    "upstreams": Metric(
+        "mcpearl_upstreams", "gauge", "Servers behind a gateway, by how they stand.", "state"
+    ),
+    "isolated_waiting": Metric(
+        "mcpearl_isolated_waiting", "gauge", "Calls that wait for an isolated process."
     ),
     "parts_down": Metric("mcpearl_parts_down", "gauge", "Parts of the server that are down."),
     "ready": Metric(

@@ -163,6 +163,7 @@ class SocketServer(SocketTransport):
         self._backlog: Holding | None = None  # for what was read at once, if it was much
         self._in_line = False  # whether it waits for its turn there, if load is shed
         self._is_wanted = True  # whether the receiver wants messages
+        self._is_read = True  # whether the socket is being read
         self._call_soon: Any = None  # the loop's
         self._charged: Holding | None = None  # for the connection itself
 
@@ -212,13 +213,16 @@ class SocketServer(SocketTransport):
             turns.spoken += 1
             self.take_bytes(data)
             return
+        waits = bool(self._unread)
         self._unread.put(data)
-        self.wire.pause_reading()
+        if waits or congestion is None or len(data) > AT_ONCE:
+            self._is_read = False
+            self.wire.pause_reading()
         if len(data) > UNCOUNTED and not self._count_backlog(len(data)):
             return
         if congestion is None:
             self._take_turn()
-        else:
+        elif not waits:
             self._read_at = congestion.now()
             self._wait_in(congestion)
 
@@ -275,7 +279,9 @@ class SocketServer(SocketTransport):
         if not self._unread:
             if self._backlog is not None:
                 self._backlog.release()
-            super().resume()
+            if not self._is_read:
+                self._is_read = True
+                super().resume()
         elif congestion is None:
             self._call_soon(self._take_turn)
         else:
@@ -283,7 +289,7 @@ class SocketServer(SocketTransport):
 
     def pause(self) -> None:
         """Stop reading."""
-        self._is_wanted = False
+        self._is_wanted = self._is_read = False
         super().pause()
 
     def resume(self) -> None:

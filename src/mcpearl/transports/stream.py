@@ -38,7 +38,8 @@ class Outbox:
         self._call_soon: Any = None  # the loop's, once there is a writer
         self._scheduled: asyncio.Handle | None = None  # the flush at the end of this iteration
         self._closed = False
-        self._written = 0  # bytes handed to the loop
+        self.written = 0
+        """Bytes handed to the loop."""
         self._mark: float = inf  # when so many were written, it is time to look what is unread
         self._account: Account | None = None  # the peer's, where its unread output is counted
         self._patience = inf  # seconds a peer has to read, then
@@ -59,7 +60,7 @@ class Outbox:
         """Count what the peer does not read, and drop a peer that takes too long to read it."""
         self._account = account
         self._patience = patience
-        self._mark = self._written + UNCOUNTED
+        self._mark = self.written + UNCOUNTED
 
     def put(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message; a peer that leaves too much unread is dropped."""
@@ -91,15 +92,15 @@ class Outbox:
         self.messages.clear()
         self._size = 0
         writer.write(data)
-        self._written += len(data)
-        if self._written > self._mark:
+        self.written += len(data)
+        if self.written > self._mark:
             self.count_unread()
 
     def count_unread(self) -> None:
         """Count what is unread, if it is much."""
         if self._account is None or self._closed:
             return
-        self._mark = self._written + UNCOUNTED
+        self._mark = self.written + UNCOUNTED
         much = self.waiting > UNCOUNTED
         if self._unread is not None:
             if much:
@@ -112,7 +113,7 @@ class Outbox:
                 self._account,
                 self._patience,
                 lambda: self.waiting,
-                lambda: self._written,
+                lambda: self.written,
                 self._overfull,
             )
             self._unread.count()
@@ -193,6 +194,25 @@ class StreamProtocol(asyncio.Protocol):
         if outbox.messages:
             outbox.flush()
         return len(frames)
+
+    def tally(self, count: Callable[[int], None]) -> None:
+        """Have the bytes counted that are read from now on; before the stream is opened.
+
+        Args:
+            count: Called with the size of everything that is read.
+        """
+        take = self.take_bytes
+
+        def counted(data: bytes) -> int:
+            count(len(data))
+            return take(data)
+
+        self.take_bytes = counted  # type: ignore[method-assign]
+
+    @property
+    def written(self) -> int:
+        """Bytes that were sent."""
+        return self.outbox.written
 
     def count_unfinished(self) -> None:
         """Count the part of a message that has arrived, if it is much."""

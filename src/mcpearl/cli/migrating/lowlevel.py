@@ -99,7 +99,7 @@ class LowLevel:
     ) -> None:
         owner = self._source.of(target) if target is not None else ""
         functions = [*self._decorated(owner), *self._given(made)]
-        local = set(ast.iter_child_nodes(scope))
+        local = set(_statements(scope))
         if not all(each.node is None or each.node in local for each in functions):
             self._source.leave(made, "Server(…)", _BY_HAND)
             return

@@ -189,6 +189,14 @@ RUN_BY_HAND = {
     "mount_path": "`path=` is the path of the endpoint",
 }
 
+# What a client of FastMCP returns as a list, and what walks over the same things.
+WALKS = {
+    "list_tools": "tools",
+    "list_resources": "resources",
+    "list_resource_templates": "resource_templates",
+    "list_prompts": "prompts",
+}
+
 # Members of a context.
 CONTEXT_RENAMED = {"lifespan_context": "lifespan", "list_roots": "roots"}
 REQUEST_CONTEXT = {

@@ -64,15 +64,23 @@ class _Rewriting:
                 case ast.Name(id="fastmcp") if "fastmcp" in self._imports.modules:
                     self._source.replace(node, "mcpearl")
                 case ast.Attribute(value=ast.Name(id=module), attr=name) if (
-                    module in self._imports.modules and name in names.RENAMED
+                    module in self._imports.modules
                 ):
-                    self._source.rename_member(node, names.RENAMED[name])
+                    if name in names.RENAMED:
+                        self._source.rename_member(node, names.RENAMED[name])
+                    else:
+                        advice = names.BY_HAND.get(name, "it has no counterpart by this name")
+                        self._source.leave(node, f"{module}.{name}", advice)
                 case ast.Subscript(value=value, slice=ast.Tuple(elts=[_, second, *_])) if (
                     self._original(value) == "Context"
                 ):
                     self._typed_context(node, second)
                 case ast.Call():
                     self._call(node, servers, contexts, clients)
+                case ast.Await(value=ast.Call(func=ast.Attribute(value=ast.Name(id=owner)))) if (
+                    owner in clients and self._imports.has_lists
+                ):
+                    self._list(node, owner)
                 case ast.Attribute(value=ast.Name(id=owner)) if owner in contexts:
                     self._context_member(node, owner)
                 case ast.Attribute(attr=member) if member in names.snake_members():
@@ -191,6 +199,15 @@ class _Rewriting:
             case ast.Attribute(value=ast.Name(id=owner), attr="call_tool") if owner in clients:
                 self._raise_on_error(node)
 
+    def _list(self, node: ast.Await, owner: str) -> None:
+        """Have lists stay lists, over all pages."""
+        call = node.value
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        method = call.func.attr
+        if method in names.WALKS and not call.args and not call.keywords:
+            walk = f"{owner}.{names.WALKS[method]}()"
+            self._source.replace(node, f"[each async for each in {walk}]")
+
     def _error(self, node: ast.Call) -> None:
         """Take the members out of `McpError(ErrorData(code=…, message=…))`."""
         match node.args:
@@ -203,9 +220,12 @@ class _Rewriting:
 
     def _construction(self, node: ast.Call) -> None:
         known = _server_options()
-        if len(node.args) > 1:  # FastMCP has instructions there, mcpearl the version
+        if (
+            len(node.args) > 1
+        ):  # FastMCP has instructions there, `mcp` 2 the title, mcpearl the version
             begin, _ = self._source.span(node.args[1])
-            self._source.edit(begin, begin, "instructions=")
+            second = "title=" if self._original(node.func) == "MCPServer" else "instructions="
+            self._source.edit(begin, begin, second)
         if not node.args and not any(each.arg in ("name", None) for each in node.keywords):
             at = self._source.find("(", self._source.span(node.func)[1]) + 1
             self._source.edit(at, at, '"server"' + (", " if node.keywords else ""))

@@ -41,6 +41,7 @@ class HttpFront:
         congestion: Where requests wait for their turn, if the server sheds load.
         turn_away: Refuses a request that waited too long there, unless it returns False.
         request_type: What requests are made as.
+        counted: Whether what is read is counted.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class HttpFront:
         congestion: "Congestion | None" = None,
         turn_away: Callable[[Http1Request], bool] | None = None,
         request_type: type[Http1Request] = Http1Request,
+        counted: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -67,6 +69,9 @@ class HttpFront:
         self._budget = budget or Budget()
         self._reached = reached
         self.request_type = request_type
+        self.received = 0
+        """Bytes that were read, if that is counted."""
+        self._connection_type = CountedConnection if counted else HttpServerConnection
         self._surplus: set[HttpServerConnection] = set()  # they get a 503 for their first request
         self.batch = IterationBatch()
         if congestion is not None:
@@ -86,7 +91,7 @@ class HttpFront:
 
     def connect(self) -> HttpServerConnection:
         """Make the protocol of a connection that was just accepted."""
-        return HttpServerConnection(self)
+        return self._connection_type(self)
 
     def enter(self, connection: HttpServerConnection) -> bool:
         """Charge a connection that was made; return True when it is surplus, and will be refused."""
@@ -163,3 +168,17 @@ class HttpFront:
                 await asyncio.wait(list(self.tasks), timeout=_UNWINDING)
             for connection in list(self.connections):
                 connection.close()
+
+
+_data_received = HttpServerConnection.data_received
+
+
+class CountedConnection(HttpServerConnection):
+    """A connection whose bytes are counted."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Count bytes, and take them."""
+        self.front.received += len(data)
+        _data_received(self, data)

@@ -6,24 +6,22 @@ from mcpearl.net.http_server.asgi_request import AsgiRequest
 from mcpearl.net.http_server.http1_request import Http1Request
 from mcpearl.net.http_server.request import HeaderPairs
 
+_respond_now = Http1Request.respond_now
+
 
 class NotedHttp1Request(Http1Request):
     """A request of one of our connections."""
 
-    __slots__ = ("size", "status")
-
-    def __init__(self, *details: Any) -> None:
-        super().__init__(*details)
-        self.status = 0
-        """The status of the response; 0 as long as there is none."""
-        self.size = 0
-        """Bytes of its body."""
+    status = 0
+    """The status of the response; 0 as long as there is none."""
+    size = 0
+    """Bytes of its body."""
 
     def respond_now(self, status: int, body: bytes, headers: HeaderPairs = ()) -> bool:
         """Send a whole response, unless the client has to read first."""
         if not self.complete:
             self.status, self.size = status, len(body)
-        return super().respond_now(status, body, headers)
+        return _respond_now(self, status, body, headers)
 
     async def start(self, status: int, headers: HeaderPairs) -> None:
         """Begin a response that is sent in parts."""

@@ -10,6 +10,7 @@ from msgspec import Raw, UnsetType
 
 from mcpearl.protocol.errors import McpError, Overloaded, ToolError
 from mcpearl.protocol.events import Caller, Encoded
+from mcpearl.runtime import tracing
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.pool import PoolFull
 from mcpearl.runtime.isolation.process import Job, ProcessEnded
@@ -83,7 +84,7 @@ class IsolatedTool(ToolEntry):
             await isolation.renew()
         pool = isolation.pools[self._pool_number]
         loop = asyncio.get_running_loop()
-        context = self._context(ctx) if self._wants_context else b""
+        context = self._context(ctx) if self._wants_context or tracing.is_used() else b""
         version = call_of(ctx).caller.version.index
         job = Job(pack_call(self._index, version, context, raw), loop.create_future())
         job.share = share_of(ctx)
@@ -155,7 +156,7 @@ class IsolatedTool(ToolEntry):
     def _context(self, ctx: Context) -> bytes:
         call = call_of(ctx)
         outlet = call.outlet
-        meta = ctx.params.meta
+        meta = tracing.carried(ctx.params.meta)
         encoded = {key: json_or_none(value) for key, value in ctx.state.items()}
         return pack(
             CallContext(

@@ -17,6 +17,7 @@ from mcpearl.protocol.codec import splice
 from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.versions import VERSIONS
+from mcpearl.runtime import tracing
 from mcpearl.runtime.isolation.confine import CannotConfine, ProcessorTime, confine
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.profile import Isolate
@@ -153,7 +154,7 @@ class _Worker:
     def _call(self, payload: bytes) -> None:
         tool, ctx, arguments = self._prepare(payload)
         try:
-            result = copy_context().run(drive, tool.run_here(arguments, ctx))
+            result = copy_context().run(_run, tool, arguments, ctx)
             parts = self._result(result, ctx)
         except BaseException as error:
             self._fail(error, ctx)
@@ -225,6 +226,7 @@ class _LoopWorker(_Worker):
     async def _run(self, payload: bytes) -> None:
         tool, ctx, arguments = self._prepare(payload)
         ctx.run_by(self._running)
+        tracing.enter(ctx.params.meta)
         try:
             parts = self._result(await tool.run_here(arguments, ctx), ctx)
         except BaseException as error:
@@ -233,6 +235,11 @@ class _LoopWorker(_Worker):
             self._line.send(Kind.RESULT, *parts)
         self._line.flush()
         self._line.is_free()
+
+
+def _run(tool: "IsolatedTool", arguments: Any, ctx: IsolatedContext) -> Any:
+    tracing.enter(ctx.params.meta)
+    return drive(tool.run_here(arguments, ctx))
 
 
 def _text(result: CallToolResult) -> str:

@@ -34,6 +34,8 @@ class Health:
         base = None if path is None else path.rstrip("/")
         if base is not None:
             server.lag.wanted = True
+            if server.web.board is not None:
+                server.lag.also.append(self._tell_others)
         self._live = None if base is None else f"{base}/live"
         self._ready = () if base is None else (base, f"{base}/ready")
 
@@ -43,13 +45,32 @@ class Health:
             return 200, b'{"status":"alive"}'
         if path not in self._ready:
             return None
+        found: dict[str, Any] = {"status": "ready"}
         reasons = await self.reasons()
-        if not reasons:
-            return 200, b'{"status":"ready"}'
-        return 503, msgspec.json.encode({"status": "not ready", "reasons": reasons})
+        if reasons:
+            found = {"status": "not ready", "reasons": reasons}
+        if self._server.web.board is not None:
+            found["workers"] = self._server.web.board.summary()
+        return 503 if reasons else 200, msgspec.json.encode(found)
+
+    def _tell_others(self) -> None:
+        web = self._server.web
+        assert web.board is not None
+        web.board.write(web.number, not self._own_reasons())
 
     async def reasons(self) -> dict[str, str]:
         """Return why the server is not ready, by what is wrong; nothing if it is ready."""
+        found = self._own_reasons()
+        found.update(await self._stores())
+        checks = self._server.web.checks
+        answers = await asyncio.gather(*(self._check(check) for check in checks))
+        for check, reason in zip(checks, answers, strict=True):
+            if reason is not None:
+                found[getattr(check, "__name__", type(check).__name__)] = reason
+        return found
+
+    def _own_reasons(self) -> dict[str, str]:
+        """Return what is wrong as far as that is known without asking anything."""
         found: dict[str, str] = {}
         if self._server.web.draining:
             found["draining"] = "the server is shutting down"
@@ -57,12 +78,6 @@ class Health:
         if late > _LATE:
             found["loop"] = f"the event loop was held up for {late:.1f} s just now"
         found.update(_failed(self._server.parts.root.tree()))
-        found.update(await self._stores())
-        checks = self._server.web.checks
-        answers = await asyncio.gather(*(self._check(check) for check in checks))
-        for check, reason in zip(checks, answers, strict=True):
-            if reason is not None:
-                found[getattr(check, "__name__", type(check).__name__)] = reason
         return found
 
     async def _stores(self) -> dict[str, str]:

@@ -230,7 +230,8 @@ class HttpListener:
         websocket: Callable[[], asyncio.Protocol] | None,
         request_type: type[Http1Request] = Http1Request,
     ) -> HttpFront:
-        return HttpFront(
+        measuring = self._server.measuring
+        front = HttpFront(
             endpoint,
             _internal_error,
             max_connections=self._http.max_connections,
@@ -239,9 +240,13 @@ class HttpListener:
             budget=self._server.core.budget,
             reached=self._server.core.bounded,
             congestion=self._server.turns.congestion,
-            turn_away=self._turn_away() if endpoint is self._endpoint else None,
+            turn_away=self._turn_away() if endpoint is self._endpoint.entrance else None,
             request_type=request_type,
+            counted=measuring is not None,
         )
+        if measuring is not None:
+            measuring.metrics.add_received("http", lambda: front.received)
+        return front
 
     def _turn_away(self) -> "TurningAway | None":
         refusal = self._server.core.refusal

@@ -33,6 +33,7 @@ from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.names import Names
 from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
+from mcpearl.server.serving.worker_board import WorkerBoard
 from mcpearl.stores.errors import StoreUnavailable
 from mcpearl.stores.unix_bus import UnixBus
 from mcpearl.transports.http_server.siblings import Siblings
@@ -82,6 +83,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
         from mcpearl.telemetry.shared import SharedSnapshots
 
         shared = SharedSnapshots(count)
+    server.web.board = None if http.health is None else WorkerBoard(count)
     with socket_folder() as folder, bind_port(http.host, int(http.port)) as listening:
         paths = [folder / f"{number}" for number in range(count)]
 
@@ -90,6 +92,7 @@ def run_workers(server: "Server", http: Http, run: Callable[..., None]) -> None:
                 os.environ.pop(name, None)
             siblings = Siblings(number, paths)
             server.core.roster.names.serve("worker", siblings)
+            server.web.number = number
             if shared is not None:
                 server.measure().share(shared, number)
             if server.shared is None:

@@ -89,7 +89,7 @@ class FiledAccess:
         self._file = LineFile(path)
         self._put = self._file.put
         self._heads: dict[Head, tuple[str, str]] = {}  # what heads say: the path, and the call
-        self._second = 0
+        self._second = self._next = 0.0  # where a second begins and ends, in monotonic time
         self._time = ""  # the text of that second
 
     async def serve(self, request: Any) -> None:
@@ -98,17 +98,16 @@ class FiledAccess:
         try:
             await self._serve(request)
         finally:
-            took = (clock.monotonic() - began) * 1000
+            ended = clock.monotonic()
+            if ended >= self._next:
+                self._turn(ended)
             address = request.peer.address
             host = "-" if address is None else address[0]
             where, what = self._heads.get(request.head) or self._said(request)
-            now = clock.now()
-            if int(now) != self._second:
-                self._turn(int(now))
-            status = request.status or "unanswered"
             self._put(
-                f"{self._time}.{int(now % 1 * 1000):03d}Z {host} {where} {status} "
-                f"{request.size} bytes {took:.1f} ms{what}\n"
+                f"{self._time}.{int((ended - self._second) * 1000):03d}Z {host} {where} "
+                f"{request.status or 'unanswered'} {request.size} bytes "
+                f"{(ended - began) * 1000:.1f} ms{what}\n"
             )
 
     def _said(self, request: Any) -> tuple[str, str]:
@@ -119,9 +118,12 @@ class FiledAccess:
         said = self._heads[request.head] = (path, _what(request.headers))
         return said
 
-    def _turn(self, second: int) -> None:
-        self._second = second
-        self._time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+    def _turn(self, ended: float) -> None:
+        """Begin another second of the day; looked up each time, since the clock may be set."""
+        now = clock.now()
+        self._second = ended - now % 1
+        self._next = self._second + 1
+        self._time = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
 
     def close(self) -> None:
         """Write what is left."""

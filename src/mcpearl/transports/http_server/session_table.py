@@ -91,6 +91,7 @@ class Sessions(Generic[S]):
         self._budget = budget or Budget()
         self._by_caller: dict[Account, dict[str, S]] = {}  # in the order they began
         self._stop_releasing = self._budget.when_short(self._release_own)
+        self._narrowing: asyncio.Task[None] | None = None  # saves a session with fewer rights
         self._restoring: dict[str, list[SessionRecord | None]] = {}  # what changes meanwhile
         self._saving: set[str] = set()  # changes of these are merged with those of others
         self._saved: dict[str, SessionRecord] = {}  # as they are in the store, by id
@@ -179,7 +180,7 @@ class Sessions(Generic[S]):
         if session.principal is not principal:
             if session.principal != principal:
                 return None
-            session.recognize(principal)
+            self._recognize(session, principal)
         return session
 
     def here(self, id: str) -> S | None:
@@ -219,8 +220,22 @@ class Sessions(Generic[S]):
         self._saved[id] = record
         session.stage = Stage.USED if record.state.ready else Stage.OPENING
         self._enter(session, id)
+        self._recognize(session, principal)
         session.receiver.make_up(missed)
         return session
+
+    def _recognize(self, session: S, principal: Any) -> None:
+        """Continue a session under a token; what that does not allow any more ends everywhere."""
+        session.recognize(principal)
+        saved = self._saved.get(session.id)
+        if saved is not None and self._record_of(session).uris != saved.uris:
+            self._narrowing = asyncio.get_running_loop().create_task(self._narrow(session))
+
+    async def _narrow(self, session: S) -> None:
+        try:
+            await self.save(session)
+        except Refused as error:
+            logger.warning("a session keeps subscriptions it has no rights to: %s", error)
 
     def _adopt(self, session: S, record: SessionRecord) -> None:
         """Take over what another process changed in a session that is here."""

@@ -1,0 +1,171 @@
+"""What comes from outside and is not as it should be: ids, keys, clocks, rights, and the store itself."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from mcpearl import Server
+from mcpearl.auth import Principal
+from mcpearl.runtime import clock
+from mcpearl.stores.redis_sessions import YOUNG, _Facts
+from mcpearl.transports.http_server.gate import Refused
+from mcpearl.types.capabilities import ClientCapabilities
+from tests.deployment.machines import make_app, text_of, two_machines
+from tests.ports import free_port
+from tests.redis_server import fresh_address, running
+from tests.transports.raw_http import LEGACY, modern, serving
+from tests.waiting import eventually
+
+
+async def test_an_old_id_is_gone_and_a_clock_a_minute_ahead_is_not() -> None:
+    async with two_machines() as (one, _):
+        sessions = one.store.sessions
+        anyone = (await sessions.load((await one.raw.initialize()).id)).identity  # type: ignore[union-attr]
+
+        async def is_known(age: float) -> bool:
+            facts = _Facts(clock.now() - age, anyone, LEGACY, None, ClientCapabilities())
+            return await sessions.load(sessions._seal(facts)) is not None
+
+        assert await is_known(0) and await is_known(-60) and await is_known(60)
+        assert not await is_known(YOUNG + 1)
+        old = _Facts(clock.now() - YOUNG - 1, anyone, LEGACY, None, ClientCapabilities())
+        session = await one.raw.initialize()
+        session.headers["Mcp-Session-Id"] = sessions._seal(old)
+        assert (await session.ask("ping")).status == 404
+
+
+async def test_a_machine_without_the_key_refuses_in_words() -> None:
+    address = fresh_address()
+    one = make_app(address, state_keys=[b"a" * 32])
+    two = make_app(address, state_keys=[b"b" * 32])
+    async with serving(one) as first, serving(two) as second:
+        begun = await first.initialize()
+        elsewhere = await second.initialize()
+        elsewhere.headers["Mcp-Session-Id"] = begun.id
+        refused = await elsewhere.ask("ping")
+        assert refused.status == 404 and "begin a new one" in refused.json["error"]["message"]
+        asked = (await first.call("ask")).json["result"]
+        (key,) = asked["inputRequests"]
+        more = {
+            "requestState": asked["requestState"],
+            "inputResponses": {key: {"action": "accept"}},
+        }
+        headers, body = modern("tools/call", {"name": "ask", "arguments": {}, **more})
+        done = await second.post(body, headers)
+        assert done.json["error"]["code"] == -32602, done.body
+
+
+async def test_a_principal_that_lost_its_rights_loses_them_at_every_machine() -> None:
+    class ByHeader:
+        def document(self, request: Any) -> None:
+            return None
+
+        def known(self, request: Any) -> None:
+            return None
+
+        async def admit(self, request: Any) -> Principal:
+            scopes = request.headers.get(b"x-scopes", b"").decode().split()
+            return Principal("ann", scopes=scopes)
+
+        def insufficient(self, request: Any, needed: Any) -> Refused:
+            return Refused(403, f"needs {needed}")
+
+    def app(store: str) -> Server:
+        made = make_app(store)
+
+        @made.tool(scopes=["write"])
+        async def write() -> str:
+            "Write."
+            return "written"
+
+        @made.resource("secret://a", scopes=["write"])
+        def secret() -> str:
+            return "a"
+
+        return made
+
+    address = fresh_address()
+    first = app(address)
+    async with (
+        serving(first, auth=ByHeader()) as one,
+        serving(app(address), auth=ByHeader()) as two,
+    ):
+        begun = await one.initialize(**{"X-Scopes": "write"})
+        assert text_of((await begun.use("write")).json) == "written"
+        assert (await begun.ask("resources/subscribe", {"uri": "secret://a"})).status == 200
+        elsewhere = await two.initialize()
+        elsewhere.id, elsewhere.headers = begun.id, {**begun.headers, "X-Scopes": ""}
+        refused = await elsewhere.use("write", id=5)
+        assert refused.status == 403, refused.body
+        assert (await elsewhere.ask("ping", id=6)).status == 200  # the session is still its own
+        stream = await elsewhere.get()
+        await eventually(lambda: not first.core.subscriptions.has("secret://a"))
+        first.notify_resource_updated("secret://a")
+        first.notify_list_changed("tools")
+        assert (await stream.next())["method"] == "notifications/tools/list_changed"
+        stream.close()
+
+
+class Half:
+    """Stands between a server and its store, and cuts replies off in the middle while told to."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self.cuts = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far = await asyncio.open_connection("127.0.0.1", self._to)
+
+        async def forth() -> None:
+            while data := await reader.read(65536):
+                far.write(data)
+
+        async def back() -> None:
+            while data := await far_reader.read(65536):
+                writer.write(data[: max(1, len(data) // 2)] if self.cuts else data)
+                if self.cuts:
+                    return
+
+        with suppress(OSError):
+            tasks = [asyncio.create_task(forth()), asyncio.create_task(back())]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+        far.close()
+        writer.close()
+
+
+async def test_a_store_that_answers_half_is_refused_and_comes_back() -> None:
+    with running("redis", port=free_port()) as redis:
+        half = Half(redis.port)
+        server = await asyncio.start_server(half.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with two_machines(f"redis://127.0.0.1:{port}") as (one, two):
+            begun = await one.raw.initialize()
+            half.cuts = True
+            refused = await two.take_up(begun).ask("ping")
+            assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+            assert "result" in (await begun.use("add", {"a": 1, "b": 2}, id=2)).json
+            half.cuts = False
+
+            async def is_back() -> bool:
+                return (await two.take_up(begun).ask("ping")).status == 200
+
+            await eventually(is_back)
+        server.close()
+
+
+async def test_a_value_in_the_place_of_a_session_or_stream_is_refused() -> None:
+    async with two_machines() as (one, two):
+        begun = await one.raw.initialize()
+        key = one.store.sessions._key(begun.id)
+        await one.store.link.send("DEL", key)
+        await one.store.link.send("SET", key, "something else", "EX", 60)
+        refused = await two.take_up(begun).ask("ping")
+        assert refused.status == 503 and "refused a step" in refused.json["error"]["message"]
+        await one.store.link.send("DEL", key)
+        await one.store.link.send("HSET", key, "revision", 2, "data", b"\xc1", "expires", 1e12)
+        await one.store.link.send("EXPIRE", key, 60)
+        refused = await two.take_up(begun).ask("ping")
+        assert refused.status == 503 and "not a session" in refused.json["error"]["message"]
+        assert (await begun.ask("ping", id=3)).status == 200  # the machine that has it goes on

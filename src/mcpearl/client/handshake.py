@@ -160,10 +160,9 @@ class Handshake:
                 setting="connect_timeout",
                 stderr=_last_words(connection),
             ) from None
-        except ConnectionLost as lost:
-            if lost.exit_code != 0:
-                raise
-            raise _without_server(lost) from None
+        except ConnectionLost as error:
+            lost = connection.lost_reason or error  # says more than that a message was not sent
+            raise (_without_server(lost) if lost.exit_code == 0 else lost) from None
         if self._target is not None:
             if introduction.version.modern:
                 legacy_servers.discard(self._target)

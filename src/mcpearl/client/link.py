@@ -211,11 +211,8 @@ class Link:
             self.offered = paths_of(introduction.capabilities)
             await self._restore(connection)
             connection.check()
-        except BaseException as error:
-            lost = connection.lost_reason
+        except BaseException:
             await connection.close()
-            if lost is not None and isinstance(error, ConnectionLost):
-                raise lost from None  # says more than that a message was not sent
             raise
         if self._keepalive is not None:
             connection.watch(self._keepalive)

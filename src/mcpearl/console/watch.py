@@ -76,6 +76,9 @@ class Watch(FastObserver):
 
     def answered(self, call: Call, answer: Any, size: int) -> None:
         """Count a call that was answered; look at it if it is measured, failed, or may be followed."""
+        if call.noted.__class__ is list:
+            self.tell_followed(call, answer, size)
+            return
         if not self._noting:
             return
         if (

@@ -5,6 +5,7 @@ import os
 import time
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.clock import SystemSource
@@ -12,6 +13,8 @@ from mcpearl.runtime.clock import SystemSource
 _TURNS = 30  # of the loop, in which sockets and tasks do what a timer made them do
 _Loop: Any = asyncio.BaseEventLoop
 _loop_time = _Loop.time
+# How far loops are ahead whose time was moved: after the test their timers still have to fall due.
+_moved: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
 
 
 class MovableClock:
@@ -28,6 +31,7 @@ class MovableClock:
 
     def __init__(self) -> None:
         self._ahead = 0.0
+        self._loops: WeakKeyDictionary[Any, float] = WeakKeyDictionary()  # that it moved
 
     def now(self) -> float:
         """Return the time of day, in seconds since 1970."""
@@ -40,8 +44,12 @@ class MovableClock:
     def __enter__(self) -> Self:
         clock.use(self)
         # On the class: a loop may have been made already, and others may be made later.
-        _Loop.time = lambda loop: _loop_time(loop) + self._ahead
+        _Loop.time = lambda loop: self._time_of(loop)
         return self
+
+    def _time_of(self, loop: Any) -> float:
+        self._loops[loop] = before = _moved.get(loop, 0.0)
+        return float(_loop_time(loop)) + before + self._ahead
 
     def __exit__(
         self,
@@ -49,7 +57,9 @@ class MovableClock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _Loop.time = _loop_time
+        for loop, before in self._loops.items():
+            _moved[loop] = before + self._ahead
+        _Loop.time = _time_after
         clock.use(SystemSource)
 
     def move(self, seconds: float) -> None:
@@ -82,6 +92,11 @@ class MovableClock:
             await _turn()
         self.move(max(0.0, end - loop.time()))
         await _turn()
+
+
+def _time_after(loop: Any) -> float:
+    """Return the time of a loop after a clock was moved: it never goes back."""
+    return float(_loop_time(loop)) + _moved.get(loop, 0.0)
 
 
 def next_timer(loop: asyncio.BaseEventLoop) -> float | None:

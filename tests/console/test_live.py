@@ -9,6 +9,7 @@ import pytest
 from mcpearl import Client, Context, McpError, Server, ToolError
 from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
 from mcpearl.gateway.gateway import Gateway
+from mcpearl.runtime.observer import SamplingObserver
 from mcpearl.types import CallToolResult
 from tests.console.page import open_page, served
 from tests.waiting import eventually
@@ -56,6 +57,46 @@ def watch_of(app: Server) -> Watch:
     (console,) = app.web.consoles.values()
     watch: Watch = console._watch
     return watch
+
+
+class Follower(SamplingObserver):
+    """Follows every call, as a tracer that samples all of them does."""
+
+    pass_by = staticmethod(lambda: None)
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def picks(self, call: Any) -> bool:
+        return True
+
+    def call_began(self, call: Any) -> str:
+        return "a span"
+
+    def call_ended(self, began: Any, call: Any, outcome: Any, size: int, answer: Any) -> None:
+        assert began == "a span"
+        self.ended.append(outcome)
+
+
+@pytest.mark.parametrize("watched", [False, True])
+async def test_calls_that_a_tracer_follows_are_told_to_both(watched: bool):
+    tracer = Follower()
+    app = Server("traced", observer=tracer)
+
+    @app.tool
+    async def forecast(city: str) -> str:
+        return f"sun in {city}"
+
+    async with served(app) as base, Client(mcp(base)) as client:
+        if watched:
+            async with open_page(base) as page:
+                await client.call_tool("forecast", {"city": "Oslo"})
+                await page.event(
+                    "calls", lambda event: any(row["name"] == "forecast" for row in event["rows"])
+                )
+        else:
+            await client.call_tool("forecast", {"city": "Oslo"})
+    assert tracer.ended.count("result") >= 1
 
 
 async def test_figures_calls_and_sessions_are_shown():

@@ -22,11 +22,9 @@ from mcpearl.transports.transport import (
     ClientReceiver,
     Outgoing,
     Receiver,
-    Talkative,
-    ToolAware,
     Transport,
 )
-from mcpearl.types.tools import Tool
+from mcpearl.transports.wrapped import WrappedTransport
 
 Way = Literal["received", "sent"]
 Message = Frame | Envelope
@@ -377,7 +375,7 @@ def method_of(message: Message) -> str | None:
     return found.get("method") if isinstance(found, dict) else None
 
 
-class FaultyTransport:
+class FaultyTransport(WrappedTransport):
     """The transport of a client with faults in it.
 
     Args:
@@ -386,13 +384,11 @@ class FaultyTransport:
     """
 
     def __init__(self, inner: Transport, faults: Sequence[Fault]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._faults = faults
         self._receiver: ClientReceiver | None = None
         self._over = False
         self._closing: asyncio.Task[None] | None = None
-        self.keeps_alive = inner.keeps_alive
-        self.medium = inner.medium
         # What each fault hands its messages on to, for messages of both ways.
         self._into_client = self._chain(faults, self._deliver)
         self._into_wire = self._chain(faults[::-1], self._emit)
@@ -454,32 +450,11 @@ class FaultyTransport:
             self._over = True
             self._receiver.lost(reason)
 
-    def flush(self) -> None:
-        """Send what was taken now."""
-        self._inner.flush()
-
-    def pause(self) -> None:
-        """Stop reading."""
-        self._inner.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._inner.resume()
-
     async def close(self) -> None:
         """Close the transport."""
         if self._closing is not None:
             await self._closing
-        await self._inner.close()
-
-    @property
-    def last_words(self) -> str:
-        """What the process behind the transport last wrote to stderr, if there is one."""
-        return self._inner.last_words if isinstance(self._inner, Talkative) else ""
-
-    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Note the schemas of listed tools; return the tools that can be called."""
-        return self._inner.learn_tools(tools) if isinstance(self._inner, ToolAware) else tools
+        await super().close()
 
 
 class _Behind:

@@ -15,19 +15,17 @@ from mcpearl.transports.transport import (
     ClientReceiver,
     Outgoing,
     Receiver,
-    Talkative,
-    ToolAware,
     Transport,
 )
+from mcpearl.transports.wrapped import WrappedTransport
 from mcpearl.types.base import RequestId
 from mcpearl.types.methods import REQUESTS
-from mcpearl.types.tools import Tool
 
 Direction = Literal["sent", "received"]
 Show = Callable[[Direction, bytes], None]
 
 
-class Tap:
+class Tap(WrappedTransport):
     """The transport of a client, with a function that sees its messages.
 
     Args:
@@ -36,10 +34,8 @@ class Tap:
     """
 
     def __init__(self, inner: Transport, show: Show) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._show = show
-        self.keeps_alive = inner.keeps_alive
-        self.medium = inner.medium
 
     async def open(self, receiver: Receiver) -> None:
         """Open the transport, and listen between it and its receiver."""
@@ -50,31 +46,6 @@ class Tap:
         """Show a message, and send it."""
         self._show("sent", message)
         self._inner.send(message, about)
-
-    def flush(self) -> None:
-        """Send what was taken now."""
-        self._inner.flush()
-
-    def pause(self) -> None:
-        """Stop reading."""
-        self._inner.pause()
-
-    def resume(self) -> None:
-        """Read again."""
-        self._inner.resume()
-
-    async def close(self) -> None:
-        """Close the transport."""
-        await self._inner.close()
-
-    @property
-    def last_words(self) -> str:
-        """What the process behind the transport last wrote to stderr, if there is one."""
-        return self._inner.last_words if isinstance(self._inner, Talkative) else ""
-
-    def learn_tools(self, tools: list[Tool]) -> list[Tool]:
-        """Note the schemas of listed tools; return the tools that can be called."""
-        return self._inner.learn_tools(tools) if isinstance(self._inner, ToolAware) else tools
 
 
 class _Listening:

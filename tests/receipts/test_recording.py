@@ -114,7 +114,7 @@ async def test_each_call_is_recorded_before_and_after(
     about = {r["task"] for r in held if r["kind"] == "begin" and r["method"].startswith("tasks/")}
     assert about == {task.id}
     text = b"".join(path.read_bytes() for path in folder.glob("*.log"))
-    assert b"xxx" not in text
+    assert b"x" * 100 not in text
     assert not unfinished(folder)
 
 

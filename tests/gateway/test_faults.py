@@ -113,12 +113,14 @@ async def test_a_breaker_opens_and_closes() -> None:
                     return False
 
             await eventually(works)
-        for _ in range(3):
-            with pytest.raises(McpError, match="`up`"):
+        refusals = []
+        while not refusals or "keeps failing" not in refusals[-1].message:
+            with pytest.raises(McpError, match="`up`") as refused:
                 await client.call_tool("up__add", {"a": 1, "b": 2})
-        with pytest.raises(McpError, match="keeps failing") as refused:
-            await client.call_tool("up__add", {"a": 1, "b": 2})
-        assert refused.value.data["retryAfter"] > 0
+            refusals.append(refused.value)
+            assert len(refusals) < 20, refusals  # trials are let through between, on a slow machine
+        assert len(refusals) > QUICK.failures
+        assert refusals[-1].data["retryAfter"] >= 0
         async with upstream.serving("tcp", port=port):
             await eventually(works)
 

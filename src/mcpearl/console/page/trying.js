@@ -51,7 +51,13 @@ export class TryView {
 
   choose(kind) {
     this.kind = kind;
-    if (this.offered[kind]) this.list(); else this.load(kind);
+    if (this.offered[kind]) {
+      this.list();
+      return;
+    }
+    // The list of the kind before is not this one's.
+    fill(this.names, h("li", { class: "empty" }, this.session.phase === "ready" ? "Loading…" : "Not connected."));
+    this.load(kind);
   }
 
   async load(kind) {

@@ -365,7 +365,9 @@ class ClientConnection(ClientReceiver):
         """Make the answer to a request, and tell the observer of both."""
         if self.observer is None:
             return await self._held.answer(call.method, call.params)
-        question = Question(call.method, call.params)
+        question = Question(
+            call.method, call.params, self.transport.medium, self.end.agreed or "", call.id
+        )
         with watched(self.observer, question):
             result = question.answer = await self._held.answer(call.method, call.params)
         return result

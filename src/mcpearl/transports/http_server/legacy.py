@@ -214,7 +214,7 @@ def _missing() -> NoReturn:
 
 def _unsupported(name: str | None) -> NoReturn:
     supported = ", ".join(VERSIONS)
-    raise Refused(400, f"Unsupported protocol version {name!r:.66}; there is {supported}")
+    raise Refused(400, f"Unsupported protocol version {name!r:.66}; supported are {supported}")
 
 
 def _initializes(message: Envelope | bytes) -> bool:

@@ -354,7 +354,7 @@ class Link:
                 await held.aclose()
             finally:
                 self._lost = None
-                self._opening.offered = frozenset()
+                self._opening.forget_offer()
                 if self._lifecycle.can(Step.CLOSED):
                     self._step(Step.CLOSED)
 

@@ -169,3 +169,23 @@ async def test_a_value_in_the_place_of_a_session_or_stream_is_refused() -> None:
         refused = await two.take_up(begun).ask("ping")
         assert refused.status == 503 and "not a session" in refused.json["error"]["message"]
         assert (await begun.ask("ping", id=3)).status == 200  # the machine that has it goes on
+
+
+async def test_a_store_that_was_emptied_leaves_no_client_deaf() -> None:
+    with running("redis") as redis:
+        async with two_machines(redis.url) as (one, two):
+            begun = await one.raw.initialize()
+            await begun.ask("resources/subscribe", {"uri": "config://a"})
+            stream = await begun.get()
+            for _ in range(3):
+                two.app.notify_resource_updated("config://a")
+                assert (await stream.next())["params"] == {"uri": "config://a"}
+            await one.store.link.send("FLUSHALL")
+            two.app.notify_resource_updated("config://a")
+            assert (await stream.next())["params"] == {"uri": "config://a"}
+            await one.store.link.send("FLUSHALL")
+            stream.close()
+            again = await begun.get()  # it must not look for what is gone for ever
+            two.app.notify_resource_updated("config://a")
+            assert (await again.next())["params"] == {"uri": "config://a"}
+            again.close()

@@ -300,7 +300,9 @@ class RedisLink:
             pool = getattr(self._client, "connection_pool", None)
             if pool is not None:
                 asyncio.get_running_loop().create_task(pool.disconnect())
-        return StoreUnavailable(f"{self.address.shown} refused a step: {text}")
+        refused = StoreUnavailable(f"{self.address.shown} refused a step: {text}")
+        logger.warning("%s", refused)
+        return refused
 
 
 async def exchanged(client: Any, commands: list[Command]) -> list[Any]:

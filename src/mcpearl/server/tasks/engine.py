@@ -41,7 +41,7 @@ from mcpearl.server.tasks.questions import read_answer
 from mcpearl.server.tasks.run import TaskRun
 from mcpearl.server.tasks.vault import Vault
 from mcpearl.server.tasks.views import unknown_task
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore, holder_name
 from mcpearl.types.base import Result
@@ -220,7 +220,7 @@ class TaskEngine:
             ) from None
         except StoreUnavailable as error:
             logger.error("a task could not be stored: %s", error)
-            raise McpError(INTERNAL_ERROR, f"No task can be created: {error}") from None
+            raise McpError(INTERNAL_ERROR, f"No task can be created: {TOLD}") from None
         logger.debug("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
 

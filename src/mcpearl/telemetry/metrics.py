@@ -15,6 +15,7 @@ from msgspec import Struct
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
+from mcpearl.transports.transport import Counting
 from mcpearl.types.jsonrpc import ERROR_CODES
 from mcpearl.types.tools import CallToolResult
 
@@ -218,9 +219,8 @@ class Metrics(FastObserver):
         if medium is not None:
             self._connections[medium] = self._connections.get(medium, 0) + 1
             self._began[connection] = clock.monotonic()
-            tally = getattr(connection.transport, "tally", None)
-            if tally is not None:
-                tally(partial(self.count_received, medium))
+            if isinstance(connection.transport, Counting):
+                connection.transport.tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Count how long it was there."""
@@ -316,10 +316,10 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
 
 def _written(connection: Any) -> float:
     """Return the bytes that were sent on a connection, where that is known."""
-    return float(getattr(connection.transport, "written", 0))
+    transport = connection.transport
+    return float(transport.written) if isinstance(transport, Counting) else 0.0
 
 
 def _medium_of(connection: Any) -> str | None:
     """Return the wire of a connection; None for what stands for clients without a session."""
-    transport = getattr(connection, "transport", None)
-    return None if transport is None else getattr(transport, "medium", OTHER)
+    return None if connection.transport is None else connection.transport.medium

@@ -19,7 +19,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Budget
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
-from mcpearl.transports.transport import Outgoing
+from mcpearl.transports.transport import Channel, Outgoing
 from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
 _PARTING = 1.0  # seconds a client has to take its close frame
@@ -47,11 +47,12 @@ class Served(Protocol):
         ...
 
 
-class AsgiWebSocket:
+class AsgiWebSocket(Channel):
     """One client, as a transport."""
 
     keeps_alive = True
     medium = "websocket"
+    request: UpgradeRequest | None = None
 
     def __init__(
         self,

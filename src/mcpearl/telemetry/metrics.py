@@ -1,6 +1,6 @@
 """Counters of one process, kept by an observer: a call costs one lookup and two appends.
 
-`Metrics` counts while calls run; `snapshot` copies the numbers for those who show them: `prometheus`
+`Metrics` counts while calls run; `snapshot` copies the numbers for what shows them: `prometheus`
 renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
 open, is read from the server when a snapshot is made.
 """
@@ -285,7 +285,7 @@ class Metrics(FastObserver):
             medium = _medium_of(connection) or OTHER
             media[medium] = media.get(medium, 0) + 1
             sent[medium] = sent.get(medium, 0) + _written(connection)
-        sent.pop("http", None)  # its sessions are no connections
+        sent.pop("http", None)  # its sessions are not connections
         received = dict(self._received)
         for medium, reading in self._reading:
             received[medium] = received.get(medium, 0) + reading()

@@ -43,7 +43,7 @@ class StreamTerms(NamedTuple):
     """What keeps events of resumable streams; None where there are none."""
 
 
-class Session:
+class TransportSession:
     """What sessions of every HTTP transport have in common: a client, a receiver, and a life."""
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Session:
         raise NotImplementedError
 
 
-class HttpSession(Session):
+class HttpSession(TransportSession):
     """A session of Streamable HTTP."""
 
     __slots__ = ("_streams",)

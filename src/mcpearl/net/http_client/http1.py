@@ -122,6 +122,7 @@ class Http1Connection(asyncio.Protocol):
 
     async def answered(self) -> None:
         """Wait for the head of the answer: `status` and `headers`."""
+        self._told = None  # this reader waits in its place
         while not self._headed:
             await self._news()
 

@@ -419,8 +419,8 @@ class HttpTransport:
     async def _outlive(self, ended: SessionEnded) -> None:
         current = asyncio.current_task()
         for exchange in list(self._exchanges.values()):
-            if exchange.task is None:
-                self._carry_out(exchange)  # so that it can be waited for
+            if exchange.begun is not None:
+                self._carry_out(exchange)  # in a task, which can be waited for
         others = {exchange.task for exchange in self._exchanges.values() if exchange.task}
         others = {task for task in others if task is not current and not task.done()}
         if others:
@@ -438,7 +438,7 @@ class HttpTransport:
                 self._fail(id, ConnectionLost("not sent: the connection ended before"))
         self._over = self._finished = True
         for exchange in list(self._exchanges.values()):
-            if exchange.task is None:
+            if exchange.begun is not None:
                 self._give_up(exchange)
         current = asyncio.current_task()
         for task in list(self._tasks):

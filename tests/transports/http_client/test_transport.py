@@ -1408,7 +1408,7 @@ async def test_a_request_sent_at_once_is_given_up_when_it_is_closed(peer: HttpPe
 
     for end in ("cancel", "close"):
         gone.clear()
-        async with wired(peer) as (wire, heard):
+        async with wired(peer) as (wire, _):
             wire.send(modern_request(1, "tools/call", name="slow"))
             exchange = wire._exchanges[1]
             assert exchange.begun is not None

@@ -64,7 +64,8 @@ def owner_of(call: Call, ctx: Context) -> Hashable:
     """
     principal = call.caller.principal
     if principal is not None and principal.subject:
-        return principal.identity
+        identity: Hashable = principal.identity
+        return identity
     address = ctx.client_address
     return client_of(call, ctx) if address is None else host_key(address)
 

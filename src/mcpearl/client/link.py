@@ -67,7 +67,7 @@ class Link:
         """The connection in use; None while there is none."""
         self.reconnect = reconnect
         self.followers = Followers()
-        """Those who follow the changes of this part of the client's tree."""
+        """The followers of this part of the client's tree."""
         self._restarts = 0  # how often the connection was replaced
         self._last_error: str | None = None  # why the last connection or attempt ended
         self._target = target
@@ -354,7 +354,7 @@ class Link:
                 await held.aclose()
             finally:
                 self._lost = None
-                self._opening.offered = frozenset()
+                self._opening.forget_offer()
                 if self._lifecycle.can(Step.CLOSED):
                     self._step(Step.CLOSED)
 

@@ -52,13 +52,17 @@ class Opening:
         self._restore = restore
         self._step = step
 
+    def forget_offer(self) -> None:
+        """Note that the client was closed: the server offers nothing to it any more."""
+        self.offered = frozenset()
+
     async def open(self) -> ClientConnection:
         """Return a new connection, with the handshake done."""
         try:
             return await self._open_once()
         except ConnectionLost:
             if not (self._target.restartable and self.handshake.ended_by_probe):
-                self.handshake.ended_by_probe = False  # a lost network says nothing of the server
+                self.handshake.forget_probe()  # a lost network says nothing of the server
                 raise
         # The server went away over the probe; this time it is not probed.
         self._step(Step.LOSE)

@@ -197,7 +197,7 @@ class Kept:
             self.gone.set_result(None)
         else:
             self.gone.set_exception(error)
-            self.gone.exception()  # logged by the supervisor; those who wait still get it
+            self.gone.exception()  # logged by the supervisor; callers that wait still get it
 
     def kill(self) -> bool:
         """Cancel the run as if it had failed; return False when there is none, or it is ending."""

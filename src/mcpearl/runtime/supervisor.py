@@ -333,7 +333,7 @@ class Supervisor:
             self._end.set_result(None)
         else:
             self._end.set_exception(error)
-            self._end.exception()  # logged here; whoever waits still gets it
+            self._end.exception()  # logged here; callers that wait still get it
             logger.error("%s", error)
 
     async def _take(self, kept: Kept) -> None:

@@ -111,7 +111,7 @@ class Composing(Telling):
         composition = self._composition
         if composition is None or name not in composition.mounts:
             known = ", ".join(f"`{each}`" for each in self.mounts) or "nothing"
-            raise KeyError(f"nothing is mounted as `{name}`; there is {known}")
+            raise KeyError(f"nothing is mounted as `{name}`; what is mounted: {known}")
         mount = composition.remove(name)
         if mount.part.is_upstream:
             self.core.roster.names.changed("upstream", name, None)

@@ -253,7 +253,7 @@ class Server(Operating, Running):
         self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
-        self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
+        self.measuring: Measuring | None = None  # what it counts, once it is asked for
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._broadcast = Broadcast(self.core.subscriptions, lambda: self.bus)
         self._coalescers = {

@@ -273,7 +273,7 @@ class RedisLink:
             if self._error:
                 logger.info("%s can be reached again", self.address.shown)
             self._error = ""
-            self._retries.attempts = 0
+            self._retries.start_over()
             self._up.set()
 
     def _lost(self, error: Exception) -> None:

@@ -161,7 +161,7 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
 
             return GranianListener(server, self)
         if self.server != "mcpearl":
-            raise ValueError(f"unknown HTTP server {self.server!r}; there is 'mcpearl', 'granian'")
+            raise ValueError(f"unknown HTTP server {self.server!r}; choose 'mcpearl' or 'granian'")
         from mcpearl.server.serving.http import HttpListener
 
         return HttpListener(server, self)

@@ -114,7 +114,7 @@ async def _agreed(store: "SharedStore") -> list[bytes]:
     try:
         return await store.agree()
     except StoreUnavailable as error:
-        raise Unusable(f"the keys of the deployment could not be had: {error}") from None
+        raise Unusable(f"the keys of the deployment could not be read: {error}") from None
 
 
 def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:

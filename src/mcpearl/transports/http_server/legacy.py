@@ -14,17 +14,18 @@ from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.header_check import MessageHeaders
+from mcpearl.transports.http_server.host import EndpointHost
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.reverse import Reverse
-from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.session_table import SessionTable
 from mcpearl.transports.http_server.sessions import HttpSession, Stage
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http_server.endpoint import Host, Post
+    from mcpearl.transports.http_server.endpoint import Post
 
 ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _CHANGES_SESSION = frozenset(
@@ -44,10 +45,10 @@ class LegacyRequests:
 
     def __init__(
         self,
-        host: "Host",
+        host: EndpointHost,
         terms: Terms,
         admission: Admission,
-        sessions: Sessions[HttpSession],
+        sessions: SessionTable[HttpSession],
         settings: EndpointSettings,
         reverse: Reverse | None = None,
     ) -> None:
@@ -214,7 +215,7 @@ def _missing() -> NoReturn:
 
 def _unsupported(name: str | None) -> NoReturn:
     supported = ", ".join(VERSIONS)
-    raise Refused(400, f"Unsupported protocol version {name!r:.66}; there is {supported}")
+    raise Refused(400, f"Unsupported protocol version {name!r:.66}; supported are {supported}")
 
 
 def _initializes(message: Envelope | bytes) -> bool:

@@ -4,7 +4,7 @@ A session is the transport of a client that has no connection of its own. What b
 goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class StreamTerms(NamedTuple):
     """What keeps events of resumable streams; None where there are none."""
 
 
-class Session:
+class TransportSession:
     """What sessions of every HTTP transport have in common: a client, a receiver, and a life."""
 
     __slots__ = (
@@ -60,6 +60,7 @@ class Session:
 
     medium = "http"
     peer_address = None
+    written = 0  # the connections count what is sent on them
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
@@ -97,6 +98,9 @@ class Session:
 
     # As a transport
 
+    def tally(self, count: Callable[[int], None]) -> None:
+        """Count nothing: the connections count what is read from them."""
+
     def send(self, message: bytes) -> None:
         """Send a message that belongs to no request."""
         raise NotImplementedError
@@ -128,7 +132,7 @@ class Session:
         raise NotImplementedError
 
 
-class HttpSession(Session):
+class HttpSession(TransportSession):
     """A session of Streamable HTTP."""
 
     __slots__ = ("_streams",)

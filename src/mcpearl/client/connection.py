@@ -68,7 +68,9 @@ class ClientConnection(ClientReceiver):
         self._on_lost = on_lost
         self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
-        self.answering = Answering(self.end, callbacks, self.notify, self._reply_at_once)
+        self.answering = Answering(
+            self.end, callbacks, transport.medium, self.notify, self._reply_at_once
+        )
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         self.progress = ProgressFeeds(end.pending, self._notices, self._hold, self._now)

@@ -984,9 +984,7 @@ async def test_what_the_server_says_on_its_own(peer: HttpPeer) -> None:
         await heard.until(lambda: len(heard.messages) == 2)
         assert heard.messages[-1]["method"] == "roots/list"
         wire.send(b'{"jsonrpc":"2.0","id":9,"result":{"roots":[]}}')
-        async with asyncio.timeout(30):
-            while not any("result" in each.message for each in peer.requests):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: any("result" in each.message for each in peer.requests))
     answer = next(each for each in peer.requests if "result" in each.message)
     assert "mcp-method" not in answer.headers
 

@@ -15,7 +15,6 @@ from msgspec import Struct
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
-from mcpearl.transports.transport import Counting
 from mcpearl.types.jsonrpc import ERROR_CODES
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -208,8 +207,7 @@ class Metrics(FastObserver):
         if medium is not None:
             self._connections[medium] = self._connections.get(medium, 0) + 1
             self._began[connection] = clock.monotonic()
-            if isinstance(connection.transport, Counting):
-                connection.transport.tally(partial(self.count_received, medium))
+            connection.transport.tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Count how long it was there."""
@@ -305,8 +303,7 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
 
 def _written(connection: Any) -> float:
     """Return the bytes that were sent on a connection, where that is known."""
-    transport = connection.transport
-    return float(transport.written) if isinstance(transport, Counting) else 0.0
+    return float(connection.transport.written)
 
 
 def _medium_of(connection: Any) -> str | None:

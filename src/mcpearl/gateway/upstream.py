@@ -390,7 +390,7 @@ class Upstream:
         """Return the session for all calls of a client that has none and cannot be asked."""
         try:
             leg = await self._legs.joint(tenant)
-        except (LimitReached, McpError):
+        except McpError:
             raise
         except McpearlError as error:
             raise self._not_opened(error) from None
@@ -405,12 +405,14 @@ class Upstream:
                 return known
             capabilities, owner = declared(call.caller), owner_of(call, ctx)
             return await self._legs.of_session(session, capabilities, owner)
-        except (LimitReached, McpError):
+        except McpError:
             raise
         except McpearlError as error:
             raise self._not_opened(error) from None
 
     def _not_opened(self, error: McpearlError) -> McpError:
+        if isinstance(error, LimitReached):
+            return McpError(INTERNAL_ERROR, str(error))
         self.breaker.failed(error)
         return self._not_there(getattr(error, "reason", None) or str(error))
 
@@ -418,8 +420,6 @@ class Upstream:
         """Have the sessions of a client that has none itself announce changes of a resource."""
         try:
             await self._legs.follow(tenant, uri, ctx)
-        except LimitReached as error:
-            raise McpError(INTERNAL_ERROR, str(error)) from None
         except McpError:
             raise
         except McpearlError as error:
@@ -433,7 +433,7 @@ class Upstream:
         """Lend a session for a call of a client that has none."""
         try:
             return await self._legs.lend(tenant, capabilities, key)
-        except (LimitReached, McpError):
+        except McpError:
             raise
         except McpearlError as error:
             raise self._not_opened(error) from None

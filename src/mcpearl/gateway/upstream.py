@@ -114,6 +114,8 @@ class Upstream:
         self._eager = eager
         self._introduced = introduced
         self._access = access or Access()
+        self.is_named = self._access.identity is not None
+        """Whether it is told who the caller is: then callers share nothing."""
         self._guard = None if trusted else guard_of(entry)
         self._legs = Legs(entry.name, settings, self._leg_client)
         self._member: Member | None = None
@@ -360,11 +362,6 @@ class Upstream:
     async def shared(self) -> UpstreamClient:
         """Return the client of the shared connection."""
         return await self._shared()
-
-    @property
-    def is_named(self) -> bool:
-        """Whether it is told who the caller is: then callers share nothing."""
-        return self._access.identity is not None
 
     def tenant_of(self, call: Call, ctx: Context) -> Tenant:
         """Return whom sessions with this upstream are for, of a client that has none."""

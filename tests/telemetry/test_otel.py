@@ -348,6 +348,36 @@ async def test_what_is_not_sampled_is_passed_on_as_such(
         assert sum(numbers[2:]) == 60, "calls with a span and calls without are counted alike"
 
 
+async def test_durations_of_whatever_a_server_accepts_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from opentelemetry import metrics
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from mcpearl.telemetry.durations import Durations
+    from mcpearl.telemetry.metrics import MAX_SERIES
+
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: provider)
+    durations = Durations("server", {})
+    for number in range(MAX_SERIES + 500):
+        error = None if number % 2 else str(1000 + number)
+        what = "tools/call", f"tool-{number}"
+        durations.call(0.1, what, error, ("2026-07-28", "http"), Context())
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    points = list(metric.data.data_points)
+    assert sum(point.count for point in points) == MAX_SERIES + 500
+    assert len(points) <= MAX_SERIES + 2
+    errors = {point.attributes.get("error.type") for point in points}
+    assert errors == {None, "_OTHER"}, "codes that an application makes up"
+    provider.shutdown()
+
+
 async def test_calls_that_are_not_sampled_mark_their_own_handlers_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

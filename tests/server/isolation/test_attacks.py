@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mcpearl import Client, Isolate, Server
+from mcpearl import Client, Files, Isolate, Server
 from mcpearl.runtime.isolation import nursery
 from tests.ports import free_port
 from tests.server.isolation.apps import alive, make
@@ -85,6 +85,25 @@ async def test_a_process_without_signals_reaches_nothing_but_its_own() -> None:
         assert (await client.call_tool("kill_own")).data == -signal.SIGKILL
         doze.cancel()
         await asyncio.wait([doze])
+
+
+async def test_what_code_that_is_not_trusted_wants() -> None:
+    strict = Isolate(
+        files=Files(read=[], write=[]),
+        network=False,
+        signals=False,
+        reuse=1,
+        memory="256MB",
+        cpu=5,
+        processes=2,
+    )
+    async with Client(signalling(strict)) as client:
+        pids = [(await client.call_tool("pid")).data for _ in range(5)]
+        assert len(set(pids)) == 5
+        assert "SIGSEGV" in await told(client, "segfault")
+        assert "exceeded its memory" in await told(client, "eat", {"megabytes": 500})
+        arguments = {"pid": os.getpid(), "number": int(signal.SIGTERM)}
+        assert (await client.call_tool("send", arguments)).data == "PermissionError"
 
 
 async def test_processor_time_of_a_tool_that_ignores_the_signal() -> None:

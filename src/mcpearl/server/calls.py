@@ -11,7 +11,16 @@ from typing import Any
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError, answer_too_large
-from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
+from mcpearl.protocol.events import (
+    Call,
+    Encoded,
+    EncodedToolResult,
+    Event,
+    Many,
+    Opened,
+    Outlet,
+    Reply,
+)
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, spawn
@@ -209,7 +218,7 @@ class Calls:
         """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
         end = self._end
         try:
-            if isinstance(answer, _RESULTS):
+            if type(answer) is EncodedToolResult or isinstance(answer, _RESULTS):
                 message = end.result(call, answer)
             else:
                 message = end.fail(call, _error(answer))

@@ -323,7 +323,7 @@ class Server(Operating, Running):
             from mcpearl.server.isolation.isolation import Isolation
 
             lifespan = None if self._lifespan is None else self._enter_lifespan
-            self.isolation = Isolation(self.core, self.parts.root, lifespan, self._middleware)
+            self.isolation = Isolation(self.core, self.parts.root, lifespan)
         return self.isolation
 
     def _compose(self) -> None:
@@ -333,7 +333,9 @@ class Server(Operating, Running):
             from mcpearl.server.extensions import ExtendedDispatcher
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
-        self.core.use(dispatcher, self._middleware, self._around)
+        self.core.use(
+            dispatcher, self._middleware, self._around, takes_encoded=not self._extensions
+        )
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
         """Put limits around what answers calls, and hold back answers until they are recorded."""

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
 from mcpearl.types.jsonrpc import ERROR_CODES
@@ -159,7 +160,8 @@ class Metrics(FastObserver):
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
         """Count a call and its time."""
-        if size and answer.__class__ is CallToolResult and not answer.is_error:
+        kind = answer.__class__
+        if size and (kind is EncodedToolResult or (kind is CallToolResult and not answer.is_error)):
             try:
                 put = self._tools[call.params.name]
                 put(clock.monotonic() - call.noted)

@@ -17,6 +17,9 @@ endif
 endif
 endif
 
+# What is compiled once is not compiled again by each of the processes of the tests, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Tests wait more than they compute: more of them at once than there are processors.
 TESTS_AT_ONCE ?= 6
 

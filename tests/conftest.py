@@ -2,7 +2,9 @@
 
 import asyncio
 import datetime
+import gc
 import ipaddress
+import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,23 @@ def pytest_runtest_makereport(
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+def pytest_configure() -> None:
+    """Let signals be what they are on a terminal, also in a run that a shell has put into the background.
+
+    Such a shell ignores them for its children, and so would the processes that tests start.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of collected tests out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

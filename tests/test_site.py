@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import mcpearl
 
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.timeout(400)  # half a minute of work, beside five other tests
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     docs, site = tmp_path / "docs", tmp_path / "site"
     shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("_build", "reference"))
@@ -20,7 +23,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         env={**os.environ, "QUICK": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=350,
         check=False,
     )
     assert done.returncode == 0, done.stderr

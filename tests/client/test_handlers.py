@@ -89,7 +89,7 @@ async def test_what_has_its_own_place_is_refused(method: str, says: str) -> None
 
 async def test_a_handler_is_a_function_and_there_are_not_too_many() -> None:
     client = Client(Server("s"))
-    with pytest.raises(TypeError, match="is a int, no function"):
+    with pytest.raises(TypeError, match="is a int, not a function"):
         client.on("notifications/x", 3)  # type: ignore[arg-type]
     for number in range(1000):
         client.on(f"notifications/{number}", print)

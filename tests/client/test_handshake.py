@@ -247,8 +247,18 @@ async def test_a_modern_server_may_answer_the_probe_last() -> None:
 async def test_a_server_that_starts_slowly_is_not_remembered_as_legacy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.001)  # no process starts that fast
-    server = Script(tmp_path, "welcome()\nfor message in messages():\n    pass")
+    monkeypatch.setattr(handshake, "_PROBE_PATIENCE", 0.001)
+    server = Script(
+        tmp_path,
+        """
+        asked = messages()
+        probe, opening = next(asked), next(asked)  # both have come once it is up
+        answer(probe, DISCOVERED)
+        answer(opening, INITIALIZED)
+        for message in asked:
+            pass
+        """,
+    )
     for _ in range(2):
         async with Client(server.path) as client:
             assert client.era == "modern"

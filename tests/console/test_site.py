@@ -173,8 +173,9 @@ async def test_pages_are_bounded_and_a_closed_one_makes_room():
 
 
 async def test_open_pages_do_not_keep_a_server_from_stopping():
-    async with asyncio.timeout(4):
-        async with served(make()) as base, httpx2.AsyncClient() as http:
+    app = Server("weather", grace=600)
+    async with asyncio.timeout(60):  # it would wait for its grace
+        async with served(app) as base, httpx2.AsyncClient() as http:
             stream = http.stream("GET", f"{base}/events", headers=HEADERS)
             await stream.__aenter__()
     await stream.__aexit__(None, None, None)

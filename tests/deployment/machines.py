@@ -42,6 +42,12 @@ def make_app(store: str, **options: Any) -> Server:
         "Add."
         return a + b
 
+    @app.tool
+    async def keep(ctx: Context) -> str:
+        "Keep something for the caller."
+        await ctx.session.set("key", "value")
+        return "kept"
+
     @app.resource("config://{name}")
     def config(name: str) -> str:
         return name

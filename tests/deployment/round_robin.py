@@ -19,6 +19,7 @@ class RoundRobin:
         self._count = len(ports)
         self._ports = cycle(ports)
         self.passed = 0
+        self.ended: list[str] = []  # ids of sessions that clients ended
         self.port = 0
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,6 +35,10 @@ class RoundRobin:
         sizes = [int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")]
         body = await reader.readexactly(sizes[0]) if sizes else b""
         self.passed += 1
+        if first.startswith(b"DELETE "):
+            named = (line.partition(b":") for line in lines)
+            ids = [value for name, _, value in named if name.lower() == b"mcp-session-id"]
+            self.ended += [id.strip().decode() for id in ids]
         far_reader, far = await self._next()
         try:
             far.write(b"\r\n".join([first, *kept, b"connection: close", b"", body]))

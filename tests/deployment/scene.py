@@ -1,12 +1,13 @@
 """The scene: two machines with two workers each, one store, a balancer without stickiness, and a killer.
 
-Clients call tools that note that they ran, ask back and report progress, and follow a resource, while a
-worker is killed every second and the store is restarted once. At the end the books are balanced:
+Clients call tools that note that they ran, ask back, sample, report progress and become tasks, and follow
+a resource, while a worker is killed every second, and the store is restarted and then stands still, once
+each. At the end the books are balanced:
 
 - every call had one outcome, and none ran twice; a call that was answered did run;
 - a subscriber heard of the last change;
 - no client lost its session;
-- every key in the store expires, and no session is left.
+- every key in the store expires, and nothing is left there of a session that was ended.
 
 `python -m tests.deployment.scene --seconds 300 --kind valkey --strangers` runs it for long, with clients
 of both TypeScript SDKs and of the official Python SDK as well.
@@ -33,7 +34,10 @@ import redis.asyncio
 
 from mcpearl import Client, McpError
 from mcpearl.protocol.errors import ConnectionLost, RequestTimeout
+from mcpearl.stores.redis_sessions import digest_of
+from mcpearl.types.content import TextContent
 from mcpearl.types.elicitation import ElicitResult
+from mcpearl.types.sampling import CreateMessageResult
 from tests.deployment.round_robin import balancing
 from tests.interop.peers import HERE, NODE
 from tests.ports import free_port
@@ -41,7 +45,9 @@ from tests.redis_server import RedisServer, running
 
 SERVER = Path(__file__).with_name("scene_server.py")
 WORKERS = 2
-TOOLS = ("record", "record", "record", "count", "ask")
+TOOLS = ("record", "record", "record", "count", "ask", "sample", "job")
+FROZEN = 7.0  # seconds the store stands still: longer than the server waits for a reply
+PATIENCE = 60.0  # seconds: a task of a dead worker waits for its lease, and perhaps for the store
 
 
 def _typescript(sdk: str, mode: str) -> Callable[[str, str, float], list[str]]:
@@ -113,6 +119,7 @@ class Books:
         self.touched = 0.0
         self.kills = 0
         self.restarts = 0
+        self.stops = 0
 
     def close(self, key: str, outcome: str) -> None:
         assert key not in self.outcomes, f"{key} had two outcomes"
@@ -128,14 +135,19 @@ async def agree(params: Any, *_: Any) -> ElicitResult:
     return ElicitResult(action="accept", content={"a": "b"})
 
 
+async def say_yes(params: Any, *_: Any) -> CreateMessageResult:
+    return CreateMessageResult(role="assistant", content=TextContent(text="Yes."), model="parrot-1")
+
+
 async def use(client: Client, books: Books, name: str, until: float) -> None:
     """Call tools one after the other."""
     number = 0
+    tools = TOOLS if client.protocol_version != "2025-06-18" else TOOLS[:-1]  # it has no tasks
     while time.monotonic() < until:
         number += 1
-        tool, key = random.choice(TOOLS), f"{name}-{number}"
+        tool, key = random.choice(tools), f"{name}-{number}"
         try:
-            result = await client.call_tool(tool, {"key": key}, timeout=30.0)
+            result = await client.call_tool(tool, {"key": key}, timeout=PATIENCE)
             books.close(key, "failed" if result.is_error else "answered")
         except ConnectionLost as error:
             books.close(key, f"{'may have run' if error.maybe_executed else 'not run'}: {error}")
@@ -159,6 +171,7 @@ async def a_client(url: str, books: Books, name: str, protocol: str) -> AsyncIte
         url,
         protocol=protocol,
         elicitation=agree,
+        sampling=say_yes,
         on_state=lambda phase: phases.append(phase.name),
         on_notification=noticed,
         keepalive=None,
@@ -186,12 +199,18 @@ async def kill(machines: list[Machine], books: Books, until: float, every: float
         turn += 1
 
 
-async def cut(store: RedisServer, books: Books, after: float) -> None:
-    await asyncio.sleep(after)
+async def cut(store: RedisServer, books: Books, seconds: float) -> None:
+    """Restart the store in the middle, and let it stand still later, with its connections open."""
+    await asyncio.sleep(seconds / 2)
     await asyncio.to_thread(store.stop)
     await asyncio.sleep(1.0)
     await asyncio.to_thread(store.start)
     books.restarts += 1
+    await asyncio.sleep(seconds / 4)
+    store.pause()
+    await asyncio.sleep(FROZEN)
+    store.resume()
+    books.stops += 1
 
 
 async def touch(client: Client, books: Books) -> None:
@@ -235,7 +254,7 @@ async def play(
         finally:
             for machine in machines:
                 machine.stop()
-        figures["left"] = await _left(store)
+        figures["left"] = await _left(store, balancer.ended)
     return figures
 
 
@@ -277,7 +296,7 @@ async def _act(
 
     done = asyncio.Event()
     killing = asyncio.create_task(kill(machines, books, until, every))
-    cutting = asyncio.create_task(cut(store, books, seconds / 2))
+    cutting = asyncio.create_task(cut(store, books, seconds))
     visits = [asyncio.create_task(visit(name)) for name in speaks]
     await asyncio.gather(killing, cutting)
     async with Client(url) as client:
@@ -317,17 +336,29 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
         "outcomes": dict(books.kinds),
         "kills": books.kills,
         "restarts of the store": books.restarts,
+        "the store stood still": books.stops,
         "errors": sorted({each for each in books.outcomes.values() if ":" in each})[:8],
     }
 
 
-async def _left(store: RedisServer) -> dict[str, int]:
-    """Return how many keys of each kind are left; raise if one stays for ever."""
+async def _left(store: RedisServer, ended: list[str]) -> dict[str, int]:
+    """Return how many keys of each kind are left.
+
+    Raises `AssertionError` if one stays for ever, or if more is left of a session that was ended than the
+    note that it was.
+    """
     client = redis.asyncio.Redis(unix_socket_path=str(store.socket))
+    owners = {digest_of(id) for id in ended}
     kinds: Counter[str] = Counter()
     async for key in client.scan_iter():
         assert await client.pttl(key) > 0, f"{key!r} stays for ever"
-        kinds[key.decode().rpartition("}:")[2].split(":")[0]] += 1
+        owner, _, rest = key.decode().partition("{")[2].partition("}:")
+        kind = rest.split(":")[0]
+        if owner in owners:
+            assert kind == "session", f"{key!r} is left of a session that was ended"
+            assert await client.hget(key, "revision") == b"-1", f"{key!r} was ended and is there"
+            kind = "ended session"
+        kinds[kind] += 1
     await client.aclose()
     return dict(kinds)
 

@@ -8,10 +8,12 @@ import os
 import sys
 
 from mcpearl import Context, Server
+from mcpearl.server.serving import workers
 from mcpearl.server.tasks.options import Tasks
 
 PORT, WORKERS, STORE, LOG = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 app = Server("scene", store=STORE, grace=2.0)
+workers._YOUNG = 0.0  # a worker that is killed is replaced at once, however often
 
 
 def note(line: str) -> None:

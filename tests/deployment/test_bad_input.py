@@ -4,9 +4,12 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from mcpearl import Server
 from mcpearl.auth import Principal
 from mcpearl.runtime import clock
+from mcpearl.stores.errors import TOLD
 from mcpearl.stores.redis_sessions import YOUNG, _Facts
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.types.capabilities import ClientCapabilities
@@ -155,17 +158,41 @@ async def test_a_store_that_answers_half_is_refused_and_comes_back() -> None:
         server.close()
 
 
-async def test_a_value_in_the_place_of_a_session_or_stream_is_refused() -> None:
+async def test_a_value_in_the_place_of_a_session_or_stream_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with two_machines() as (one, two):
         begun = await one.raw.initialize()
         key = one.store.sessions._key(begun.id)
         await one.store.link.send("DEL", key)
         await one.store.link.send("SET", key, "something else", "EX", 60)
         refused = await two.take_up(begun).ask("ping")
-        assert refused.status == 503 and "refused a step" in refused.json["error"]["message"]
+        assert refused.status == 503 and TOLD in refused.json["error"]["message"]
+        assert "refused a step" in caplog.text and "WRONGTYPE" in caplog.text
         await one.store.link.send("DEL", key)
         await one.store.link.send("HSET", key, "revision", 2, "data", b"\xc1", "expires", 1e12)
         await one.store.link.send("EXPIRE", key, 60)
         refused = await two.take_up(begun).ask("ping")
-        assert refused.status == 503 and "not a session" in refused.json["error"]["message"]
+        assert refused.status == 503 and TOLD in refused.json["error"]["message"]
+        assert "not a session" in caplog.text
         assert (await begun.ask("ping", id=3)).status == 200  # the machine that has it goes on
+
+
+async def test_a_store_that_was_emptied_leaves_no_client_deaf() -> None:
+    with running("redis") as redis:
+        async with two_machines(redis.url) as (one, two):
+            begun = await one.raw.initialize()
+            await begun.ask("resources/subscribe", {"uri": "config://a"})
+            stream = await begun.get()
+            for _ in range(3):
+                two.app.notify_resource_updated("config://a")
+                assert (await stream.next())["params"] == {"uri": "config://a"}
+            await one.store.link.send("FLUSHALL")
+            two.app.notify_resource_updated("config://a")
+            assert (await stream.next())["params"] == {"uri": "config://a"}
+            await one.store.link.send("FLUSHALL")
+            stream.close()
+            again = await begun.get()  # it must not look for what is gone for ever
+            two.app.notify_resource_updated("config://a")
+            assert (await again.next())["params"] == {"uri": "config://a"}
+            again.close()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mcpearl.auth import Principal
+from mcpearl.stores.errors import TOLD
 from mcpearl.stores.shared import REQUEST_BITS
 from tests.deployment.machines import text_of, two_machines
 from tests.redis_server import fresh_address, running
@@ -292,6 +293,8 @@ async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> N
             redis.kill()
             assert "result" in (await begun.use("add", {"a": 1, "b": 2}, id=2)).json
             assert "result" in (await two.raw.call("add", {"a": 1, "b": 2})).json
+            kept = (await begun.use("keep", id=9)).json["result"]
+            assert kept["isError"] and kept["content"][0]["text"] == TOLD
             reply = {"jsonrpc": "2.0", "id": request["id"], "result": {"action": "accept"}}
             refused = [
                 await begun.ask("resources/subscribe", {"uri": "config://a"}, id=3),
@@ -300,7 +303,8 @@ async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> N
             ]
             for answer in refused:
                 assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-                assert "cannot be reached" in answer.json["error"]["message"]
+                said = answer.json["error"]["message"]
+                assert TOLD in said and str(redis.socket) not in said
             node = next(child for child in one.app.tree().children if child.name == "store")
             assert "cannot be reached" in (node.last_error or "")
             redis.start()

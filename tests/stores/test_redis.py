@@ -16,14 +16,16 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.names import NameTaken
 from mcpearl.stores.bus import Stored
 from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.events import EventsLost
 from mcpearl.stores.redis_address import is_redis, parse
 from mcpearl.stores.redis_bus import RedisBus
-from mcpearl.stores.redis_events import RedisEventStore
+from mcpearl.stores.redis_events import MAX_STREAMS, RedisEventStore
 from mcpearl.stores.redis_keys import agreed_keys
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_members import RedisMembers
 from mcpearl.stores.redis_names import RedisNames
 from mcpearl.stores.redis_proofs import RedisProofStore
+from mcpearl.stores.redis_sessions import digest_of
 from mcpearl.stores.redis_store import RedisStore
 from mcpearl.stores.redis_tasks import RedisTaskStore
 from mcpearl.stores.sessions import Identity
@@ -396,6 +398,49 @@ async def test_an_announcement_is_made_once_by_however_many_processes() -> None:
         await eventually(lambda: listener.heard_events == [(1, b"changed"), (2, b"changed")])
         await eventually(lambda: not one.events._beside and not two.events._beside)
         assert (await two.events.after("s", "s", None)).last == 2
+
+
+async def test_a_session_keeps_its_open_streams_and_some_that_ended() -> None:
+    async with Process(fresh_address()) as one:
+        listener = Listener()
+        one.events.follow("s", "standing", listener)
+        await one.events.after("s", "standing", None)
+        one.events.announce("s", "standing", b"first", "1")
+        await eventually(lambda: listener.heard_events == [(1, b"first")])
+        for number in range(MAX_STREAMS + 20):
+            one.events.append("s", f"call{number}", b"answer")
+            one.events.end("s", f"call{number}")
+            await one.events.stored("s", f"call{number}")
+        names = await one.link.send("ZRANGE", one.events._keys("s", "")[2], 0, -1)
+        assert len(names) == MAX_STREAMS and b"standing" in names
+        with pytest.raises(EventsLost):
+            await one.events.after("s", "call0", 1)
+        assert (await one.events.after("s", "standing", 1)).events == []
+        one.events.announce("s", "standing", b"second", "2")
+        await eventually(lambda: listener.heard_events[1:] == [(2, b"second")])
+
+
+async def test_a_store_that_lost_its_data_leaves_no_reader_deaf() -> None:
+    known = 5
+    with running("redis") as redis:
+        async with Process(redis.url) as one, Process(redis.url) as two:
+            ours, theirs = Listener(), Listener()
+            for process, listener in ((one, ours), (two, theirs)):
+                process.events.follow("s", "standing", listener)
+                await process.events.after("s", "standing", None)
+            for number in range(known):
+                for process in (one, two):
+                    process.events.announce("s", "standing", b"old", str(number))
+            for listener in (ours, theirs):
+                await eventually(lambda listener=listener: len(listener.heard_events) == known)
+            keys = [*one.events._keys("s", "standing"), one.link.key_of(digest_of("s"), "a")]
+            await one.link.send("DEL", *keys)
+            for process in (one, two):
+                process.events.announce("s", "standing", b"new", "7")
+            for listener in (ours, theirs):
+                await eventually(lambda listener=listener: (1, b"new") in listener.heard_events)
+                assert not listener.is_over
+            assert (await one.events.after("s", "standing", None)).last == 1
 
 
 async def test_a_process_that_died_while_it_read_is_forgotten_by_the_next_reader() -> None:

@@ -18,10 +18,22 @@ class Reply:
 
 
 def make_app(**options: Any) -> Server:
+    """Return the server."""
+    return make_machines(1, **options)[0]
+
+
+def make_machines(count: int, **options: Any) -> list[Server]:
+    """Return servers that are one to their clients: calls note what happens in one place."""
+    seen: dict[str, Any] = {"running": 0, "most": 0, "begun": [], "cancelled": 0}
+    machines: list[Server] = []
+    machines += [_make_machine(machines, seen, **options) for _ in range(count)]
+    return machines
+
+
+def _make_machine(machines: list[Server], seen: dict[str, Any], **options: Any) -> Server:
     options.setdefault("grace", 1.0)
     options.setdefault("limits", Limits(max_message=8_000_000, max_in_flight=64))
     app = Server("suite", "1.0.0", **options)
-    seen: dict[str, Any] = {"running": 0, "most": 0, "begun": [], "cancelled": 0}
 
     @app.tool
     async def add(a: int, b: int) -> int:
@@ -87,12 +99,13 @@ def make_app(**options: Any) -> Server:
 
     @app.tool
     async def grow() -> str:
-        """Add a tool."""
+        """Add a tool, at every machine."""
 
         def another() -> str:
             return "here"
 
-        app.add_tool(another, name="another")
+        for machine in machines:
+            machine.add_tool(another, name="another")
         return "grown"
 
     @app.tool

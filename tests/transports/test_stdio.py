@@ -174,12 +174,12 @@ def test_a_second_signal_ends_at_once(number: signal.Signals, loop: str) -> None
 
 
 def test_a_second_signal_ends_even_a_blocked_loop() -> None:
-    with StdioServer() as server:
+    with StdioServer(log_level="INFO") as server:
         server.initialize()
         server.start("block_loop", seconds=3600)
         assert server.has_said(b"blocking")
         server.signal(signal.SIGTERM)
-        time.sleep(0.3)
+        assert server.has_said(b"stopping on SIGTERM")
         server.signal(signal.SIGTERM)
         assert server.wait() == -signal.SIGTERM
 

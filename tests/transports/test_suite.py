@@ -432,7 +432,7 @@ async def test_a_message_over_the_limit_closes_a_websocket(at: Place):
 # The interface
 
 
-@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire not in ("stdio", "http")])
+@pytest.mark.parametrize("wire", [wire for wire in STREAMS if wire != "stdio"])
 @in_both_eras
 async def test_nothing_is_left_of_clients_that_were_there(at: Place, version: str):
     async def visit() -> None:

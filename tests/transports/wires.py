@@ -15,13 +15,18 @@ import psutil
 from mcpearl import Client, Http, Limits, Server, Tcp, Tls, Transport, Unix, WebSocket
 from mcpearl.client.targets import ReachOptions, find_target
 from mcpearl.transports.memory import memory_pair
+from tests.deployment.round_robin import balancing
 from tests.ports import free_port
+from tests.redis_server import fresh_address
 from tests.transports.certificates import Authority
 from tests.transports.custom_transport import queue_pair
-from tests.transports.suite_server import make_app
+from tests.transports.suite_server import make_app, make_machines
 
-WIRES = ("memory", "stdio", "http", "tcp", "tls", "unix", "ws", "wss", "mounted", "custom")
-STREAMS = tuple(wire for wire in WIRES if wire != "http")  # where messages keep one order
+OVER_HTTP = ("http", "machines")
+STREAMS = ("memory", "stdio", "tcp", "tls", "unix", "ws", "wss", "mounted", "custom")
+"""Where messages keep one order."""
+WIRES = (*OVER_HTTP, *STREAMS)
+MACHINES = 3
 HERE = Path(__file__).parent
 
 
@@ -149,6 +154,30 @@ async def _until_open(wire: Any, task: "asyncio.Task[None]") -> None:
             return
 
 
+@asynccontextmanager
+async def _machines(wire: str, folder: Path, app: Server) -> AsyncIterator[Place]:
+    """Three servers that share a Redis, behind a balancer: every request lands at the next one."""
+    ports = [free_port() for _ in range(MACHINES)]
+    async with AsyncExitStack() as stack:
+        tasks = [
+            await stack.enter_async_context(serving(machine, Http(port=port)))
+            for machine, port in zip(
+                make_machines(MACHINES, store=fresh_address()), ports, strict=True
+            )
+        ]
+        balancer = await stack.enter_async_context(balancing(ports))
+
+        async def reach() -> str:
+            return f"http://127.0.0.1:{balancer.port}/mcp"
+
+        async def stop() -> None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+        yield Place(wire, None, reach, stop)
+
+
 def _tcp(folder: Path, port: int) -> tuple[Any, str, dict[str, Any]]:
     return Tcp(port=port), f"tcp://127.0.0.1:{port}", {}
 
@@ -189,6 +218,7 @@ _PLACES: dict[str, Any] = {
     "custom": _local(queue_pair),
     "stdio": _stdio,
     "http": _listening(_http),
+    "machines": _machines,
     "tcp": _listening(_tcp),
     "tls": _listening(_tls),
     "unix": _listening(_unix),

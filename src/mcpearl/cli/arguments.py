@@ -20,7 +20,7 @@ _NO = {"false": False, "no": False, "off": False, "0": False}
 
 
 class _Misfit(ValueError):
-    """A word that is no value of the schema."""
+    """A word that is not a value of the schema."""
 
 
 def read_arguments(words: Iterable[str], schema: dict[str, Any], what: str) -> dict[str, Any]:

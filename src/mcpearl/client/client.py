@@ -298,7 +298,7 @@ class Client(Calling):
         """Begin a connection, and tell the observer."""
         assert self._observer is not None
         connection = self._begin(transport)
-        connection.observer = self._observer
+        connection.answering.observer = self._observer
         self._observer.connection_began(connection)
         return connection
 

@@ -7,21 +7,19 @@ being answered. Every request it sends has exactly one outcome, whatever the ser
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import Any, TypeVar
 
 import msgspec
 
+from mcpearl.client.answering import Answering
 from mcpearl.client.callbacks import Callbacks
 from mcpearl.client.progress import MAX_WAITING_NOTICES, ProgressCallback, ProgressFeeds
-from mcpearl.client.tasks.held import HeldTasks
 from mcpearl.protocol import codec
 from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import (
     ConnectionLost,
     Malformed,
-    McpearlError,
     McpError,
     RequestTimeout,
 )
@@ -32,14 +30,12 @@ from mcpearl.protocol.modern import Presentation
 from mcpearl.protocol.pending import Entry
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
-from mcpearl.runtime.observers import Guarded, Question, watched
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.runtime.timers import DeadlineTimer
 from mcpearl.transports.transport import ClientReceiver, Outgoing, ToolAware, Transport
 from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestId, RequestParams, Result
 from mcpearl.types.initialize import InitializeResult
 from mcpearl.types.input_required import InputRequiredResult
-from mcpearl.types.jsonrpc import INTERNAL_ERROR
 from mcpearl.types.tools import Tool
 
 logger = logging.getLogger("mcpearl.client")
@@ -72,14 +68,10 @@ class ClientConnection(ClientReceiver):
         self._on_lost = on_lost
         self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
-        self._held = HeldTasks(callbacks, self.notify)
+        self.answering = Answering(self.end, callbacks, self.notify, self._reply_at_once)
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         self.progress = ProgressFeeds(end.pending, self._notices, self._hold, self._now)
-        self._asked = 0  # questions of the server that are being answered
-        self.observer: Guarded | None = None
-        """Is told of them."""
-        self._asked_until = -inf  # when the last of them was answered
         self._full = 0  # queues of callbacks at their limit; reading pauses until all have room
 
     async def open(self, timeout: float) -> None:
@@ -244,6 +236,10 @@ class ClientConnection(ClientReceiver):
     def _reply(self, message: bytes) -> None:
         self.transport.send(message, self._about())
 
+    def _reply_at_once(self, message: bytes) -> None:
+        self._reply(message)
+        self.transport.flush()
+
     def listen(
         self, params: msgspec.Struct, on_notice: Callable[[Notice], None]
     ) -> tuple[Entry, "asyncio.Future[msgspec.Raw]"]:
@@ -269,7 +265,7 @@ class ClientConnection(ClientReceiver):
             raise _copy(self.lost_reason, maybe_executed=False)
 
     def _expire(self, now: float) -> float | None:
-        for entry in self.end.pending.expire(now, now if self._asked else self._asked_until):
+        for entry in self.end.pending.expire(now, self.answering.busy_until(now)):
             seconds = entry.seconds
             self._give_up(entry, f"no answer within {seconds:g} s")
             _reject(entry, RequestTimeout(entry.method, seconds, hard=entry.hard))
@@ -298,7 +294,7 @@ class ClientConnection(ClientReceiver):
                 self._notice(event)
             case Call():
                 event.outlet = self.transport
-                event.work = spawn(self.loop, self._answer(event))
+                event.work = spawn(self.loop, self.answering.answer(event))
             case Reply(message):
                 self._reply(message)
             case Cancel(call, _, message):
@@ -335,40 +331,6 @@ class ClientConnection(ClientReceiver):
         elif not self._full:
             self.heard_at = self._now()  # the server was not silent, only unread
             self.transport.resume()
-
-    async def _answer(self, call: Call) -> None:
-        """Answer a request of a legacy server, which is not late meanwhile."""
-        message: bytes | None
-        self._asked += 1
-        try:
-            result = await self._made(call)
-            message = self.end.result(call, result)
-        except McpError as error:
-            message = self.end.fail(call, error)
-        except McpearlError as error:
-            message = self.end.fail(call, McpError(INTERNAL_ERROR, str(error)))
-        except Exception as error:
-            logger.error("the answer to %s cannot be encoded", call.method, exc_info=error)
-            failure = McpError(INTERNAL_ERROR, f"The client's answer has no JSON form: {error}")
-            message = self.end.fail(call, failure)
-        except asyncio.CancelledError:
-            self.end.drop(call)
-            raise
-        finally:
-            self._asked -= 1
-            self._asked_until = self._now()
-        if message is not None:
-            self._reply(message)
-            self.transport.flush()
-
-    async def _made(self, call: Call) -> Result:
-        """Make the answer to a request, and tell the observer of both."""
-        if self.observer is None:
-            return await self._held.answer(call.method, call.params)
-        question = Question(call.method, call.params)
-        with watched(self.observer, question):
-            result = question.answer = await self._held.answer(call.method, call.params)
-        return result
 
     def writable(self, flowing: bool) -> None:
         """Do nothing: `Limits.max_pending` bounds what a client sends."""
@@ -459,7 +421,7 @@ class ClientConnection(ClientReceiver):
         if self.end.lifecycle.can(step):
             self.end.lifecycle.take(step)
         self._timer.cancel()
-        self._held.close()
+        self.answering.close()
         if self._watch is not None:
             self._watch.stop()
         for entry in self.end.pending.clear():

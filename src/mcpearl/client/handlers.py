@@ -63,7 +63,9 @@ class Handlers:
                 routes.pop(method, None)
             return
         if not callable(handler):
-            raise TypeError(f"the handler of `{method}` is a {type(handler).__name__}, no function")
+            raise TypeError(
+                f"the handler of `{method}` is a {type(handler).__name__}, not a function"
+            )
         if method not in self._handlers and len(self._handlers) >= _MAX_HANDLERS:
             raise ValueError(f"a client has at most {_MAX_HANDLERS} handlers; remove some first")
         self._handlers[method] = handler

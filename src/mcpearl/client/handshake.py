@@ -131,6 +131,10 @@ class Handshake:
         self.ended_by_probe = False
         """Whether the server went away over the probe; the next attempt is made without one."""
 
+    def forget_probe(self) -> None:
+        """Probe the server again at the next attempt."""
+        self.ended_by_probe = False
+
     @property
     def _modern_log_level(self) -> LoggingLevel | None:
         return self.log_level or (_ALL_LOGS if self._listening else None)

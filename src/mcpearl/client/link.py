@@ -14,6 +14,7 @@ from typing import Any
 
 from mcpearl.client.connection import ClientConnection
 from mcpearl.client.handshake import Handshake, Introduction
+from mcpearl.client.opening import Opening
 from mcpearl.client.reconnect import Reconnect
 from mcpearl.client.targets import Target
 from mcpearl.protocol.errors import (
@@ -25,12 +26,10 @@ from mcpearl.protocol.errors import (
 )
 from mcpearl.protocol.lifecycle import Lifecycle, Phase, Step
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.offer import paths_of
 from mcpearl.runtime.backoff import Retries
 from mcpearl.runtime.liveness import Keepalive
 from mcpearl.runtime.ordered import OrderedCalls
 from mcpearl.runtime.tree import Change, Followers, Node, State
-from mcpearl.transports.memory import memory_pair
 from mcpearl.transports.transport import Transport
 from mcpearl.types.logging import LoggingLevel
 
@@ -66,26 +65,20 @@ class Link:
     ) -> None:
         self.connection: ClientConnection | None = None
         """The connection in use; None while there is none."""
-        self.offered: frozenset[str] = frozenset()
-        """The capabilities the server announced in the last handshake; none after closing."""
         self.reconnect = reconnect
         self.followers = Followers()
-        """Those who follow the changes of this part of the client's tree."""
+        """The followers of this part of the client's tree."""
         self._restarts = 0  # how often the connection was replaced
         self._last_error: str | None = None  # why the last connection or attempt ended
         self._target = target
-        self._handshake = handshake
         self._limits = limits
-        self._keepalive = keepalive
-        self._begin = begin
-        self._restore = restore
+        self._opening = Opening(target, handshake, limits, keepalive, begin, restore, self._step)
         self._given_up = given_up
         self._on_state = on_state
         self._states = OrderedCalls(_MAX_WAITING_PHASES, lambda full: None)
         self._lifecycle = Lifecycle("client")
         self._held: AsyncExitStack | None = None  # from `connect` to `close`, over all connections
         self._healing: asyncio.Task[None] | None = None
-        self._introduction: Introduction | None = None
         self._lost: ConnectionLost | None = None  # why there is no connection
         self._changed = asyncio.Event()  # set while there is a connection, or none will come
         self._fleeting: set[asyncio.Task[None]] = set()  # work that ends with this connection
@@ -112,21 +105,26 @@ class Link:
     @property
     def log_level(self) -> LoggingLevel | None:
         """The log level the client chose."""
-        return self._handshake.log_level
+        return self._opening.handshake.log_level
 
     def set_log_level(self, level: LoggingLevel) -> None:
         """Choose the log level of this connection, as far as requests carry it, and of later ones."""
-        self._handshake.set_log_level(level, self.connection)
+        self._opening.handshake.set_log_level(level, self.connection)
 
     def listen_to_logs(self) -> None:
         """Have a modern server send log messages, unless a level was chosen already."""
-        self._handshake.listen_to_logs(self.connection)
+        self._opening.handshake.listen_to_logs(self.connection)
 
     def introduced(self) -> Introduction:
         """Return what the server said of itself in the last handshake, also after closing."""
-        if self._introduction is None:
+        if self._opening.introduction is None:
             raise self._not_connected()
-        return self._introduction
+        return self._opening.introduction
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """The capabilities the server announced in the last handshake; none after closing."""
+        return self._opening.offered
 
     def check_open(self) -> None:
         """Refuse a client that is closed, or was never connected."""
@@ -181,62 +179,12 @@ class Link:
             self._step(Step.CONNECT)
             if self._target.server is not None:
                 await held.enter_async_context(self._target.server.running())
-            self._use(await self._open())
+            self._use(await self._opening.open())
         except BaseException:
             self._step(Step.CLOSED)
             await held.aclose()
             raise
         self._held = held
-
-    async def _open(self) -> ClientConnection:
-        """Return a new connection, with the handshake done."""
-        try:
-            return await self._open_once()
-        except ConnectionLost:
-            if not (self._target.restartable and self._handshake.ended_by_probe):
-                self._handshake.ended_by_probe = False  # a lost network says nothing of the server
-                raise
-        # The server went away over the probe; this time it is not probed.
-        self._step(Step.LOSE)
-        self._step(Step.CONNECT)
-        return await self._open_once()
-
-    async def _open_once(self) -> ClientConnection:
-        connection = self._begin(await self._transport())
-        try:
-            await self._reach(connection)
-            self._step(Step.INITIALIZE)
-            introduction = await self._handshake.perform(connection)
-            self._introduction = introduction
-            self.offered = paths_of(introduction.capabilities)
-            await self._restore(connection)
-            connection.check()
-        except BaseException:
-            await connection.close()
-            raise
-        if self._keepalive is not None:
-            connection.watch(self._keepalive)
-        return connection
-
-    async def _transport(self) -> Transport:
-        transport: Transport
-        server, tap = self._target.server, self._target.tap
-        if server is not None:
-            transport, far = memory_pair()
-            await server.connect(far)
-        else:
-            assert self._target.transport is not None
-            transport = self._target.transport(self._limits)
-        return transport if tap is None else tap(transport)
-
-    async def _reach(self, connection: ClientConnection) -> None:
-        timeout = self._handshake.timeout
-        try:
-            await connection.open(timeout)
-        except TimeoutError:
-            raise ConnectionLost(
-                f"cannot connect to {self._target.name}: no connection within {timeout:g} s"
-            ) from None
 
     def _use(self, connection: ClientConnection) -> None:
         self._step(Step.INITIALIZED)
@@ -332,7 +280,7 @@ class Link:
                 await self._prepare(former, retries)
                 try:
                     self._step(Step.CONNECT)
-                    connection = await self._reopen(former)
+                    connection = await self._opening.reopen(former)
                 except Exception as error:
                     failures += 1
                     self._failed(error, retries.attempts)
@@ -363,22 +311,6 @@ class Link:
             await pause
         finally:
             await asyncio.wait([closing])
-
-    async def _reopen(self, former: ClientConnection) -> ClientConnection:
-        if former.lost_reason is not None:
-            return await self._open()
-        # The connection may still be good, with everything that belongs to it.
-        self._step(Step.INITIALIZE)
-        try:
-            await self._handshake.check(former)
-            await self._restore(former)
-            former.check()
-        except SessionLost:
-            self._step(Step.LOSE)
-            await former.close()
-            self._step(Step.CONNECT)
-            return await self._open()
-        return former
 
     def _failed(self, error: Exception, attempt: int) -> None:
         if not isinstance(error, McpearlError | OSError):
@@ -422,7 +354,7 @@ class Link:
                 await held.aclose()
             finally:
                 self._lost = None
-                self.offered = frozenset()
+                self._opening.forget_offer()
                 if self._lifecycle.can(Step.CLOSED):
                     self._step(Step.CLOSED)
 

@@ -105,7 +105,7 @@ class Live:
             return {"number": number, "client": None, "in_flight": flying}
         caller, transport = connection.end.caller, connection.transport
         client = None if caller is None else caller.client
-        id = getattr(transport, "id", None)
+        id = transport.session_id
         heard = connection.heard_at
         principal = None if caller is None else caller.principal
         return {
@@ -114,8 +114,8 @@ class Live:
             if client is None
             else f"{client.name} {client.version}",
             "protocol": None if caller is None else caller.version.name,
-            "session": id[:10] if isinstance(id, str) else None,
-            "wire": getattr(transport, "medium", None),
+            "session": id[:10] if id is not None else None,
+            "wire": transport.medium,
             "principal": getattr(principal, "subject", None),
             "in_flight": flying,
             "asked": len(connection.end.pending),

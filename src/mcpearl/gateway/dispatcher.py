@@ -10,6 +10,7 @@ from mcpearl.protocol.errors import McpearlError, McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
 from mcpearl.protocol.routes import Route, unknown_method
 from mcpearl.runtime.eager import spawn
+from mcpearl.server.composition.context import spelling_of
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering
 from mcpearl.server.registry.pagination import Listing
@@ -188,7 +189,7 @@ class UpstreamDispatcher:
             await self.follow(uri, ctx)
         else:
             await self._ask(leg.client.subscribe(uri))
-            leg.followed[uri] = getattr(peer, "uri", uri)
+            leg.followed[uri] = spelling_of(peer, uri)
         if not ctx.cancelled:
             peer.subscribe(uri)
         return Result()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mcpearl.protocol import codec
 from mcpearl.protocol.events import Call
 from mcpearl.protocol.modern import subscription_meta
+from mcpearl.server.composition.context import spelling_of
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.peer import Peer
 from mcpearl.server.subscriptions import RESOURCE_UPDATED
@@ -27,7 +28,7 @@ class Following:
     def add(self, tenant: Hashable, uri: str, ctx: Context) -> None:
         """Note that a listening call follows a resource."""
         peer = peer_of(ctx)
-        spelled = getattr(peer, "uri", uri)  # as the client has it
+        spelled = spelling_of(peer, uri)
         known = self._calls.setdefault(tenant, {})
         self._live(known, uri)  # forgets those that ended
         known.setdefault(uri, {})[call_of(ctx)] = (peer, spelled)

@@ -1,4 +1,4 @@
-"""Configurations of people who may neither start programs here nor reach private addresses."""
+"""Configurations by authors who may neither start programs here nor reach private addresses."""
 
 from collections.abc import Awaitable, Callable
 

@@ -2,7 +2,7 @@
 
 The shared connection lists, follows changes and subscribes. It carries the calls to upstreams that keep
 nothing of their clients. To the others no client's calls go that way: they go through sessions of
-single clients (`legs`), so that what it hears is no client's own.
+single clients (`legs`), so that what it hears belongs to no single client.
 """
 
 import asyncio

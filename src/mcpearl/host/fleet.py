@@ -30,7 +30,7 @@ from mcpearl.types.base import Wire
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 
 _STOPPING = 15.0  # seconds a server has to stop: a process is asked, told and killed within six
-_RESTARTS = 1_000_000  # of a connection's own task; a server that is down is no reason for one
+_RESTARTS = 1_000_000  # of a connection's own task; a server that is down does not cause one
 
 
 class Fleet:

@@ -128,7 +128,7 @@ class UnixPort:
         if self._front is not None:
             self._front.close()
         if self._file is None:
-            return  # it was never opened, or the one who opened it removes it
+            return  # it was never opened, or the process that opened it removes it
         with suppress(FileNotFoundError):
             if os.path.samestat(self._path.lstat(), self._file):
                 self._path.unlink()

@@ -59,7 +59,7 @@ class Outlet(Protocol):
 
 
 class Caller:
-    """Who is asking: one per legacy session, or one per way a modern client presents itself."""
+    """The client that asks: one per legacy session, or one per way a modern client presents itself."""
 
     __slots__ = ("capabilities", "client", "log_level", "principal", "session", "version")
 

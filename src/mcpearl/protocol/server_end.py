@@ -53,7 +53,7 @@ _ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/se
 
 
 class ServerEnd(End):
-    """One client, as the server sees it. `principal` is who the transport says it is.
+    """One client, as the server sees it. `principal` is the client, as the transport authenticated it.
 
     `renewable` says whether a second `initialize` begins a new session on the same stream, or is
     refused, as it is where sessions have ids.
@@ -99,7 +99,7 @@ class ServerEnd(End):
             self.lifecycle.take(Step.INITIALIZED)
 
     def recognize(self, principal: Any) -> None:
-        """Take what comes from now on as this principal's; calls in flight stay who made them."""
+        """Serve this principal from now on; calls in flight keep the one that made them."""
         self.principal = principal
         self.reception = modern.CallerReader(self.offer.versions, principal)
         if self.caller is not None:

@@ -27,7 +27,7 @@ _PROGRAM = "import sys; sys.path[:] = {path!r}; from mcpearl.receipts.scribe imp
 
 
 class Handed(NamedTuple):
-    """A batch that was handed over, and the futures of those who wait until it is on disk."""
+    """A batch that was handed over, and the futures of the callers that wait until it is on disk."""
 
     frame: bytearray
     commits: "list[asyncio.Future[None]]"

@@ -86,8 +86,12 @@ class Retries:
         self.attempts += 1
         return self._backoff.delay(attempt, self._chance)
 
+    def start_over(self) -> None:
+        """Start again from the first delay: the thing works."""
+        self.attempts = 0
+
     def worked_for(self, seconds: float) -> None:
         """Start again from the first delay if the thing worked for long enough before it failed."""
         settled = self._backoff.settled_after
         if seconds > (self._backoff.nominal(self.attempts) if settled is None else settled):
-            self.attempts = 0
+            self.start_over()

@@ -94,7 +94,7 @@ class Breaker:
         self._trying = False
         if self._until is not None:
             self._until = self._error = None
-            self._retries.attempts = 0
+            self._retries.start_over()
 
     def failed(self, error: BaseException) -> None:
         """Note that a call failed; enough of them in a row, or a trial, open the breaker.

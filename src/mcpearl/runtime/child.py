@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, Retries
-from mcpearl.runtime.tree import State
+from mcpearl.runtime.tree import Node, State
 
 logger = logging.getLogger("mcpearl.supervisor")
 
@@ -26,7 +26,7 @@ Ended = Callable[["Kept", int], None]
 class Service(Protocol):
     """A part that is started, ends, and is stopped. A restart is a `start` after a `stop`.
 
-    One that has parts of its own may have a method `tree`, which returns a `Node` with them.
+    One that has parts of its own may be a `Branch` too.
     """
 
     async def start(self) -> None:
@@ -39,6 +39,15 @@ class Service(Protocol):
 
     async def stop(self) -> None:
         """Go down and release everything. Called once after each `start` that returned."""
+        ...
+
+
+@runtime_checkable
+class Branch(Protocol):
+    """A part with parts of its own: a supervisor, or a service that shows what it consists of."""
+
+    def tree(self) -> Node:
+        """Return it with its parts."""
         ...
 
 
@@ -188,7 +197,7 @@ class Kept:
             self.gone.set_result(None)
         else:
             self.gone.set_exception(error)
-            self.gone.exception()  # logged by the supervisor; those who wait still get it
+            self.gone.exception()  # logged by the supervisor; callers that wait still get it
 
     def kill(self) -> bool:
         """Cancel the run as if it had failed; return False when there is none, or it is ending."""

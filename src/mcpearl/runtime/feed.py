@@ -55,7 +55,7 @@ class Feed(Generic[C]):
 
 
 class Audience(Generic[C]):
-    """Those who follow the changes of one thing: callbacks, and iterators over changes."""
+    """The followers of one thing's changes: callbacks, and iterators over changes."""
 
     __slots__ = ("_callbacks",)
 

@@ -65,6 +65,6 @@ class Keeper:
             following = self._retries.next_delay()
             logger.exception("%s: a look failed; the next is in %.1f s", self._name, following)
         else:
-            self._retries.attempts = 0
+            self._retries.start_over()
         if following is not None:
             self.wake(following)

@@ -1,4 +1,4 @@
-"""How late an event loop comes round to its timers, measured for those who show it."""
+"""How late an event loop comes round to its timers, measured."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""What a server or client tells those who watch it: calls, connections, sessions, and bounds reached.
+"""What a server or client tells its observers: calls, connections, sessions, and bounds reached.
 
 An observer is bound when the server or client is made. Without one, a call does no work for it. How
 observers are told is in `observers`.

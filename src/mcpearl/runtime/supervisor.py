@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
-from mcpearl.runtime.child import Child, Kept
+from mcpearl.runtime.child import Branch, Child, Kept
 from mcpearl.runtime.tree import Change, Changes, Followers, Node, State
 
 logger = logging.getLogger("mcpearl.supervisor")
@@ -333,7 +333,7 @@ class Supervisor:
             self._end.set_result(None)
         else:
             self._end.set_exception(error)
-            self._end.exception()  # logged here; whoever waits still gets it
+            self._end.exception()  # logged here; callers that wait still get it
             logger.error("%s", error)
 
     async def _take(self, kept: Kept) -> None:
@@ -486,12 +486,12 @@ class _Over(Exception):
 
 
 def _node(kept: Kept) -> Node:
-    tree = getattr(kept.child.run, "tree", None)  # of a supervisor, or a service with parts
+    run: object = kept.child.run
     return Node(
         name=kept.child.name,
         state=kept.state,
         restarts=kept.restarts,
         last_error=kept.last_error,
         uptime=kept.uptime,
-        children=() if tree is None else tree().children,
+        children=run.tree().children if isinstance(run, Branch) else (),
     )

@@ -1,4 +1,4 @@
-"""The trace of the current task, for those who pass it on to another process: gateways, isolated tools.
+"""The trace of the current task, for what passes it on to another process: gateways, isolated tools.
 
 Nothing is passed on, and nothing looked at, unless `telemetry.otel` has set the two functions because
 traces are exported.

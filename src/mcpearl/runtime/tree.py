@@ -80,4 +80,4 @@ Changes = Feed[Change]
 """The changes of a tree, one after the other; use it with `async for`, and `close` it."""
 
 Followers = Audience[Change]
-"""Those who follow the changes of one tree."""
+"""The followers of one tree's changes."""

@@ -9,7 +9,7 @@ announce it, and a process that meets such a session later makes up for what was
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED, Reach, Subscriptions
+from mcpearl.server.subscriptions import LIST_CHANGED, RESOURCE_UPDATED, Spread, Subscriptions
 from mcpearl.stores.bus import Bus, Stored, StoringBus
 
 LISTS = "lists"  # the topic of changed lists
@@ -50,9 +50,9 @@ class Broadcast:
         self._subscriptions.list_changed(kind, self._reach())
         self._bus().publish(LISTS, kind.encode())
 
-    def _reach(self) -> Reach:
+    def _reach(self) -> Spread:
         """Return which subscribers hear at once what this process publishes."""
-        return Reach.LIVE if isinstance(self._bus(), StoringBus) else Reach.ALL
+        return Spread.LIVE if isinstance(self._bus(), StoringBus) else Spread.ALL
 
     def _updated(self, uri: bytes) -> None:
         self._subscriptions.resource_updated(uri.decode(errors="replace"))
@@ -63,11 +63,11 @@ class Broadcast:
 
     def _updated_at(self, stored: Stored) -> None:
         uri = stored.message.decode(errors="replace")
-        reach = Reach.KEPT if stored.own else Reach.ALL
+        reach = Spread.KEPT if stored.own else Spread.ALL
         self._subscriptions.resource_updated(uri, reach, stored.position)
 
     def _changed_at(self, stored: Stored) -> None:
         kind = stored.message.decode(errors="replace")
         if kind in LIST_CHANGED:
-            reach = Reach.KEPT if stored.own else Reach.ALL
+            reach = Spread.KEPT if stored.own else Spread.ALL
             self._subscriptions.list_changed(kind, reach, stored.position)

@@ -111,7 +111,7 @@ class Composing(Telling):
         composition = self._composition
         if composition is None or name not in composition.mounts:
             known = ", ".join(f"`{each}`" for each in self.mounts) or "nothing"
-            raise KeyError(f"nothing is mounted as `{name}`; there is {known}")
+            raise KeyError(f"nothing is mounted as `{name}`; what is mounted: {known}")
         mount = composition.remove(name)
         if mount.part.is_upstream:
             self.core.roster.names.changed("upstream", name, None)
@@ -159,9 +159,10 @@ class Composing(Telling):
             self.core.roster.names.serve("upstream", upstreams)
             self.parts.show(upstreams.nodes)
             for extension in self._extensions:
-                look_in = getattr(extension, "look_in", None)
-                if look_in is not None:
-                    look_in(self._composition)
+                from mcpearl.server.tasks.extension import TasksExtension
+
+                if isinstance(extension, TasksExtension):
+                    extension.look_in(self._composition)
         return self._composition
 
     def _part_changed(self, kind: str) -> None:

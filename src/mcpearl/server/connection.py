@@ -45,11 +45,11 @@ from mcpearl.server.listen_streams import ListenStreams
 from mcpearl.server.peer import send_notification
 from mcpearl.server.questions import Questions
 from mcpearl.server.session import Session
-from mcpearl.server.subscriptions import Subscriber
+from mcpearl.server.session_subscriptions import SessionSubscriptions
 from mcpearl.server.whole_outlet import WholeOutlet
 from mcpearl.stores.sessions import Missed
 from mcpearl.transports.null import NullTransport
-from mcpearl.transports.transport import Announcing, Transport
+from mcpearl.transports.transport import Transport
 from mcpearl.types.base import RequestId, Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
 
@@ -95,13 +95,13 @@ class ServerConnection(CallEnd):
         self._calls = make_calls(core, end, self, self._call_ended, transport.flush)
         self._questions = Questions(loop, end, transport, core.ask_timeout, core.observer)
         self._account = account = account or core.budget.account()
+        self._subscriptions = SessionSubscriptions(core, self.outlet, account, transport)
         end.open_batch = lambda: account.open("batches").resize
         self._listening = ListenStreams(
             core, self, self.followed, self._calls.answer, lambda _: account
         )
         limit, idle = core.limits.max_in_flight, self._listening.__len__
         self._intake = Intake(loop, transport, end, limit, idle, self.received, account)
-        self._subscriber: Subscriber | None = None  # the legacy session's
         self._last_turn = 0.0  # when a handler that sends a lot last let others run
         self._drained: asyncio.Event | None = None  # set when the last call is done, on the way out
         self._ending: asyncio.Task[None] | None = None
@@ -180,12 +180,7 @@ class ServerConnection(CallEnd):
     def recognize(self, principal: Any) -> None:
         """Continue with the same client under a new token; drop subscriptions it no longer allows."""
         self.end.recognize(principal)
-        dispatcher = self._core.dispatcher
-        if self._subscriber is not None and dispatcher.scoped and principal is not None:
-            self._core.subscriptions.keep_allowed(
-                self._subscriber,
-                lambda uri: dispatcher.scopes_of("resources/subscribe", uri) <= principal.scopes,
-            )
+        self._subscriptions.keep_allowed(principal)
 
     def speak(self, version: str) -> None:
         """Take the session as initialized in this version, where no session is kept."""
@@ -207,9 +202,7 @@ class ServerConnection(CallEnd):
 
     def snapshot(self) -> tuple[Snapshot, tuple[str, ...]]:
         """Return the lasting state of the session, and the resources it is subscribed to."""
-        subscriber, subscriptions = self._subscriber, self._core.subscriptions
-        uris = () if subscriber is None else subscriptions.spelled(subscriber)
-        return self.end.snapshot(), uris
+        return self.end.snapshot(), self._subscriptions.uris()
 
     def restore(self, state: Snapshot, uris: Iterable[str]) -> None:
         """Continue a session that began at another process."""
@@ -225,16 +218,11 @@ class ServerConnection(CallEnd):
             self.end.lifecycle.take(Step.INITIALIZED)
             self._ready()
         self.end.caller.log_level = state.log_level
-        held = set(self._core.subscriptions.spelled(self._own_subscriber()))
-        wanted = set(uris)
-        for uri in held - wanted:
-            self.unsubscribe(uri)
-        for uri in wanted - held:
-            self.subscribe(uri)
+        self._subscriptions.adopt(uris)
 
     def make_up(self, missed: Sequence[Missed] | None) -> None:
         """Announce what other processes may not have announced to the client of a restored session."""
-        self._core.subscriptions.make_up(self._own_subscriber(), missed)
+        self._subscriptions.make_up(missed)
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -267,10 +255,9 @@ class ServerConnection(CallEnd):
                 logger.debug("ignored: %s", reason)
 
     def _ready(self) -> None:
-        subscriber = self._own_subscriber()
-        for kind in ("tools", "prompts", "resources"):
-            if self.end.offer.has(f"{kind}.list_changed"):
-                self._core.subscriptions.follow(subscriber, kind)
+        kinds = ("tools", "prompts", "resources")
+        has = self.end.offer.has
+        self._subscriptions.follow_lists(kind for kind in kinds if has(f"{kind}.list_changed"))
         times = self._core.keepalive
         if times is not None and self._watch is None and not self.transport.keeps_alive:
             self._watch = Watch(self.loop, self, times)
@@ -361,32 +348,20 @@ class ServerConnection(CallEnd):
 
     def followed(self) -> int:
         """Count the resources that the client is notified of."""
-        held = 0 if self._subscriber is None else len(self._subscriber.uris)
-        return held + self._listening.uris
-
-    def _own_subscriber(self) -> Subscriber:
-        if self._subscriber is None:
-            announce = None
-            if isinstance(self.transport, Announcing):
-                announce = self.transport.announce
-            self._subscriber = Subscriber(self.outlet, self._account, announce=announce)
-        return self._subscriber
+        return len(self._subscriptions) + self._listening.uris
 
     def reserve(self, uri: str) -> None:
         """Make sure that there is room for a subscription; raises `LimitReached`."""
-        if uri not in self._own_subscriber().uris:
+        if uri not in self._subscriptions:
             self._listening.reserve(1)
 
     def subscribe(self, uri: str) -> None:
         """Send updates of a resource to this client from now on; raises `LimitReached`."""
-        try:
-            self._core.subscriptions.subscribe(self._own_subscriber(), uri)
-        except NoRoom as error:
-            raise LimitReached(str(error)) from None
+        self._subscriptions.subscribe(uri)
 
     def unsubscribe(self, uri: str) -> None:
         """Send no more updates of a resource."""
-        self._core.subscriptions.unsubscribe(self._own_subscriber(), uri)
+        self._subscriptions.unsubscribe(uri)
 
     # Whether the client reads, and is there
 
@@ -433,8 +408,7 @@ class ServerConnection(CallEnd):
             self._watch.stop()
         self._questions.close()
         self._listening.clear()
-        if self._subscriber is not None:
-            self._core.subscriptions.leave(self._subscriber)
+        self._subscriptions.leave()
         self._calls.stop_all()
         self._intake.close()
         self._call_ended()

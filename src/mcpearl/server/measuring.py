@@ -1,4 +1,4 @@
-"""What a server counts for those who ask: a collector beside its calls, and what is read on demand.
+"""What a server counts: a collector beside its calls, and what is read on demand.
 
 It is made when something asks for numbers, as `app.run("http", metrics="/metrics")` does. Without it no
 call does any work for it.

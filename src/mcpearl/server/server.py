@@ -253,7 +253,7 @@ class Server(Operating, Running):
         self.web = Web()  # for HTTP beside MCP
         self.parts = ServerTree(name)  # what is supervised while the server runs
         self.lag = LoopLag()  # of the event loop, measured if anything looks at it
-        self.measuring: Measuring | None = None  # what it counts for those who ask, once one does
+        self.measuring: Measuring | None = None  # what it counts, once it is asked for
         self._uptime = Uptime(repr(self), self._up, self._entered, self._leaving)
         self._broadcast = Broadcast(self.core.subscriptions, lambda: self.bus)
         self._coalescers = {
@@ -359,9 +359,9 @@ class Server(Operating, Running):
 
     def _meters(self) -> "dict[str, Meter]":
         """Return what counts calls against rates, by what is limited."""
-        tools = {tool.definition.name: tool for tool in self._registry.tools.values()}
-        limited: dict[str, Any] = {"": self._throttle, **tools}
-        meters = {name: getattr(each, "meter", None) for name, each in limited.items()}
+        meters = {tool.definition.name: tool.meter for tool in self._registry.tools.values()}
+        if self._throttle is not None:
+            meters[""] = self._throttle.meter
         return {name: meter for name, meter in meters.items() if meter is not None}
 
     # Serving

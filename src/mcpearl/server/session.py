@@ -61,7 +61,7 @@ class Session:
     @property
     def id(self) -> str | None:
         """The id of the session over HTTP; None on wires whose connection is the session."""
-        return getattr(self._connection.transport, "id", None)
+        return self._connection.transport.session_id
 
     @property
     def client(self) -> Implementation | None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ class SoloConnection(CallEnd):
     """
 
     end: SoloEnd
+    transport: ClassVar[None] = None  # every request has its own
 
     def __init__(self, core: ServerCore) -> None:
         self.loop = asyncio.get_running_loop()

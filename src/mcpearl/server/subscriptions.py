@@ -35,7 +35,7 @@ Announce = Callable[[bytes, str | None], None]
 """Takes an announcement and its position on the bus, if it has one."""
 
 
-class Reach(Enum):
+class Spread(Enum):
     """Which subscribers an announcement is for."""
 
     ALL = auto()
@@ -103,9 +103,9 @@ class Subscriber:
         self._size = 0
         self._holding.release()
 
-    def is_in(self, reach: Reach) -> bool:
+    def is_in(self, reach: Spread) -> bool:
         """Whether an announcement of this reach is for this subscriber."""
-        return reach is Reach.ALL or (reach is Reach.KEPT) == (self._announce is not None)
+        return reach is Spread.ALL or (reach is Spread.KEPT) == (self._announce is not None)
 
     def deliver(self, announcement: Announcement) -> None:
         """Send an announcement in this subscriber's form."""
@@ -164,7 +164,7 @@ class Subscriptions:
         subscriber.release()
 
     def resource_updated(
-        self, uri: str, reach: Reach = Reach.ALL, position: str | None = None
+        self, uri: str, reach: Spread = Spread.ALL, position: str | None = None
     ) -> int:
         """Notify the subscribers of a resource, each under its spelling; return how many there are.
 
@@ -219,7 +219,9 @@ class Subscriptions:
         for kind in LIST_CHANGED:
             self.list_changed(kind)
 
-    def list_changed(self, kind: str, reach: Reach = Reach.ALL, position: str | None = None) -> int:
+    def list_changed(
+        self, kind: str, reach: Spread = Spread.ALL, position: str | None = None
+    ) -> int:
         """Notify the subscribers of a list; return how many there are.
 
         Args:

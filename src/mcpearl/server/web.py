@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcpearl.server.serving.worker_board import WorkerBoard
-    from mcpearl.transports.http_server.pages import Route
+    from mcpearl.transports.http_server.pages import PageRoute
 
 HealthCheck = Callable[[], Any]
 
@@ -16,14 +16,14 @@ class Web:
     __slots__ = ("board", "checks", "consoles", "draining", "number", "routes")
 
     def __init__(self) -> None:
-        self.routes: dict[str, Route] = {}
+        self.routes: dict[str, PageRoute] = {}
         self.checks: list[HealthCheck] = []
         self.draining = False
         self.board: WorkerBoard | None = None  # where workers say whether they are ready
         self.number = 0  # which of them this process is
         self.consoles: dict[Any, Any] = {}  # by their options; they outlive the wires they are on
 
-    def add(self, route: "Route") -> None:
+    def add(self, route: "PageRoute") -> None:
         """Add a route."""
         if route.path in self.routes:
             raise ValueError(f"there is a route at {route.path!r} already")

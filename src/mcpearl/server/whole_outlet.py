@@ -1,7 +1,6 @@
 """The outlet of a connection that carries everything: an answer is a message like others."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from mcpearl.runtime import clock
 from mcpearl.transports.null import NullTransport
@@ -21,14 +20,13 @@ class WholeOutlet:
 
     def __init__(self, transport: Transport) -> None:
         self.send = self.finish = transport.send
-        self._transport: Any = transport
+        self._transport = transport
         self._session_id: str | None = None
 
     @property
     def address(self) -> str | None:
         """The address of the client, where its transport has one."""
-        address: str | None = getattr(self._transport, "peer_address", None)
-        request = getattr(self._transport, "request", None)
+        address, request = self._transport.peer_address, self._transport.request
         if address is not None or request is None or request.peer.address is None:
             return address
         return str(request.peer.address[0])
@@ -36,20 +34,19 @@ class WholeOutlet:
     @property
     def medium(self) -> str:
         """What the client's messages travel on."""
-        medium: str = self._transport.medium
-        return medium
+        return self._transport.medium
 
     @property
     def request_headers(self) -> Mapping[bytes, bytes]:
         """The headers of the request that opened the connection, where it began with one."""
-        request = getattr(self._transport, "request", None)
+        request = self._transport.request
         return {} if request is None else request.headers
 
     @property
     def session_id(self) -> str | None:
         """The id of the session; on wires whose connection is the session, one made up for it."""
         if self._session_id is None and not isinstance(self._transport, NullTransport):
-            self._session_id = getattr(self._transport, "id", None) or clock.token(24)
+            self._session_id = self._transport.session_id or clock.token(24)
         return self._session_id
 
     async def drained(self) -> None:

@@ -2,4 +2,10 @@
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be reached or used at the moment; the same step may succeed later."""
+    """The store cannot be reached or used at the moment; the same step may succeed later.
+
+    Its text is for the operator: it may name an address or a file. Clients are told `TOLD`.
+    """
+
+
+TOLD = "the server's store cannot be used at the moment"

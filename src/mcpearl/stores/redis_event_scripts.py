@@ -68,11 +68,19 @@ note_read(read)
 redis.call('ZADD', KEYS[3], 'NX', exact(time_of('')), name)
 redis.call('PEXPIRE', KEYS[3], tonumber(ttl) * 1000)
 linger_or(linger, ttl)
-if redis.call('ZCARD', KEYS[3]) > streams then
-    local oldest = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+local over = redis.call('ZCARD', KEYS[3]) - streams
+if over > 0 then
     local base_m, base_e = string.sub(KEYS[1], 1, -#name - 1), string.sub(KEYS[2], 1, -#name - 1)
-    redis.call('DEL', base_m .. oldest, base_e .. oldest)
-    redis.call('ZREM', KEYS[3], oldest)
+    for _, oldest in ipairs(redis.call('ZRANGE', KEYS[3], 0, over + 15)) do
+        local found = redis.call('HMGET', base_m .. oldest, 'last', 'ended')
+        if found[1] and not found[2] then
+            redis.call('ZADD', KEYS[3], 'XX', exact(time_of('')), oldest)  -- open: it is the newest again
+        elseif over > 0 then
+            redis.call('DEL', base_m .. oldest, base_e .. oldest)
+            redis.call('ZREM', KEYS[3], oldest)
+            over = over - 1
+        end
+    end
 end
 if last == 0 and ends == '1' then
     redis.call('DEL', KEYS[1], KEYS[2])

@@ -32,7 +32,7 @@ logger = logging.getLogger("mcpearl.stores")
 
 MAX_EVENTS = 1000  # kept of one stream
 MAX_BYTES = 8 * 1024 * 1024  # kept of one stream
-MAX_STREAMS = 64  # of one session; ended ones go first
+MAX_STREAMS = 64  # of one session that are kept; those that have not ended are kept in any case
 KEPT_FOR = 3600  # seconds a stream is kept after its last event
 LINGER = 60  # seconds it is kept after it ended and was read whole
 MAX_UNWRITTEN = 1000  # events of one stream that wait to be written
@@ -188,7 +188,7 @@ class RedisEventStore:
 
     async def _write(self, stream: _Stream) -> None:
         """Write what has gathered, in one step, and hand it over or tell its reader."""
-        messages, ending = list(stream.unwritten), stream.ending
+        messages, ending, heard = list(stream.unwritten), stream.ending, stream.heard
         said = [] if stream.begun else [words.decode() for words in stream.last_words or ()]
         last, before, others = await self._link.run(
             APPEND,
@@ -214,6 +214,8 @@ class RedisEventStore:
             stream.ending = stream.end_written = True
             self._end_here(stream)
             return
+        if int(before) < (heard or 0):
+            self._lost(stream)
         self._written(stream, messages, int(before), last)
         for reader in others:
             self._tell(int(reader), stream, last)
@@ -258,12 +260,16 @@ class RedisEventStore:
         keys = [*self._keys(session, name), self._link.key_of(digest_of(session), "a", name)]
         given = (MAX_EVENTS, MAX_BYTES, KEPT_FOR, MAX_ANNOUNCED, name, message, position)
         while True:
+            before = self._streams.get((session, name))
+            heard = (before.heard if before is not None else None) or 0
             try:
                 last, appended = await self._link.run(ANNOUNCE, keys, given)
                 break
             except StoreUnavailable:
                 await self._link.until_up()
         stream = self._streams.get((session, name))
+        if stream is not None and stream is before and last - appended < heard:
+            self._lost(stream)
         if stream is None or not stream.followers or last <= (stream.heard or 0):
             return  # every process that reads the stream announces the same
         if appended and stream.heard == last - 1 and stream.looking is None:
@@ -336,8 +342,11 @@ class RedisEventStore:
         """Return what is kept after a position; from now on this process reads the stream."""
         found = self._streams.get((session, stream))
         read = 0 if found is None else found.read
+        heard = 0 if found is None else found.heard or 0
         reply = await self._after(session, stream, "" if number is None else number, read)
         last, ended, producer, events, readers = reply
+        if found is not None and last < heard:
+            self._lost(found)
         if producer and not ended and not await self._members.is_alive(producer):
             await self._end_for(session, stream, producer)
             reply = await self._after(session, stream, "" if number is None else number, read)
@@ -411,7 +420,8 @@ class RedisEventStore:
                 if last <= (stream.heard or 0):
                     break
         except EventsLost:
-            ended = True
+            ended = bool(stream.producer)  # then its outcome is lost; others go on with what comes
+            self._lost(stream)
         except StoreUnavailable:
             ended = False
             await self._link.until_up()
@@ -420,6 +430,12 @@ class RedisEventStore:
             stream.looking = None
         if ended:
             self._end_here(stream)
+
+    @staticmethod
+    def _lost(stream: _Stream) -> None:
+        """Go on with what the store has not noted as read: it lost newer events, as a failover may."""
+        logger.warning("the store lost events of a stream; its reader goes on with what comes")
+        stream.heard = stream.read = 0
 
     # Processes that die
 

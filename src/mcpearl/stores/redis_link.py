@@ -273,7 +273,7 @@ class RedisLink:
             if self._error:
                 logger.info("%s can be reached again", self.address.shown)
             self._error = ""
-            self._retries.attempts = 0
+            self._retries.start_over()
             self._up.set()
 
     def _lost(self, error: Exception) -> None:
@@ -300,7 +300,9 @@ class RedisLink:
             pool = getattr(self._client, "connection_pool", None)
             if pool is not None:
                 asyncio.get_running_loop().create_task(pool.disconnect())
-        return StoreUnavailable(f"{self.address.shown} refused a step: {text}")
+        refused = StoreUnavailable(f"{self.address.shown} refused a step: {text}")
+        logger.warning("%s", refused)
+        return refused
 
 
 async def exchanged(client: Any, commands: list[Command]) -> list[Any]:

@@ -30,7 +30,7 @@ local now = time_of('')
 local lease = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 0)
 redis.call('ZADD', KEYS[1], exact(now + tonumber(ARGV[2])), ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
-if lease > now then  -- otherwise nobody could report, and the others are not dead for it
+if lease > now then  -- otherwise no process could report: that does not make the others dead
     for _, number in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', exact(now))) do
         redis.call('ZREM', KEYS[1], number)
         redis.call('HDEL', KEYS[2], number)
@@ -72,7 +72,7 @@ class RedisMembers:
         self.number = 0
         self.join()
         self._alive: set[int] = set()
-        self._patient_until = 0.0  # nobody counts as dead before this time
+        self._patient_until = 0.0  # no process counts as dead before this time
         self._when_dead: list[Callable[[int], None]] = []
         self._keys = [link.key("members"), link.key("members", "info"), link.key("keys")]
 

@@ -6,6 +6,7 @@ sets its log level, and other processes that have the session are told. A sessio
 remembered for as long as its id alone would bring it back.
 """
 
+import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from hashlib import blake2b
@@ -26,6 +27,8 @@ from mcpearl.stores.redis_script import Script
 from mcpearl.stores.sessions import Changed, Identity, Missed, SessionRecord
 from mcpearl.types.base import Implementation
 from mcpearl.types.capabilities import ClientCapabilities
+
+logger = logging.getLogger("mcpearl.stores")
 
 MAX_ID = 2048  # characters of an id; facts that take more are stored
 YOUNG = 180.0  # seconds in which a session that is not in the store may have begun just now
@@ -208,9 +211,9 @@ class RedisSessionStore:
             changing = msgspec.msgpack.decode(reply[1], type=_Changing)
             return _record(id, facts, changing, revision, float(reply[2]))
         except msgspec.DecodeError as error:
-            raise StoreUnavailable(
-                f"the store has something that is not a session: {error}"
-            ) from None
+            foreign = StoreUnavailable(f"the store has something that is not a session: {error}")
+            logger.error("%s", foreign)
+            raise foreign from None
 
     async def save(self, record: SessionRecord, ttl: float) -> bool:
         """Write what changes in a session, if its revision follows the stored one."""

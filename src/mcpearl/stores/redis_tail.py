@@ -86,7 +86,7 @@ class Tail:
                 await self._catch_up()
                 while True:
                     await self._read(client)
-                    retries.attempts = 0
+                    retries.start_over()
             except Exception as error:
                 logger.debug("reading from %s was cut: %s", self._link.address.shown, error)
             finally:

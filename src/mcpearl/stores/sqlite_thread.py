@@ -169,7 +169,7 @@ class SqliteThread:
         return outcomes
 
     def _open(self) -> sqlite3.Connection:
-        # Nobody else on the machine reads it; SQLite's other files take the same mode.
+        # No other user of the machine may read it; SQLite's other files take the same mode.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=_PATIENCE)
         try:

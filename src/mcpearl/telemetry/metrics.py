@@ -1,6 +1,6 @@
 """Counters of one process, kept by an observer: a call costs one lookup and two appends.
 
-`Metrics` counts while calls run; `snapshot` copies the numbers for those who show them: `prometheus`
+`Metrics` counts while calls run; `snapshot` copies the numbers for what shows them: `prometheus`
 renders them as text, `shared` passes them between workers. What needs no counting, such as how much is
 open, is read from the server when a snapshot is made.
 """
@@ -16,6 +16,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
+from mcpearl.transports.transport import Counting
 from mcpearl.types.jsonrpc import ERROR_CODES
 from mcpearl.types.tools import CallToolResult
 
@@ -220,9 +221,8 @@ class Metrics(FastObserver):
         if medium is not None:
             self._connections[medium] = self._connections.get(medium, 0) + 1
             self._began[connection] = clock.monotonic()
-            tally = getattr(connection.transport, "tally", None)
-            if tally is not None:
-                tally(partial(self.count_received, medium))
+            if isinstance(connection.transport, Counting):
+                connection.transport.tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Count how long it was there."""
@@ -287,7 +287,7 @@ class Metrics(FastObserver):
             medium = _medium_of(connection) or OTHER
             media[medium] = media.get(medium, 0) + 1
             sent[medium] = sent.get(medium, 0) + _written(connection)
-        sent.pop("http", None)  # its sessions are no connections
+        sent.pop("http", None)  # its sessions are not connections
         received = dict(self._received)
         for medium, reading in self._reading:
             received[medium] = received.get(medium, 0) + reading()
@@ -318,10 +318,10 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
 
 def _written(connection: Any) -> float:
     """Return the bytes that were sent on a connection, where that is known."""
-    return float(getattr(connection.transport, "written", 0))
+    transport = connection.transport
+    return float(transport.written) if isinstance(transport, Counting) else 0.0
 
 
 def _medium_of(connection: Any) -> str | None:
     """Return the wire of a connection; None for what stands for clients without a session."""
-    transport = getattr(connection, "transport", None)
-    return None if transport is None else getattr(transport, "medium", OTHER)
+    return None if connection.transport is None else connection.transport.medium

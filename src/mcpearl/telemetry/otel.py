@@ -337,7 +337,7 @@ class OpenTelemetry(SamplingObserver):
         """Note when a session began."""
         if not self._is_server:
             self._connection = connection
-        if hasattr(connection, "transport"):
+        if connection.transport is not None:
             self._open[connection] = clock.monotonic()
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:

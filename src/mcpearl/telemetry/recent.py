@@ -1,4 +1,4 @@
-"""The last calls of a server or client, for those who look at it while it runs."""
+"""The last calls of a server or client, for a look at it while it runs."""
 
 from collections import deque
 from typing import Any

@@ -152,7 +152,7 @@ def check_wire(wire: str) -> WireName:
         if known == wire:
             return known
     raise ValueError(
-        f"there is no wire {wire!r}{did_you_mean(wire, WIRES)}; there is {', '.join(WIRES)}"
+        f"there is no wire {wire!r}{did_you_mean(wire, WIRES)}; choose one of {', '.join(WIRES)}"
     )
 
 

@@ -19,7 +19,7 @@ from mcpearl.testing.recording import (
     read_recording,
     same,
 )
-from mcpearl.transports.transport import Outgoing, Receiver
+from mcpearl.transports.transport import Outgoing, Receiver, Transport
 
 _numbers = count(1)
 
@@ -93,7 +93,7 @@ def playback(file: str | Path) -> Target:
     return Playback(file).target
 
 
-class PlaybackTransport:
+class PlaybackTransport(Transport):
     """The transport of a client that talks to a recording.
 
     Args:

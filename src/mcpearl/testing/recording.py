@@ -2,7 +2,7 @@
 `replay`.
 
 A recording has one JSON object per line: what it is of, then every message with its direction. Headers
-of HTTP are no messages: they are never written, with the secrets in them.
+of HTTP are not messages: they, and the secrets in them, are never written.
 """
 
 import json

@@ -5,10 +5,10 @@ The same bytes travel as on any other wire, so the layers above cannot tell the 
 
 from mcpearl.net.watermark import HIGH_WATER
 from mcpearl.protocol.framing import Frame
-from mcpearl.transports.transport import Outgoing, Receiver
+from mcpearl.transports.transport import Outgoing, Receiver, Transport
 
 
-class MemoryTransport:
+class MemoryTransport(Transport):
     """One side of a pair made with `memory_pair`."""
 
     medium = "memory"

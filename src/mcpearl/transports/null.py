@@ -1,9 +1,9 @@
 """The transport of requests without a session: they have no channel beside their responses."""
 
-from mcpearl.transports.transport import Outgoing, Receiver
+from mcpearl.transports.transport import Outgoing, Receiver, Transport
 
 
-class NullTransport:
+class NullTransport(Transport):
     """A transport that drops what it is sent and never receives anything."""
 
     keeps_alive = True

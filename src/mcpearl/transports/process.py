@@ -98,6 +98,9 @@ class ProcessTransport:
 
     keeps_alive = False
     medium = "stdio"
+    peer_address = None
+    request = None
+    session_id = None
 
     def __init__(
         self,

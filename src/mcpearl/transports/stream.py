@@ -7,7 +7,7 @@ write. Output the peer does not read is held up to a bound; beyond it the peer i
 import asyncio
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcpearl.net.addresses import Address, Unreachable
 from mcpearl.net.unread import DOES_NOT_READ, Unread
@@ -17,6 +17,9 @@ from mcpearl.protocol.framing import Frame, Framer, NewlineFramer
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Holding
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
+
+if TYPE_CHECKING:
+    from mcpearl.net.http_server.request import RequestInfo
 
 _PATIENCE = 2.0  # seconds a closing stream waits for a peer that takes nothing of the rest
 
@@ -156,6 +159,8 @@ class StreamProtocol(asyncio.Protocol):
 
     keeps_alive = False
     medium = "tcp"
+    request: "RequestInfo | None" = None
+    session_id: str | None = None
     account: Account | None = None  # the peer's, where its unfinished messages are counted
     _unfinished: Holding | None = None  # while much of a message has arrived
 
@@ -166,6 +171,11 @@ class StreamProtocol(asyncio.Protocol):
         self.send = self.outbox.put
         self.flush = self.outbox.flush
         self.finished = False
+
+    @property
+    def peer_address(self) -> str | None:
+        """The address of the peer; none on streams other than sockets."""
+        return None
 
     @property
     def paused(self) -> bool:

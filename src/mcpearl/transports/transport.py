@@ -4,8 +4,8 @@ Adding a wire means writing one class with the shape of `Transport`. Messages ar
 function call, a list per read, in order; nothing is queued in between.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -13,6 +13,11 @@ from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.framing import Frame
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool
+
+if TYPE_CHECKING:
+    from mcpearl.net.http_server.request import RequestInfo
+else:
+    RequestInfo = Any  # a server on standard streams does not load HTTP
 
 
 class Outgoing(Struct, frozen=True, gc=False):
@@ -94,6 +99,21 @@ class Channel(Protocol):
     medium: str = "other"
     """What the messages travel on: `stdio`, `tcp`, `unix`, `websocket`, `http` or `memory`."""
 
+    @property
+    def peer_address(self) -> str | None:
+        """The address of the peer, where the wire knows one."""
+        return None
+
+    @property
+    def request(self) -> "RequestInfo | None":
+        """The HTTP request that opened the connection, where it began with one."""
+        return None
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the session, where the wire has one."""
+        return None
+
     def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message to be sent in order. After the end it is dropped in silence.
 
@@ -123,8 +143,8 @@ class Channel(Protocol):
 class Transport(Channel, Protocol):
     """A channel that this side opens, and that hands what it reads to a receiver.
 
-    Subclassing it is optional; a subclass inherits `keeps_alive = False` and a `flush` that does
-    nothing.
+    Subclass it for what most wires do not have: a subclass inherits `keeps_alive = False`, a `flush`
+    that does nothing, and no address, request or session id.
     """
 
     async def open(self, receiver: Receiver) -> None:
@@ -149,6 +169,24 @@ class Announcing(Protocol):
         Args:
             message: The announcement.
             position: Where it is on a bus that stores messages.
+        """
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A transport that can count its bytes."""
+
+    @property
+    def written(self) -> int:
+        """Bytes that were sent."""
+        ...
+
+    def tally(self, count: Callable[[int], None]) -> None:
+        """Have the bytes counted that are read from now on; before the transport is opened.
+
+        Args:
+            count: Called with the size of everything that is read.
         """
         ...
 

@@ -4,7 +4,7 @@ from mcpearl.transports.transport import Talkative, ToolAware, Transport
 from mcpearl.types.tools import Tool
 
 
-class WrappedTransport:
+class WrappedTransport(Transport):
     """The base of transports that see or change what passes through another.
 
     Args:

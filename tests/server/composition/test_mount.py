@@ -436,7 +436,7 @@ def test_what_cannot_be_mounted_is_refused_with_the_reason() -> None:
         app.mount(weather(), "weather")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="in itself"):
         app.mount("me", app)
-    with pytest.raises(KeyError, match="there is `weather`"):
+    with pytest.raises(KeyError, match="what is mounted: `weather`"):
         app.unmount("wether")
 
 

@@ -294,7 +294,7 @@ async def test_a_websocket_beside_the_endpoint(marks: Marks) -> None:
 
 
 async def test_an_unknown_server_is_refused(marks: Marks) -> None:
-    with pytest.raises(ValueError, match="there is 'mcpearl', 'granian'"):
+    with pytest.raises(ValueError, match="choose 'mcpearl' or 'granian'"):
         await make_app(marks).serve("http", server="apache")
 
 

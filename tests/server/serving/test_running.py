@@ -37,6 +37,10 @@ async def hang(ctx: Context) -> str:
 """
 
 
+# What the process inherits depends on how the tests were started: under `nohup` a hangup is ignored.
+HANGUP_ENDS = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     return tmp_path / "server.py"
@@ -231,7 +235,8 @@ async def test_in_a_running_loop_it_names_serve():
 
 @pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
 async def test_a_call_beyond_the_grace_is_told_why(script: Path, protocol: str):
-    with started(script, "app.core.grace = 0.1\napp.run('http', port=0)") as process:
+    last = f"{HANGUP_ENDS}\napp.core.grace = 0.1\napp.run('http', port=0)"
+    with started(script, last) as process:
         url = (await asyncio.to_thread(process.stderr.readline)).split("'")[1]
         begun = asyncio.Event()
         async with Client(url, reconnect=False, protocol=protocol) as client:
@@ -244,4 +249,15 @@ async def test_a_call_beyond_the_grace_is_told_why(script: Path, protocol: str):
                 result = await asyncio.wait_for(call, 30)
                 raise Exception(result.content[0].text)
             assert "CancelledError" not in str(raised.value)
+        assert await asyncio.to_thread(process.wait, 30) == 0
+
+
+async def test_under_nohup_a_hangup_is_ignored(script: Path):
+    last = f"{HANGUP_ENDS.replace('SIG_DFL', 'SIG_IGN')}\napp.run('http', port=0)"
+    with started(script, last) as process:
+        url = (await asyncio.to_thread(process.stderr.readline)).split("'")[1]
+        process.send_signal(signal.SIGHUP)
+        async with Client(url, reconnect=False) as client:
+            assert [tool.name for tool in await client.list_tools()] == ["speak", "hang"]
+        process.terminate()
         assert await asyncio.to_thread(process.wait, 30) == 0

@@ -30,6 +30,8 @@ from tests.transports.raw_http import (
 )
 from tests.waiting import eventually, turns
 
+pytestmark = pytest.mark.usefixtures("store")
+
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 

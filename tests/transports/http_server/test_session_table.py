@@ -11,8 +11,8 @@ from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.gate import Refused
-from mcpearl.transports.http_server.session_table import SESSION, Sessions
-from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
+from mcpearl.transports.http_server.session_table import SESSION, SessionTable
+from mcpearl.transports.http_server.sessions import Stage, StreamTerms, TransportSession
 
 IDLE = 1000.0
 OPENING = 60.0
@@ -32,7 +32,7 @@ class Receiver:
         self.is_lost = True
 
 
-class Counted(Session):
+class Counted(TransportSession):
     """A session that counts how often a table looks at when it was used."""
 
     looks = 0
@@ -52,8 +52,8 @@ class Counted(Session):
 
 def make_table(
     max_sessions: int = 10, store: SessionStore | None = None, budget: Budget | None = None
-) -> Sessions[Counted]:
-    return Sessions(
+) -> SessionTable[Counted]:
+    return SessionTable(
         Counted,
         lambda session, principal, account: Receiver(),
         StreamTerms(1000, None),
@@ -65,7 +65,7 @@ def make_table(
     )
 
 
-def begin(table: Sessions[Counted], stage: Stage = Stage.USED) -> Counted:
+def begin(table: SessionTable[Counted], stage: Stage = Stage.USED) -> Counted:
     """Begin a session, and bring it to a stage by its requests."""
     session = table.create("ann")
     session.enter()
@@ -78,12 +78,12 @@ def begin(table: Sessions[Counted], stage: Stage = Stage.USED) -> Counted:
     return session
 
 
-def use(table: Sessions[Counted], session: Counted) -> None:
+def use(table: SessionTable[Counted], session: Counted) -> None:
     session.enter()
     table.leave(session)
 
 
-def is_there(table: Sessions[Counted], session: Counted) -> bool:
+def is_there(table: SessionTable[Counted], session: Counted) -> bool:
     found: Any = table.find(session.id, "ann")
     assert found is None or found is session
     assert session.receiver.is_lost is (found is None)
@@ -218,7 +218,7 @@ async def test_a_sweep_stops_at_the_first_session_that_is_young(clock: MovableCl
     table.close()
 
 
-def begin_as(table: Sessions[Counted], caller: str, stage: Stage = Stage.USED) -> Counted:
+def begin_as(table: SessionTable[Counted], caller: str, stage: Stage = Stage.USED) -> Counted:
     session = table.create("ann", caller)
     session.enter()
     table.add(session)

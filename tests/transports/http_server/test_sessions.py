@@ -17,6 +17,7 @@ from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord
 from mcpearl.testing.clock import MovableClock
 from mcpearl.transports.http_server.sessions import MAX_BESIDE
+from tests.transports.http_server.conftest import in_one_process
 from tests.transports.raw_http import (
     HANGS,
     LEGACY,
@@ -28,6 +29,8 @@ from tests.transports.raw_http import (
     serving,
 )
 from tests.waiting import eventually, turns
+
+pytestmark = pytest.mark.usefixtures("store")
 
 INITIALIZE = message(
     "initialize",
@@ -300,6 +303,7 @@ async def test_sessions_do_not_hear_each_other() -> None:
             stream.close()
 
 
+@in_one_process("a client without a position hears again what was sent just now")
 async def test_each_message_goes_on_one_standing_stream_only() -> None:
     app = make_app()
     async with serving(app) as client:
@@ -512,6 +516,7 @@ async def test_delete_ends_the_calls_of_a_session(tool: str) -> None:
         assert not app.core.roster
 
 
+@in_one_process("the clock of the store is not moved")
 async def test_an_idle_session_expires_and_a_busy_one_does_not(clock: MovableClock) -> None:
     gate = Gate()
     app = make_app(gate)
@@ -543,6 +548,7 @@ async def test_the_number_of_sessions_in_use_is_bounded() -> None:
         assert (await client.post(INITIALIZE)).status == 200
 
 
+@in_one_process("its id alone brings it back")
 async def test_a_session_that_was_never_used_makes_room_for_another() -> None:
     async with serving(make_app(), max_sessions=6) as client:  # of which one caller may have half
         used, unused = await client.initialize(), await client.initialize()
@@ -558,6 +564,7 @@ async def test_a_session_that_was_never_used_makes_room_for_another() -> None:
         assert (await client.post(message("ping"), gone)).status == 404
 
 
+@in_one_process("the clock of the store is not moved")
 async def test_a_session_that_is_not_initialized_ends_soon() -> None:
     app = make_app()
     async with serving(app, initialize_timeout=0.2) as client:
@@ -570,6 +577,7 @@ async def test_a_session_that_is_not_initialized_ends_soon() -> None:
         assert (await ready.ask("ping")).status == 200
 
 
+@in_one_process("events have no budget in the process")
 async def test_a_stream_that_ended_can_be_resumed_until_the_budget_is_used_up() -> None:
     app = make_app()
 

@@ -28,7 +28,7 @@ def command(out: Output, shell: str | None) -> None:
     kind = get_completion_class(name)
     if kind is None:
         raise Failure(
-            f"no completion for the shell {name!r}; there is {', '.join(_HOW)}", Exit.USAGE
+            f"no completion for the shell {name!r}; choose one of {', '.join(_HOW)}", Exit.USAGE
         )
     from mcpearl.cli.main import mcpearl
 

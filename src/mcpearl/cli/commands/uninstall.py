@@ -26,7 +26,7 @@ def command(
         for each in _names(out, file, alone=len(files) == 1):
             known.setdefault(each, []).append(file)
     if name not in known:
-        hint = f"there is {', '.join(sorted(known))}" if known else "there are none at all"
+        hint = f"they have {', '.join(sorted(known))}" if known else "they have no servers at all"
         raise Failure(
             f"no host has a server {name!r}{did_you_mean(name, known)}", Exit.NOT_FOUND, hint
         )

@@ -126,6 +126,6 @@ def host_file(name: str, project: bool) -> HostFile:
         raise Failure(
             f"there is no host {name!r}{where}{did_you_mean(name, files)}",
             Exit.USAGE,
-            f"there is {', '.join(files)}",
+            f"choose one of {', '.join(files)}",
         )
     return files[name]

@@ -79,7 +79,7 @@ _MODULES = {
     "fastmcp.server.providers": "mount servers with `app.mount`, or register what it offers",
     "fastmcp.apps": "MCP Apps have no counterpart",
     "fastmcp.server.apps": "MCP Apps have no counterpart",
-    "mcp.server.auth": "`mcpearl.auth` verifies tokens, and is no authorization server",
+    "mcp.server.auth": "`mcpearl.auth` verifies tokens; it is not an authorization server",
     "mcp.client": "`async with Client(target) as client` does what a session and its transport did",
 }
 
@@ -130,7 +130,7 @@ SERVER_BY_HAND = {
     "exclude_tags": "there are no tags; register what should be offered",
     "transport_security": "`app.run(…, allowed_hosts=[…], allowed_origins=[…])`",
     "token_verifier": "`auth=` takes a verifier of `mcpearl.auth`",
-    "auth_server_provider": "mcpearl is no authorization server; name yours with `ResourceServer`",
+    "auth_server_provider": "mcpearl is not an authorization server; name yours with `ResourceServer`",
     "sampling_handler": "clients sample; `mcpearl.AnthropicSampling` and others are for clients",
     "cache_hints": "`Server(list_ttl_ms=…)`, and `ttl_ms=` of a resource",
     "request_state_security": "`Server(state_keys=[…])`",

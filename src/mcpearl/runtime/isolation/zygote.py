@@ -259,7 +259,7 @@ class _Zygote:
         """Report processes that have ended, and kill what they left behind."""
         while True:
             try:
-                # Looked at first: as long as it is not taken, its number is no other group's.
+                # Looked at first: until it is waited for, no other group has its number.
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break

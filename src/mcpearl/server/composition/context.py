@@ -99,3 +99,13 @@ class SpelledPeer:
     def unsubscribe(self, uri: str) -> None:
         """Send no more updates."""
         self._peer.unsubscribe(self.uri)
+
+
+def spelling_of(peer: Peer, uri: str) -> str:
+    """Return a resource's URI as the client of this peer spells it.
+
+    Args:
+        peer: The other end of a subscription.
+        uri: The URI as the part has it.
+    """
+    return peer.uri if isinstance(peer, SpelledPeer) else uri

@@ -129,7 +129,7 @@ class Part(Protocol):
         ...
 
 
-class Reach(Protocol):
+class ReachPart(Protocol):
     """Makes a part of whatever names a server elsewhere; behind the door `server.mount`."""
 
     def __call__(self, name: str, other: Any) -> Part:
@@ -283,5 +283,5 @@ def part_of(name: str, other: Any) -> Part:
     if hasattr(other, "dispatch") and hasattr(other, "capabilities"):
         return HandlerPart(other)
     # The layer above has clients; a server that mounts nothing of the kind does not load it.
-    reach: Reach = doors.behind("server.mount")
+    reach: ReachPart = doors.behind("server.mount")
     return reach(name, other)

@@ -35,7 +35,7 @@ class LimitedTool(ToolEntry):
     ) -> None:
         super().__init__(function, pool, **options)
         name = f"tool `{self.definition.name}`"
-        self.meter = None if rate is None else Meter(rate)
+        self.meter: Meter | None = None if rate is None else Meter(rate)
         self._key_of = key_of("principal" if rate is None else rate.by)
         self._bulkhead = None if concurrency is None else Bulkhead(concurrency, queue, name)
 

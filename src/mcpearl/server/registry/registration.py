@@ -42,7 +42,9 @@ def check_versions(versions: Any) -> None:
     refuse_text("versions", versions)
     for version in versions:
         if version not in VERSIONS:
-            raise ValueError(f"`{version}` is not a protocol version; there is {_listed(VERSIONS)}")
+            raise ValueError(
+                f"`{version}` is not a protocol version; choose one of {_listed(VERSIONS)}"
+            )
 
 
 def check_lifespan(lifespan: Any) -> None:

@@ -37,6 +37,7 @@ from mcpearl.types.jsonrpc import INVALID_PARAMS, PARSE_ERROR
 from mcpearl.types.tools import CallToolResult, Tool, ToolAnnotations, ToolExecution
 
 if TYPE_CHECKING:
+    from mcpearl.runtime.rate import Meter
     from mcpearl.runtime.threads import ThreadPool
     from mcpearl.schema.given import Validator
     from mcpearl.server.tasks.options import TaskOption, Tasks
@@ -62,6 +63,8 @@ class ToolEntry:
         "tasks",
         "timeout",
     )
+
+    meter: "Meter | None" = None  # counts calls against a rate, where the tool has one
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ def _named(given: str, options: dict[str, Any]) -> Wire:
     if kind is None:
         hint = did_you_mean(given, (*WIRES, *_ALSO))
         known = ", ".join(f"{wire!r}" for wire in WIRES)
-        raise ValueError(f"unknown transport {given!r}{hint or '; there is ' + known}")
+        raise ValueError(f"unknown transport {given!r}{hint or '; choose one of ' + known}")
     for option in options:
         if option not in kind.__struct_fields__:
             raise TypeError(_unknown_option(name, kind, option, options[option]))

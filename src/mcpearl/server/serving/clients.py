@@ -152,4 +152,4 @@ class Clients:
 
 
 def _address(transport: SocketServer) -> str:
-    return getattr(transport, "peer_address", None) or "this machine"
+    return transport.peer_address or "this machine"

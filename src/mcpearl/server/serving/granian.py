@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from mcpearl.net.http_server.asgi_request import Receive, Scope, Send
 from mcpearl.net.ports import TcpPort, bind_port
 from mcpearl.net.tls import server_context
+from mcpearl.runtime.tree import Node
 from mcpearl.server.serving.http import asgi_endpoint, described, make_console
 from mcpearl.server.serving.wires import Http
 from mcpearl.transports.http_server.endpoint import Endpoint
@@ -56,6 +57,10 @@ class GranianListener:
         with bind_port(http.host, int(http.port), reuse_port=http.reuse_port) as free:
             self._port = free.getsockname()[1]
         self._front = _granian(self._requests, http, self._port)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what the endpoint consists of."""
+        return self._endpoint.nodes()
 
     @property
     def address(self) -> str:

@@ -33,7 +33,7 @@ from mcpearl.server.serving.wires import Bounds, Http, served_at
 from mcpearl.transports.http_server.endpoint import Endpoint
 from mcpearl.transports.http_server.gate import Gate
 from mcpearl.transports.http_server.origin import Location, hosts_of
-from mcpearl.transports.http_server.pages import Pages, Route, Site, make_route
+from mcpearl.transports.http_server.pages import PageRoute, Pages, Site, make_route
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import MESSAGES, STREAM
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -121,7 +121,7 @@ def make_pages(server: "Server", http: Http, console: Site | None) -> Pages | No
     """Return what an endpoint answers beside MCP; None if that is nothing."""
     if http.health is None and http.metrics is None and console is None and not server.web.routes:
         return None
-    routes: Mapping[str, Route] = server.web.routes
+    routes: Mapping[str, PageRoute] = server.web.routes
     if http.metrics is not None:
         if http.metrics in routes:
             raise ValueError(f"{http.metrics!r} is the path of the metrics, and of a route too")

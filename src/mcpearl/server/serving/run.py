@@ -141,7 +141,7 @@ def _under_systemd() -> Iterator[None]:
 async def _say_draining(server: "Server", wires: list[Wire]) -> None:
     """Be not ready for a while before the ports are closed, where a wire asks for it."""
     server.web.draining = True
-    delay = max(getattr(wire, "drain_delay", 0.0) for wire in wires)
+    delay = max(wire.drain_delay for wire in wires)
     if delay:
         logger.info("not ready any more; serving for another %g s", delay)
         await asyncio.sleep(delay)

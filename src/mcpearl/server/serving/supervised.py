@@ -58,8 +58,8 @@ class WirePart:
 
     def tree(self) -> Node:
         """Return what the wire consists of, where it has parts."""
-        nodes = getattr(self._listener, "nodes", tuple)
-        return Node(name=_name_of(self._wire), state="running", children=tuple(nodes()))
+        parts = () if self._listener is None else self._listener.nodes()
+        return Node(name=_name_of(self._wire), state="running", children=parts)
 
     async def start(self) -> None:
         """Open the wire."""

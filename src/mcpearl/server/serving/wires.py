@@ -6,11 +6,12 @@ What a wire does is in its listener, which is loaded when the wire is used.
 import sys
 from collections.abc import Collection
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
 from mcpearl.runtime.arguments import Unusable
+from mcpearl.runtime.tree import Node
 from mcpearl.transports.http_server.settings import EndpointSettings, check_allowed
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class Listener(Protocol):
 
     def describe(self) -> str | None:
         """Say in one line where the server is and how to connect; None if another process does."""
+        ...
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return what the wire consists of, for the tree of the server."""
         ...
 
     async def start(self) -> None:
@@ -52,6 +57,11 @@ class Listener(Protocol):
 class Wire(Protocol):
     """What `Server.run` and `Server.serve` take beside names of wires."""
 
+    @property
+    def drain_delay(self) -> float:
+        """Seconds between a signal to stop and the end of the wire."""
+        return 0.0
+
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.
 
@@ -63,6 +73,8 @@ class Wire(Protocol):
 
 class Stdio(Struct, frozen=True, kw_only=True):
     """The process's own standard input and output. Its end is the end of the server."""
+
+    drain_delay: ClassVar[float] = 0.0
 
     def listener(self, server: "Server") -> Listener:
         """Make what serves this wire.
@@ -149,7 +161,7 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
 
             return GranianListener(server, self)
         if self.server != "mcpearl":
-            raise ValueError(f"unknown HTTP server {self.server!r}; there is 'mcpearl', 'granian'")
+            raise ValueError(f"unknown HTTP server {self.server!r}; choose 'mcpearl' or 'granian'")
         from mcpearl.server.serving.http import HttpListener
 
         return HttpListener(server, self)
@@ -157,6 +169,8 @@ class Http(EndpointSettings, frozen=True, kw_only=True):
 
 class Bounds(Struct, frozen=True, kw_only=True):
     """What the clients of one wire may take, together and each."""
+
+    drain_delay: ClassVar[float] = 0.0
 
     max_connections: int = 10_000
     """Clients at once; one more gets an error, then its connection is closed."""
@@ -303,6 +317,9 @@ class _StdioListener:
             "reads MCP messages from this terminal, one JSON object per line, until Ctrl-D. Usually a "
             f"client starts it: Client({sys.argv[0]!r}). For clients elsewhere: app.run('http')"
         )
+
+    def nodes(self) -> tuple[Node, ...]:
+        return ()
 
     async def start(self) -> None:
         self._by_hand = sys.stdin is not None and sys.stdin.isatty()

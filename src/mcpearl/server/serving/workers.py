@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,6 +31,7 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.names import Names
+from mcpearl.runtime.tree import Node
 from mcpearl.server.serving.http import WorkerHttp, described
 from mcpearl.server.serving.wires import Http
 from mcpearl.server.serving.worker_board import WorkerBoard
@@ -113,7 +114,7 @@ async def _agreed(store: "SharedStore") -> list[bytes]:
     try:
         return await store.agree()
     except StoreUnavailable as error:
-        raise Unusable(f"the keys of the deployment could not be had: {error}") from None
+        raise Unusable(f"the keys of the deployment could not be read: {error}") from None
 
 
 def _greeting(server: "Server", http: Http, port: TcpPort, count: int) -> str:
@@ -164,7 +165,11 @@ class _Lifeline(Struct):
     ready: int
     lifeline: int
 
-    address = None
+    address: ClassVar[None] = None
+    drain_delay: ClassVar[float] = 0.0
+
+    def nodes(self) -> tuple[Node, ...]:
+        return ()
 
     def listener(self, server: "Server") -> "_Lifeline":
         return self

@@ -15,8 +15,6 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from mcpearl.protocol.errors import LimitReached, McpError, brief
-from mcpearl.protocol.events import Call, Encoded
-from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.task_lifecycle import TERMINAL, TaskStep, following
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
@@ -37,17 +35,17 @@ from mcpearl.server.tasks.journal import (
 from mcpearl.server.tasks.keeper import TaskKeeper
 from mcpearl.server.tasks.keys import key_of
 from mcpearl.server.tasks.options import TaskBounds, Tasks
+from mcpearl.server.tasks.outcomes import encoded_error, encoded_result, failure_text
 from mcpearl.server.tasks.promotion import Promotions
 from mcpearl.server.tasks.questions import read_answer
 from mcpearl.server.tasks.run import TaskRun
 from mcpearl.server.tasks.vault import Vault
 from mcpearl.server.tasks.views import unknown_task
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import TaskRecord, TasksFull, TaskStore, holder_name
-from mcpearl.types.base import Result, encode
+from mcpearl.types.base import Result
 from mcpearl.types.elicitation import ElicitResult
-from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcpearl.types.roots import ListRootsResult
 from mcpearl.types.sampling import CreateMessageResult
@@ -222,7 +220,7 @@ class TaskEngine:
             ) from None
         except StoreUnavailable as error:
             logger.error("a task could not be stored: %s", error)
-            raise McpError(INTERNAL_ERROR, f"No task can be created: {error}") from None
+            raise McpError(INTERNAL_ERROR, f"No task can be created: {TOLD}") from None
         logger.debug("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
 
@@ -272,18 +270,18 @@ class TaskEngine:
                 return self.failing(answer)
             value = answer
         try:
-            content, tool_error = _encoded(call, value)
+            content, tool_error = encoded_result(call, value)
         except Exception as error:
             no_form = OutputError(f"The result has no JSON form: {error}")
             answer = answer_to(call, no_form, mask=False)
             assert isinstance(answer, CallToolResult)
-            content, tool_error = _encoded(call, answer)
+            content, tool_error = encoded_result(call, answer)
         limit = self.bounds.max_result
         if len(content) > limit:
             self.core.bounded("TaskBounds.max_result", f"{len(content)} bytes")
             message = f"The result has {len(content)} bytes, over the {limit} of a task's result"
             return self.failing(McpError(INTERNAL_ERROR, message))
-        said = _said(value) if tool_error else None
+        said = failure_text(value) if tool_error else None
 
         def make(record: TaskRecord) -> TaskRecord:
             return self._over(record, TaskStep.COMPLETE, said, content, tool_error)
@@ -292,7 +290,7 @@ class TaskEngine:
 
     def failing(self, error: McpError) -> Callable[[TaskRecord], TaskRecord]:
         """Return the change that ends a task with an error."""
-        content = _encoded_error(error)
+        content = encoded_error(error)
         return lambda record: self._over(record, TaskStep.FAIL, error.message, content)
 
     def _over(
@@ -498,38 +496,3 @@ def _take(
             journal.refusals[key] = error
             taken = True
     return taken
-
-
-def _encoded(call: Call, value: Result | Encoded) -> tuple[bytes, bool]:
-    """Return a tool's result as it is stored, and whether it reports a failure."""
-    if isinstance(value, Encoded):
-        return value.body, _reads_as_error(value.body)
-    if isinstance(value, InputRequiredResult):
-        raise TypeError("a task asks with `ctx`, not with an input-required result")
-    body = encode(narrow(value, call.caller.version.name))
-    return body, bool(getattr(value, "is_error", False))
-
-
-class _IsError(msgspec.Struct, rename="camel"):
-    is_error: bool | None = None
-
-
-def _reads_as_error(body: bytes) -> bool:
-    return bool(msgspec.json.decode(body, type=_IsError).is_error)
-
-
-def _encoded_error(error: McpError) -> bytes:
-    try:
-        return msgspec.json.encode(
-            ErrorObject(code=error.code, message=error.message, data=error.data)
-        )
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        return msgspec.json.encode(ErrorObject(code=error.code, message=error.message))
-
-
-def _said(value: Result | Encoded) -> str:
-    """Return the text of a tool's failure."""
-    if isinstance(value, CallToolResult):
-        texts = [getattr(block, "text", None) for block in value.content]
-        return " ".join(text for text in texts if text) or "The tool failed"
-    return "The tool failed"

@@ -79,7 +79,7 @@ def problem_of(status: int, headers: Mapping[str, str]) -> str:
 
 
 def is_unauthorized(status: int, headers: Mapping[str, str], error: Envelope | None) -> bool:
-    """Whether a request was refused for who sent it, rather than for what it asks."""
+    """Whether a request was refused for its sender, rather than for what it asks."""
     return status == 401 or (status == 403 and (error is None or "www-authenticate" in headers))
 
 

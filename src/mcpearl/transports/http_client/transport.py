@@ -40,7 +40,7 @@ from mcpearl.transports.http_client.exchange import NOTICE_TIMEOUT, PostExchange
 from mcpearl.transports.http_client.failures import reason_of
 from mcpearl.transports.http_client.ordering import SendOrder
 from mcpearl.transports.mirrored_headers import ToolHeaders
-from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver
+from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver, Transport
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool
 
@@ -51,7 +51,7 @@ _AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before an answer is sent again
 _FAREWELL = 2.0  # seconds for messages to leave when closing, and again for ending the session
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """A server at a URL.
 
     >>> transport = HttpTransport("https://example.com/mcp", Limits())

@@ -39,7 +39,7 @@ class Admission:
     def check_caller(self, principal: Any, request: RequestInfo) -> None:
         """Refuse a request of a caller for whom the server holds too much.
 
-        Requests of a session may be those that give something back.
+        Requests of a session may be the ones that release something.
         """
         if b"mcp-session-id" in request.headers:
             return

@@ -7,7 +7,7 @@ it is, and what serves it. The messages themselves are the protocol's; how an an
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
 
@@ -18,12 +18,9 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed, McpError
 from mcpearl.protocol.events import Call
-from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
 from mcpearl.runtime import clock
-from mcpearl.runtime.budget import Account, Budget
 from mcpearl.runtime.late import LateWatch
-from mcpearl.runtime.observer import Counters
 from mcpearl.runtime.tree import Node
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.transports.http_server import sse_2024
@@ -34,15 +31,16 @@ from mcpearl.transports.http_server.callers import Callers
 from mcpearl.transports.http_server.checks import HeadNotes, Serve, read_post
 from mcpearl.transports.http_server.cors import PUBLIC, preflight, readable_by
 from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
-from mcpearl.transports.http_server.header_check import MessageHeaders, Mirrored
+from mcpearl.transports.http_server.header_check import MessageHeaders
+from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
 from mcpearl.transports.http_server.origin import Location
 from mcpearl.transports.http_server.pages import Pages
-from mcpearl.transports.http_server.post import Conversation, PostOutlet, Running, Terms
+from mcpearl.transports.http_server.post import PostOutlet, Running, Terms
 from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.reverse import Reverse
-from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.session_table import SessionTable
 from mcpearl.transports.http_server.sessions import HttpSession, StreamTerms
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.sse_2024 import HttpSse
@@ -60,65 +58,6 @@ Work = Coroutine[Any, Any, None]
 _WATCH_AFTER = 0.2  # seconds after which a request is watched
 _LARGE = 4096  # bytes of a body that is weighed, and counted while it is worked on
 _LAST_CALLS = 5.0  # seconds calls on a WebSocket have to finish, at the end
-
-
-class SoloConversation(Running, Protocol):
-    """The server's side of all clients that have no session."""
-
-    def receive_from(
-        self, principal: Any, message: bytes | Envelope, outlet: PostOutlet
-    ) -> list[Call]:
-        """Take one message of this principal; return the calls to run."""
-        ...
-
-    def end_listeners(self) -> None:
-        """End every subscription in order, with its result."""
-        ...
-
-    def lost(self, reason: Exception | None) -> None:
-        """Release everything: the server ends."""
-        ...
-
-
-class Host(Protocol):
-    """What an endpoint needs of the server."""
-
-    limits: Limits
-    budget: Budget
-    """Counts what is held for the clients."""
-    anonymous: Any
-    """The principal of every request if the endpoint has no gate."""
-
-    @property
-    def mirrored(self) -> Mirrored:
-        """The parameters that tools mirror into headers, as they are at the moment."""
-        ...
-
-    def converse(
-        self, transport: Any, principal: Any, account: Account | None = None
-    ) -> Conversation:
-        """Make the server's side of one client, with its account if it shares one."""
-        ...
-
-    def converse_alone(self) -> SoloConversation:
-        """Make the server's side of clients that have no session."""
-        ...
-
-    def missing_scopes(self, call: Call, principal: Any) -> frozenset[str]:
-        """Return the scopes a call needs, if its principal does not have them all."""
-        ...
-
-    def bounded(self, bound: str, detail: str) -> None:
-        """Note that a limit was reached."""
-        ...
-
-    def add_counters(self, source: Counters) -> Callable[[], None]:
-        """Have the server's counters include those of the endpoint; return what ends that."""
-        ...
-
-    def time_left(self, principal: Any) -> float | None:
-        """Return for how many seconds a principal is valid; None if it does not expire."""
-        ...
 
 
 class Post(Struct):
@@ -183,7 +122,7 @@ class Endpoint:
 
     def __init__(
         self,
-        host: Host,
+        host: EndpointHost,
         settings: EndpointSettings,
         *,
         gate: Gate | None = None,
@@ -232,7 +171,7 @@ class Endpoint:
             settings.max_history, limits.max_outgoing, budget=host.budget
         )
         events = self._own_events if settings.event_store is None else settings.event_store
-        self._sessions = Sessions(
+        self._sessions = SessionTable(
             HttpSession,
             host.converse,
             StreamTerms(limits.max_outgoing, events),

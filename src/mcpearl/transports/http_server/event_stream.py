@@ -385,8 +385,9 @@ class KeptStream(EventStream):
         Raises:
             EventsLost: Events after this one are gone.
         """
+        known = self.last
         events, last, ended = await self._events.after(self._session, self.id, after)
-        while last < self.last:  # the store took its time, and more was heard meanwhile
+        while known <= last < self.last:  # the store took its time, and more was heard meanwhile
             more, last, ended = await self._events.after(self._session, self.id, last or None)
             events += more
         self.last = last

@@ -9,22 +9,23 @@ from msgspec import UNSET
 from mcpearl.net.http_server.request import EVENTS, HeaderMap, Request
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.versions import VERSIONS, Version
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.transports.http_server.admission import Admission
 from mcpearl.transports.http_server.checks import check_accept
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.header_check import MessageHeaders
+from mcpearl.transports.http_server.host import EndpointHost
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
 from mcpearl.transports.http_server.reverse import Reverse
-from mcpearl.transports.http_server.session_table import Sessions
+from mcpearl.transports.http_server.session_table import SessionTable
 from mcpearl.transports.http_server.sessions import HttpSession, Stage
 from mcpearl.transports.http_server.settings import EndpointSettings
 from mcpearl.transports.http_server.status import legacy_status, modern_status
 from mcpearl.transports.null import NullTransport
 
 if TYPE_CHECKING:
-    from mcpearl.transports.http_server.endpoint import Host, Post
+    from mcpearl.transports.http_server.endpoint import Post
 
 ALLOW = ((b"allow", b"GET, POST, DELETE, OPTIONS"),)
 _CHANGES_SESSION = frozenset(
@@ -44,10 +45,10 @@ class LegacyRequests:
 
     def __init__(
         self,
-        host: "Host",
+        host: EndpointHost,
         terms: Terms,
         admission: Admission,
-        sessions: Sessions[HttpSession],
+        sessions: SessionTable[HttpSession],
         settings: EndpointSettings,
         reverse: Reverse | None = None,
     ) -> None:
@@ -184,8 +185,8 @@ class LegacyRequests:
                 reader = await session.listen(version.primes_streams)
             else:
                 reader = await session.listen_after(last.decode("latin-1"))
-        except StoreUnavailable as error:
-            raise busy(f"The store of events is not available: {error}", 5) from None
+        except StoreUnavailable:
+            raise busy(f"The stream cannot be opened: {TOLD}", 5) from None
         try:
             with watched(request, self._host.time_left(session.principal)) as gone:
                 await respond_stream(request, reader, gone, self._terms.pace)
@@ -214,7 +215,7 @@ def _missing() -> NoReturn:
 
 def _unsupported(name: str | None) -> NoReturn:
     supported = ", ".join(VERSIONS)
-    raise Refused(400, f"Unsupported protocol version {name!r:.66}; there is {supported}")
+    raise Refused(400, f"Unsupported protocol version {name!r:.66}; supported are {supported}")
 
 
 def _initializes(message: Envelope | bytes) -> bool:

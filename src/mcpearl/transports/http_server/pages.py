@@ -61,7 +61,7 @@ class HttpResponse(Struct, frozen=True):
 RouteFunction = Callable[[HttpRequest], Any]
 
 
-class Route(Struct, frozen=True):
+class PageRoute(Struct, frozen=True):
     """One path of the application's own."""
 
     path: str
@@ -72,14 +72,14 @@ class Route(Struct, frozen=True):
 
 def make_route(
     path: str, methods: Iterable[str], function: RouteFunction, max_body: int = MAX_BODY
-) -> Route:
+) -> PageRoute:
     """Check and make a route."""
     refuse_text("methods", methods)
     if not path.startswith("/") or "{" in path:
         raise ValueError(
             f"the path of a route begins with `/` and has no variables, unlike {path!r}"
         )
-    return Route(path, frozenset(method.upper() for method in methods), function, max_body)
+    return PageRoute(path, frozenset(method.upper() for method in methods), function, max_body)
 
 
 class Site(Protocol):
@@ -126,7 +126,7 @@ class Pages:
 
     def __init__(
         self,
-        routes: Mapping[str, Route],
+        routes: Mapping[str, PageRoute],
         in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
         health: "Callable[[str], Awaitable[tuple[int, bytes] | None]]",
         site: Site | None = None,
@@ -173,7 +173,7 @@ class Pages:
             logger.exception("the route %s failed", route.path)
             await _send(request, HttpResponse("Internal error", 500))
 
-    async def _answer(self, route: Route, request: HttpRequest) -> HttpResponse:
+    async def _answer(self, route: PageRoute, request: HttpRequest) -> HttpResponse:
         function = route.function
         if inspect.iscoroutinefunction(function):
             made = await function(request)

@@ -18,7 +18,7 @@ from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
 from mcpearl.stores.bus import Unsubscribe
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.shared import REQUEST_BITS, Relay
 from mcpearl.transports.http_server.gate import busy
 from mcpearl.transports.http_server.sessions import HttpSession
@@ -120,8 +120,8 @@ class Reverse:
                     await self._relay.pass_to(owner, _TOPIC, passed)
                 else:
                     await self._relay.spread(_TOPIC, passed)
-        except StoreUnavailable as error:
-            raise busy(f"The message could not be passed on: {error}", 5) from None
+        except StoreUnavailable:
+            raise busy(f"The message could not be passed on: {TOLD}", 5) from None
         except ValueError as error:
             raise busy(f"The message could not be passed on: {error}", 5) from None
 

@@ -26,10 +26,10 @@ from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget, NoRoom
 from mcpearl.runtime.keeper import Keeper
 from mcpearl.runtime.tree import Node
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
-from mcpearl.transports.http_server.sessions import Session, Stage, StreamTerms
+from mcpearl.transports.http_server.sessions import Stage, StreamTerms, TransportSession
 
 logger = logging.getLogger("mcpearl.http")
 
@@ -44,10 +44,10 @@ _ELSEWHERE = (
 )
 # Looked up once: a member of an enumeration is found by a Python function.
 _USED, _CLOSED = Stage.USED, Stage.CLOSED
-S = TypeVar("S", bound=Session)
+S = TypeVar("S", bound=TransportSession)
 
 
-class Sessions(Generic[S]):
+class SessionTable(Generic[S]):
     """All sessions of one endpoint, of one kind."""
 
     def __init__(
@@ -462,7 +462,8 @@ def _merged(
 
 
 def _unavailable(error: StoreUnavailable) -> Refused:
-    return busy(f"The session store is not available: {error}", 5)
+    logger.debug("a session was refused: %s", error)
+    return busy(f"The session cannot be looked up or changed: {TOLD}", 5)
 
 
 def _is_ours(id: str) -> bool:

@@ -43,7 +43,7 @@ class StreamTerms(NamedTuple):
     """What keeps events of resumable streams; None where there are none."""
 
 
-class Session:
+class TransportSession:
     """What sessions of every HTTP transport have in common: a client, a receiver, and a life."""
 
     __slots__ = (
@@ -59,6 +59,7 @@ class Session:
     )
 
     medium = "http"
+    peer_address = None
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
@@ -74,6 +75,11 @@ class Session:
         """Take over what the session is charged, and the account of its caller."""
         self.account = account
         self._charged = charged
+
+    @property
+    def session_id(self) -> str | None:
+        """Its id; none before it enters the table."""
+        return self.id or None
 
     @property
     def closed(self) -> bool:
@@ -122,7 +128,7 @@ class Session:
         raise NotImplementedError
 
 
-class HttpSession(Session):
+class HttpSession(TransportSession):
     """A session of Streamable HTTP."""
 
     __slots__ = ("_streams",)

@@ -14,7 +14,7 @@ from mcpearl.net.sse import format_event
 from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import Account, Budget, Holding
 from mcpearl.runtime.tree import Node
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.shared import Relay
 from mcpearl.transports.http_server.checks import check_accept, check_type
@@ -22,8 +22,8 @@ from mcpearl.transports.http_server.event_stream import EventStream
 from mcpearl.transports.http_server.gate import Refused, busy
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import respond_stream, watched
-from mcpearl.transports.http_server.session_table import Sessions
-from mcpearl.transports.http_server.sessions import Session, StreamTerms
+from mcpearl.transports.http_server.session_table import SessionTable
+from mcpearl.transports.http_server.sessions import StreamTerms, TransportSession
 
 STREAM = "/sse"
 MESSAGES = "/messages"
@@ -59,7 +59,7 @@ class SseHost(Protocol):
         ...
 
 
-class SseSession(Session):
+class SseSession(TransportSession):
     """A session that lives on one stream and as long as it. What is lost there is lost."""
 
     __slots__ = ("is_full", "request", "stream")
@@ -116,7 +116,7 @@ class HttpSse:
         self._stop = None if relay is None else relay.receive(_TOPIC, self._passed_on)
         self._host = host
         self._terms = terms
-        self._sessions: Sessions[SseSession] = Sessions(
+        self._sessions: SessionTable[SseSession] = SessionTable(
             SseSession,
             host.converse,
             StreamTerms(host.limits.max_outgoing, None),
@@ -180,8 +180,8 @@ class HttpSse:
         passed = msgspec.msgpack.encode((session_of(request), principal.identity, body))
         try:
             await self._relay.pass_to(owner, _TOPIC, passed)
-        except StoreUnavailable as error:
-            raise busy(f"The message could not be passed on: {error}", 5) from None
+        except StoreUnavailable:
+            raise busy(f"The message could not be passed on: {TOLD}", 5) from None
         await request.respond(202, b"")
 
     def _passed_on(self, passed: bytes) -> None:

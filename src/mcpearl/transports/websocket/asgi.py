@@ -19,7 +19,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.runtime.budget import UNCOUNTED, Account, Budget
 from mcpearl.transports.http_server.gate import Gate, Refused
 from mcpearl.transports.http_server.origin import Location
-from mcpearl.transports.transport import Outgoing
+from mcpearl.transports.transport import Channel, Outgoing, Receiver
 from mcpearl.transports.websocket.frames import SUBPROTOCOL
 
 _PARTING = 1.0  # seconds a client has to take its close frame
@@ -27,31 +27,20 @@ _GOING_AWAY = 1001
 _TRY_AGAIN_LATER = 1013
 
 
-class Served(Protocol):
-    """The server's side of a client, as far as this transport needs it."""
-
-    def received(self, frames: list[Frame]) -> None:
-        """Take messages."""
-        ...
-
-    def lost(self, reason: Exception | None) -> None:
-        """Release everything: the client is gone."""
-        ...
-
-    def writable(self, flowing: bool) -> None:
-        """Note whether the client keeps up with reading."""
-        ...
+class Served(Receiver, Protocol):
+    """The server's side of a client, which this transport also ends."""
 
     async def drain(self, grace: float) -> None:
         """Let calls finish within `grace` seconds, then close."""
         ...
 
 
-class AsgiWebSocket:
+class AsgiWebSocket(Channel):
     """One client, as a transport."""
 
     keeps_alive = True
     medium = "websocket"
+    request: UpgradeRequest | None = None
 
     def __init__(
         self,

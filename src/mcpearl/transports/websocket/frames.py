@@ -1,7 +1,7 @@
 """WebSocket, what both sides share: one JSON-RPC message per text frame, on a socket like the others.
 
 The protocol itself is the `websockets` library's, without its I/O. Here are the wire's own ping, the
-end, and what becomes of frames that are no message. The handshakes are in files of their own.
+end, and what becomes of frames that are not messages. The handshakes are in files of their own.
 """
 
 import asyncio

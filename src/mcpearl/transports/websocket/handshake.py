@@ -114,7 +114,7 @@ class WebSocketHandshake(asyncio.Protocol):
             self._answered.set_exception(self._failure(said))
 
     def _look(self) -> None:
-        """See whether the answer is whole. What follows it is for who gets the socket."""
+        """Check whether the answer is whole. What follows it is for the next owner of the socket."""
         self._events += self.core.events_received()
         if self._answered.done():
             return

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
+from mcpearl.net.addresses import CannotListen, TcpAddress, UnixAddress, tune
 from mcpearl.net.systemd import inherited
 from mcpearl.net.tls_front import TlsFront
 from mcpearl.runtime.arguments import Unusable
@@ -25,13 +25,6 @@ _AT_ONCE = 32  # accepted before the loop looks for other work
 _LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
 
 MakeProtocol = Callable[[], asyncio.Protocol]
-
-
-class CannotListen(OSError):
-    """A server cannot listen at an address. The message names it and says what to do."""
-
-    def __str__(self) -> str:
-        return str(self.strerror)
 
 
 class TcpPort:

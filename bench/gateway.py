@@ -42,7 +42,7 @@ def run(results: Results, *, quick: bool) -> None:
         with results.noting("gateway with many upstreams"):
             measure_start(results)
         with results.noting("client sessions of the gateway"):
-            kilobytes = session_kilobytes(200 if quick else 2000)
+            kilobytes = session_kilobytes(1000 if quick else 2000)
             results.add_round("gateway_session", OWN, kilobytes)
 
 

@@ -34,6 +34,10 @@ end
 """
 
 
+class TooSlow(WrongAnswer):
+    """Nothing was answered in the time there was, and nothing went wrong."""
+
+
 class Count(msgspec.Struct):
     """What wrk counted in one run."""
 
@@ -58,7 +62,12 @@ def is_there() -> bool:
 
 
 def load(port: int, requests: Sequence[Request], seconds: int) -> Count:
-    """Send the requests in turn over all connections; raise if one was refused or cut off."""
+    """Send the requests in turn over all connections; raise if one was refused or cut off.
+
+    Raises:
+        TooSlow: None was answered.
+        WrongAnswer: One was not answered as it should be.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "requests.lua")
         script.write_text(_script(requests))
@@ -74,6 +83,8 @@ def load(port: int, requests: Sequence[Request], seconds: int) -> Count:
     if done.returncode or not lines:
         raise WrongAnswer(f"wrk failed: {(done.stderr or done.stdout).strip()[-300:]}")
     count = msgspec.json.decode(lines[0].removeprefix("counted "), type=Count)
+    if not (count.requests or count.refused or count.broken):
+        raise TooSlow(f"no request was answered within {seconds} s")
     if count.refused or count.broken or not count.requests:
         raise WrongAnswer(
             f"of {count.requests} requests {count.refused} were refused, "

@@ -14,7 +14,9 @@ import msgspec
 import pytest
 
 import mcpearl
+import mcpearl.auth
 import mcpearl.testing
+import mcpearl.types
 
 # Public, but not exported by the package itself: they are named in the documentation.
 DOCUMENTED = (
@@ -27,6 +29,7 @@ FAULTS = ("crash", "cut", "drop", "duplicate", "freeze", "garble", "reorder", "s
 
 NAMES = [
     *(name for name in mcpearl.__all__ if name != "__version__"),
+    *(f"mcpearl.auth.{name}" for name in mcpearl.auth.__all__),
     *(f"mcpearl.testing.{name}" for name in mcpearl.testing.__all__ if name != "WIRES"),
     *(f"mcpearl.testing.faults.{name}" for name in FAULTS),
     *DOCUMENTED,
@@ -104,6 +107,13 @@ def test_annotations_resolve(name: str) -> None:
         assert not [p.name for p in parameters(function) if p.name not in hints]
     for getter in properties(value):
         assert "return" in get_type_hints(getter)
+
+
+@pytest.mark.parametrize("name", mcpearl.types.__all__)
+def test_annotations_of_types_resolve(name: str) -> None:
+    value = getattr(mcpearl.types, name)
+    if isinstance(value, type):
+        assert get_type_hints(value) or not getattr(value, "__struct_fields__", ())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,11 +22,14 @@ class Log:
 
 
 def add_echo(app: Server, log: Log) -> None:
-    """Add a tool that says what was said."""
+    """Add a tool that says what was said, and is found by name meanwhile."""
 
     @app.tool
     async def echo(id: str, pause: float = 0.0) -> str:
         log.note(id)
+        task = asyncio.current_task()
+        app.names.hold(("call", id), task)
+        app.names.mark(task, "calls")
         if pause:
             await asyncio.sleep(pause)
         return id

@@ -129,7 +129,9 @@ async def rampage(seconds: float, seed: int) -> Counter[str]:
         path, log = Path(folder) / "s", Path(folder) / "log"
         ports = [str(http), str(tcp), str(ws)]
         command = [sys.executable, "-m", _SERVER, str(log), *ports, str(path)]
-        quiet = {"inherit_env": True, "cwd": str(_ROOT)}
+        temporary = Path(folder) / "temporary"
+        temporary.mkdir()
+        quiet = {"inherit_env": True, "cwd": str(_ROOT), "env": {"TMPDIR": str(temporary)}}
         async with Client(command, reconnect=False, validate_output=False, **quiet) as control:
             loads = [
                 Load("http", f"http://127.0.0.1:{http}/mcp"),
@@ -152,6 +154,7 @@ async def rampage(seconds: float, seed: int) -> Counter[str]:
             _check_executions(log, loads)
             await eventually(lambda: _nothing_left(control, before), within=60)
         assert not path.exists(), "the Unix socket was left behind"
+        assert not list(temporary.iterdir()), "temporary files were left behind"
     left = [each for each in psutil.Process().children(recursive=True) if _is_ours(each)]
     assert not left, f"processes were left behind: {left}"
     return total
@@ -248,6 +251,7 @@ async def _nothing_left(control: Client, before: dict[str, int]) -> bool:
         and now["descriptors"] <= before["descriptors"]
         and now["connections"] <= before["connections"] + 1
         and now["calls"] == 1
+        and now["names"] == 0
     )
 
 

@@ -72,6 +72,7 @@ async def census() -> dict[str, int]:
         "threads": threading.active_count(),
         "connections": len(app.connections),
         "calls": app.core.counters()["calls_in_flight"],
+        "names": len(app.names) + app.names.count("calls"),
     }
 
 

@@ -36,6 +36,7 @@ SCHEMA = {
         (["share=0.5"], {"share": 0.5}),
         (["share=null"], {"share": None}),
         (["exact=yes"], {"exact": True}),
+        (["exact=n"], {"exact": False}),
         (["exact=0"], {"exact": False}),
         (["tags=x,y"], {"tags": ["x", "y"]}),
         (["tags=x", "tags=y"], {"tags": ["x", "y"]}),

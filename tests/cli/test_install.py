@@ -85,6 +85,14 @@ def test_comments_layout_and_a_backup_are_kept(tmp_path: Path):
     assert "// mine" in file.read_text()
 
 
+@pytest.mark.parametrize("comma", ["", ","])
+def test_a_comment_stays_beside_what_it_is_about(comma: str):
+    text = f'{{"mcpServers": {{\n  "old": {{}}{comma} // mine\n}}}}\n'
+    with_n = with_member(text, "mcpServers", "n", {}, "file")
+    assert '  "old": {}, // mine\n' in with_n
+    assert '  "old": {} // mine\n' in with_member(with_n, "mcpServers", "n", None, "file")
+
+
 BROKEN = [
     *('{"mcpServers": {', '{"mcpServers": []}', "[]", "nonsense", '{"mcpServers": {}} x', "\x00"),
 ]

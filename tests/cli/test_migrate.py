@@ -379,6 +379,37 @@ def test_files_that_cannot_be_read_and_trees(tmp_path: Path):
     assert "nothing of FastMCP or mcp was found" in done.err
 
 
+def test_a_file_that_registers_with_the_server_of_another_is_rewritten(tmp_path: Path):
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").write_text("from fastmcp import FastMCP\n\nmcp = FastMCP('shop')\n")
+    (package / "site.py").write_text("app = object()\n")
+    (package / "tools.py").write_text(
+        "from . import mcp\n\n\n@mcp.tool(tags={'a'})\ndef add(a: int) -> int:\n    return a\n"
+    )
+    (package / "main.py").write_text(
+        "from shop import mcp as it\nfrom shop.site import app\n\n"
+        "app.mount('a', 'b')\nit.run_http_async()\n"
+    )
+    assert mcpearl("migrate", str(tmp_path), "--write").code == 1  # `tags` are listed
+    assert "@mcp.tool()\n" in (package / "tools.py").read_text()
+    main = (package / "main.py").read_text()
+    assert 'it.serve("http")' in main
+    assert "app.mount('a', 'b')" in main
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "class Shop:\n    def __init__(self):\n        self.mcp = FastMCP('x')\n\nmcp = Shop().mcp",
+        "def make() -> FastMCP:\n    return FastMCP('x')\n\nmcp = make()",
+    ],
+)
+def test_a_server_is_known_by_where_it_comes_from(made: str):
+    source = f"from fastmcp import FastMCP\n\n{made}\n\n\n@mcp.custom_route('/a')\ndef a(r): ...\n"
+    assert "@mcp.route('/a')" in rewrite(source).text
+
+
 def test_every_name_that_is_written_exists():
     assert set(names.RENAMED.values()) <= set(mcpearl_package.__all__)
     options = signature(mcpearl_package.Server.__init__).parameters

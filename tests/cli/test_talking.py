@@ -120,6 +120,10 @@ def test_prompt_and_complete(url: str):
     assert done.out == "user:\n  Summarize the weather in Oslo, short.\n"
     assert mcpearl("prompt", url, "brif", "city=Oslo").code == 4
     assert mcpearl("complete", url, "brief", "city", "l").out == "Lisbon\nLondon\n"
+    wrong = mcpearl("complete", url, "brif", "city", "l")
+    assert wrong.code == 4 and "did you mean `brief`?" in wrong.err
+    wrong = mcpearl("complete", url, "brief", "cty", "l")
+    assert wrong.code == 2 and "did you mean `city`?" in wrong.err
 
 
 def test_ping_says_how_long_it_took(url: str):

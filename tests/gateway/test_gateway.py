@@ -91,6 +91,32 @@ async def test_a_configuration_that_is_not_trusted_reaches_nothing_private() -> 
             await client.call_tool("rebound__x")
 
 
+def test_a_configuration_that_is_not_trusted_learns_nothing_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("DEPLOY_KEY", "hunter2-hunter2")
+    (tmp_path / "secrets.env").write_text("A=hunter2-hunter2")
+    config = {
+        "address": {"url": "https://example.com/${DEPLOY_KEY}/mcp"},
+        "header": {"url": "https://example.com/mcp", "headers": {"X-Key": "${env:DEPLOY_KEY}"}},
+        "default": {"url": "https://example.com/mcp?${DEPLOY_KEY:-none}"},
+        "home": {"url": "https://example.com/mcp?${userHome}"},
+        "file": {"command": "x", "envFile": str(tmp_path / "secrets.env")},
+        "no file": {"command": "x", "envFile": str(tmp_path / "missing.env")},
+        "fine": {"url": "https://example.com/mcp"},
+    }
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": config}))
+    gateway = Gateway(file, trusted=False)
+    assert set(gateway.mounts) == {"fine"}
+    reasons = {name: status.reason or "" for name, status in gateway.servers.items()}
+    for name in ("address", "header", "default", "home"):
+        assert reasons[name].endswith("which a configuration that is not trusted may not")
+    assert reasons["file"].replace("`file`", "") == reasons["no file"].replace("`no file`", "")
+    assert "hunter2" not in caplog.text + str(reasons)
+    assert "hunter2" in (Gateway(file).upstreams["address"].entry.url or "")
+
+
 async def test_a_name_that_leads_to_this_machine_is_not_connected_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

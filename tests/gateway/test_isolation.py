@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client
+from mcpearl import Client, McpError
 from mcpearl.auth import BearerToken, StaticTokens
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.gateway.settings import UpstreamSettings
@@ -131,6 +131,44 @@ async def test_ids_and_tokens_of_another_client_reach_nothing(era: str, upstream
     expected = ["step 1", "step 2", "step 3"]
     assert steps == {"ada": expected, "bob": expected}
     assert not [each for each in heard if each.method == "notifications/resources/updated"]
+
+
+@pytest.mark.parametrize("option", ["max_sessions", "max_parked"])
+async def test_a_client_that_never_lets_go_leaves_room_for_others(option: str) -> None:
+    """One that parks all the calls it can takes half of what there is; its calls are refused then."""
+    settings = UpstreamSettings(**{option: 8, "patience": 30.0})
+    async with gateway_to(auth=TOKENS, upstreams=settings) as (url, gateway):
+        parked: list[asyncio.Future[None]] = []
+
+        async def hold(params: Any) -> Any:
+            parked.append(asyncio.get_running_loop().create_future())
+            await parked[-1]
+            return {"value": "late"}
+
+        options: dict[str, Any] = {"protocol": MODERN[0], "max_timeout": 600}
+        async with (
+            Client(url, auth=ADA, elicitation=hold, **options) as ada,
+            Client(url, auth=BOB, elicitation=lambda p: {"value": "soon"}, **options) as bob,
+        ):
+            calls = [
+                asyncio.ensure_future(ada.call_tool("up__ask", {"question": f"{number}?"}))
+                for number in range(20)
+            ]
+            await eventually(lambda: sum(call.done() for call in calls) == 16)
+            await eventually(lambda: len(parked) == 4)
+            for call in calls:
+                if call.done():
+                    with pytest.raises(
+                        McpError, match=f"4 of 8 places .`{option}`., which is its share"
+                    ):
+                        call.result()
+            assert len(gateway.upstreams["up"].parked) == 4
+            assert (await bob.call_tool("up__ask", {"question": "?"})).data == "? accept soon"
+            for each in parked:
+                each.set_result(None)
+            kept = [call for call in calls if not call.done()]
+            assert [r.data.split()[-1] for r in await asyncio.gather(*kept)] == ["late"] * 4
+            assert len(gateway.upstreams["up"].parked.places) == 0
 
 
 @pytest.mark.parametrize("upstream", OF)

@@ -82,6 +82,41 @@ def calls_of(held: list[dict[str, Any]], method: str = "tools/call") -> list[tup
 
 
 @pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize(
+    "id",
+    ["18446744073709551616", "-9223372036854775809", "9" * 4000, '"a,\\"result\\":"', '"\\u0000"'],
+)
+async def test_no_id_of_a_request_keeps_other_calls_from_being_recorded(
+    tmp_path: Path, id: str, durable: bool
+) -> None:
+    app = make_app(Receipts(tmp_path, durable=durable))
+    async with wire(app, "2025-11-25") as client:
+        known = client.request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}})
+        for method in ("tools/call", "made/up"):
+            body = f'"method":"{method}","params":{{"name":"add","arguments":{{"a":1,"b":2}}}}'
+            client.raw(f'{{"jsonrpc":"2.0","id":{id},{body}}}'.encode())
+        answers = [await client.next() for _ in range(3)]
+    assert {known, json.loads(id)} == {answer["id"] for answer in answers}
+    held = verified(tmp_path)
+    assert calls_of(held) == [("add", "result", None)] * 2
+    begun, refused = (
+        [each for each in held if each["kind"] == kind] for kind in ("begin", "refused")
+    )
+    asked = [str(json.loads(id))[:256]]
+    assert [str(each["request"]) for each in begun] == [str(known), *asked]
+    assert [each["request"] for each in refused] == asked
+
+
+@pytest.mark.parametrize(
+    "parent", ["s3cret" * 20, "00-" + "Z" * 32 + "-" + "a" * 16 + "-01", "00-abc", "", 5]
+)
+async def test_what_is_not_a_trace_is_not_recorded(tmp_path: Path, parent: Any) -> None:
+    async with Client(make_app(tmp_path), telemetry=False) as client:
+        await client.call_tool("add", {"a": 1, "b": 2}, meta={"traceparent": parent})
+    assert not any("trace" in record for record in verified(tmp_path))
+
+
+@pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 async def test_each_call_is_recorded_before_and_after(
     tmp_path: Path, durable: bool, version: str

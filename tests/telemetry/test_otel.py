@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, McpError, Server
+from mcpearl.server.connection import ServerConnection
 from tests.ports import free_port
+from tests.server.wire import wire
 from tests.telemetry.collector import Collector, collecting
 from tests.waiting import eventually
 
@@ -142,8 +144,29 @@ async def test_one_trace_through_a_gateway_to_an_isolated_tool() -> None:
             collector.named("sampling/createMessage", "SERVER"),
         ]
         assert_chain(asked)
-        assert asked[2]["mcp.method.name"] == "sampling/createMessage"
+        for span in asked[2:]:
+            assert span["mcp.method.name"] == "sampling/createMessage"
+            assert span["mcp.protocol.version"] == "2025-11-25"
+            assert span["network.protocol.name"] == "http"
+        assert asked[2]["jsonrpc.request.id"] == asked[3]["jsonrpc.request.id"]
+        check_questions(collector)
         assert collector.services == {"server", "gateway", "the-client"}
+
+
+def check_questions(collector: Collector) -> None:
+    """A server that asks is the client of its question; sessions are measured on both sides."""
+    for side in ("server", "client"):
+        points = collector.metrics[f"mcp.{side}.operation.duration"]
+        methods = {attributes["mcp.method.name"] for attributes, _, _ in points}
+        assert "sampling/createMessage" in methods, f"as {side}"
+        session = {
+            "mcp.protocol.version": "2025-11-25",
+            "network.transport": "tcp",
+            "network.protocol.name": "http",
+        }
+        ended = [point[0] for point in collector.metrics[f"mcp.{side}.session.duration"]]
+        assert any(session.items() <= attributes.items() for attributes in ended)
+        assert not any("mcp.method.name" in attributes for attributes in ended)
 
 
 def assert_chain(chain: list[dict[str, Any]]) -> None:
@@ -188,7 +211,7 @@ def check_failures(collector: Collector) -> None:
         assert (failed["error.type"], failed["status"]) == ("tool_error", "ERROR")
     unknown = collector.named("tools/call", "SERVER")
     assert unknown["error.type"] == unknown["rpc.response.status_code"] == "-32602"
-    assert "made-up" in unknown["message"]
+    assert not unknown["message"], "what went wrong may repeat what a client sent"
     assert "gen_ai.tool.name" not in unknown, "a name that a client made up"
 
 
@@ -204,7 +227,16 @@ def check_metrics(collector: Collector) -> None:
         assert tuple(point.explicit_bounds) == BOUNDS
         assert unit == "s"
     found = [attributes for attributes, _, _ in points]
-    assert {"mcp.method.name": "tools/call", "gen_ai.tool.name": "work"} in found
+    travels = {
+        "mcp.protocol.version": "2026-07-28",
+        "network.transport": "tcp",
+        "network.protocol.name": "http",
+    }
+    call = {"mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool", **travels}
+    assert {**call, "gen_ai.tool.name": "work"} in found
+    assert {**call, "gen_ai.tool.name": "fail", "error.type": "tool_error"} in found
+    failed = {"error.type": "-32602", "rpc.response.status_code": "-32602"}
+    assert {**call, **failed, "gen_ai.tool.name": "_OTHER"} in found
 
 
 def check_log(collector: Collector, log: list[str]) -> None:
@@ -314,6 +346,78 @@ async def test_what_is_not_sampled_is_passed_on_as_such(
     if measured:
         numbers = app.measure().snapshot().calls["tools/call", "work", ""]
         assert sum(numbers[2:]) == 60, "calls with a span and calls without are counted alike"
+
+
+async def test_durations_of_whatever_a_server_accepts_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from opentelemetry import metrics
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from mcpearl.telemetry.durations import Durations
+    from mcpearl.telemetry.metrics import MAX_SERIES
+
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr(metrics, "get_meter_provider", lambda: provider)
+    durations = Durations("server", {})
+    for number in range(MAX_SERIES + 500):
+        error = None if number % 2 else str(1000 + number)
+        what = "tools/call", f"tool-{number}"
+        durations.call(0.1, what, error, ("2026-07-28", "http"), Context())
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    points = list(metric.data.data_points)
+    assert sum(point.count for point in points) == MAX_SERIES + 500
+    assert len(points) <= MAX_SERIES + 2
+    errors = {point.attributes.get("error.type") for point in points}
+    assert errors == {None, "_OTHER"}, "codes that an application makes up"
+    provider.shutdown()
+
+
+async def test_calls_that_are_not_sampled_mark_their_own_handlers_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what is read together, notifications are no part of calls before them."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+
+    provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(1e-12)))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    app = Server("traced", telemetry=True)
+    seen: list[tuple[str, bool]] = []
+
+    def look(where: str) -> None:
+        seen.append((where, trace.get_current_span().get_span_context().is_valid))
+
+    @app.tool
+    async def work() -> str:
+        look("tool")
+        return "done"
+
+    @app.on_notification
+    def heard(notice: Any, caller: Any) -> None:
+        look("notification")
+
+    async with wire(app, "2025-11-25") as client:
+        message = {"method": "tools/call", "params": {"name": "work", "arguments": {}}}
+        call = {"jsonrpc": "2.0", **message}
+        notice = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+        frames = [{**call, "id": 1}, {**call, "id": 2}, notice, {**call, "id": 3}]
+        (connection,) = app.connections
+        assert isinstance(connection, ServerConnection)
+        connection.received([json.dumps(each).encode() for each in frames])
+        look("after")
+        for id in (1, 2, 3):
+            await client.answer_to(id)
+    provider.shutdown()
+    tool, outside = ("tool", True), [("notification", False), ("after", False)]
+    assert [each for each in seen if each[0] != "tool"] == outside
+    assert seen.count(tool) == 3
 
 
 async def test_an_exporter_that_fails_or_is_away_costs_no_call(monkeypatch: Any) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from mcpearl import Client, McpError
 from tests.ports import free_port
 from tests.telemetry.collector import collecting
@@ -16,6 +18,7 @@ from tests.waiting import eventually
 
 SERVER = """
 import asyncio, logging, sys
+from typing import Literal
 from mcpearl import Server, ToolError
 from mcpearl.auth import StaticTokens
 
@@ -44,6 +47,16 @@ async def stuck(password: str) -> str:
 async def note(name: str) -> str:
     "A note."
     return "s3cret-note"
+
+@app.tool
+async def pick(color: Literal["red", "blue"]) -> str:
+    "Pick."
+    return color
+
+@app.prompt
+async def ask(topic: Literal["weather"]) -> str:
+    "Ask."
+    return "s3cret-prompt"
 
 app.run("http", port=int(sys.argv[1]), metrics="/metrics", health="/health", access_log=sys.argv[3])
 """
@@ -81,6 +94,8 @@ async def test_no_output_has_a_secret(tmp_path: Path) -> None:
         "spans": spans,
         "receipts": records,
     }
+    assert records.count("elsewhere://s3cret-uri") == 2, "a resource is named as a tool is"
+    outputs["receipts"] = records.replace("elsewhere://s3cret-uri", "")
     for name, text in outputs.items():
         assert "work" in text, f"{name} tells of the call"
         assert "s3cret" not in text, f"{name}: {text[max(0, text.find('s3cret') - 200) :][:400]}"
@@ -107,11 +122,16 @@ async def talk(process: "subprocess.Popen[bytes]", raw: Raw, port: int, stderr: 
             await client.call_tool("fail", {"password": "s3cret-argument"})
             await client.call_tool("work", {"password": ["s3cret-argument"]})
             await client.read_resource("note://mine")
-            for name in ("made-up", "work\n"):
-                try:
-                    await client.call_tool(name, {"password": "s3cret-argument"})
-                except McpError:
-                    pass
+            await client.call_tool("pick", {"color": "s3cret-argument"})
+            for refused in (
+                client.call_tool("made-up", {"password": "s3cret-argument"}),
+                client.call_tool("work\n", {"password": "s3cret-argument"}),
+                client.read_resource("elsewhere://s3cret-uri"),
+                client.get_prompt("ask", {"topic": "s3cret-argument"}),
+                client.get_prompt("ask", {"s3cret-argument": "weather"}),
+            ):
+                with pytest.raises(McpError):
+                    await refused
     await raw.post(message("ping"), {"Authorization": "Bearer s3cret-wrong-token-of-eve"})
     await raw.post(message("ping"), {**headers, "X-Key": "s3cret"}, path="/mcp?key=s3cret")
     await raw.post(b'{"s3cret": ', headers)

@@ -17,6 +17,7 @@ from mcpearl.protocol.limits import Limits
 from mcpearl.transports.http_client.transport import HttpTransport
 from mcpearl.transports.transport import ClientReceiver, Outgoing
 from tests.ports import free_port
+from tests.waiting import eventually
 
 EVERYTHING = {
     "tools": {"listChanged": True},
@@ -151,9 +152,7 @@ class HttpPeer:
         return [request for request in self.requests if name in (request.rpc, request.method)]
 
     async def until_asked(self, name: str, times: int = 1) -> list[Request]:
-        async with asyncio.timeout(30):
-            while len(self.asked(name)) < times:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: len(self.asked(name)) >= times)
         return self.asked(name)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -15,8 +15,8 @@ from mcpearl.cli.schema_text import members, parameters_of, type_name
 from mcpearl.runtime.arguments import did_you_mean
 
 _DEPTH = 32  # references of a schema that are followed
-_YES = {"true": True, "yes": True, "on": True, "1": True}
-_NO = {"false": False, "no": False, "off": False, "0": False}
+_YES = dict.fromkeys(("true", "yes", "y", "on", "1"), True)
+_NO = dict.fromkeys(("false", "no", "n", "off", "0"), False)
 
 
 class _Misfit(ValueError):

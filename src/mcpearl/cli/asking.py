@@ -4,6 +4,7 @@ Without a terminal, forms are answered with what `--answer` says, and declined i
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -68,7 +69,7 @@ class Person:
         label = clean(schema.get("title") or name)
         about = clean(schema.get("description") or "")
         kind = clean(_options(schema) or type_name(schema))
-        default = f", default {clean(schema['default'])}" if "default" in schema else ""
+        default = f", default {_as_typed(schema['default'])}" if "default" in schema else ""
         for _ in range(_ATTEMPTS):
             text = await self._line(
                 f"  {label} ({kind}{default}){': ' + about if about else ''} > "
@@ -120,6 +121,11 @@ class Person:
 
 
 _LEFT_OUT: Any = object()
+
+
+def _as_typed(value: Any) -> str:
+    """Return how a person would type a value."""
+    return clean(value if isinstance(value, str) else json.dumps(value))
 
 
 def _options(schema: dict[str, Any]) -> str:

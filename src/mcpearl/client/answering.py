@@ -29,6 +29,7 @@ class Answering:
     Args:
         end: The client's end of the protocol.
         callbacks: Answer the requests.
+        medium: The wire they come over.
         notify: Sends a notification.
         reply: Sends an answer at once.
     """
@@ -37,12 +38,14 @@ class Answering:
         self,
         end: ClientEnd,
         callbacks: Callbacks,
+        medium: str,
         notify: Callable[[str, Struct | None], None],
         reply: Callable[[bytes], None],
     ) -> None:
         self.observer: Guarded | None = None
         """Is told of every request and its answer."""
         self._end = end
+        self._medium = medium
         self._held = HeldTasks(callbacks, notify)
         self._reply = reply
         self._now = asyncio.get_running_loop().time
@@ -81,7 +84,8 @@ class Answering:
         """Make the answer to a request, and tell the observer of both."""
         if self.observer is None:
             return await self._held.answer(call.method, call.params)
-        question = Question(call.method, call.params)
+        version = self._end.agreed or ""
+        question = Question(call.method, call.params, self._medium, version, call.id)
         with watched(self.observer, question):
             result = question.answer = await self._held.answer(call.method, call.params)
         return result

@@ -6,7 +6,7 @@ being answered. Every request it sends has exactly one outcome, whatever the ser
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -68,7 +68,9 @@ class ClientConnection(ClientReceiver):
         self._on_lost = on_lost
         self._watch: Watch | None = None
         self._timer = DeadlineTimer(self.loop, self._expire)
-        self.answering = Answering(self.end, callbacks, self.notify, self._reply_at_once)
+        self.answering = Answering(
+            self.end, callbacks, transport.medium, self.notify, self._reply_at_once
+        )
         self._listeners: dict[int | str, Callable[[Notice], None]] = {}  # by subscription id
         self._notices = OrderedCalls(MAX_WAITING_NOTICES, self._hold)
         self.progress = ProgressFeeds(end.pending, self._notices, self._hold, self._now)
@@ -136,7 +138,7 @@ class ClientConnection(ClientReceiver):
         raw = await self._outcome(entry, message, about, future)
         return end.decode_result(method, kind, raw)  # type: ignore[return-value]
 
-    async def relay(
+    def relay(
         self,
         method: str,
         params: msgspec.Struct,
@@ -148,7 +150,7 @@ class ClientConnection(ClientReceiver):
         presentation: Presentation | None,
         meta: dict[str, Any] | None,
         on_sent: Callable[[RequestId], None] | None = None,
-    ) -> msgspec.Raw:
+    ) -> Coroutine[Any, Any, msgspec.Raw]:
         """Send a request whose params are encoded already, and return its result undecoded.
 
         Args:
@@ -181,7 +183,7 @@ class ClientConnection(ClientReceiver):
         if on_progress is not None:
             self.progress.callbacks[entry.id] = on_progress
         about = Outgoing(method, entry.id, params, end.agreed, end.presentation is not None)
-        return await self._outcome(entry, message, about, future)
+        return self._outcome(entry, message, about, future)
 
     async def initialize(self, timeout: float, version: Any) -> msgspec.Raw:
         """Send `initialize` and wait for the raw answer."""

@@ -106,6 +106,8 @@ class Surroundings(Struct, frozen=True):
     """Environment variables, for `${NAME}`, `${NAME:-default}` and `${env:NAME}`."""
     folder: Path
     """The folder of the project, for `${workspaceFolder}`, and for a relative `cwd`."""
+    trusted: bool = True
+    """Whether the author may start programs here, and learn what variables stand for."""
 
 
 def surroundings(folder: Path | None = None) -> Surroundings:
@@ -236,6 +238,8 @@ class _Reader:
         return _WIRES[kind]
 
     def _process(self) -> ServerEntry:
+        if not self._around.trusted:
+            raise self._wrong("starts a program, which a configuration that is not trusted may not")
         args = self._value.get("args")
         if args is not None and not isinstance(args, list | tuple):
             raise self._wrong(f"has a list as `args`, not {_json_name(args)}")
@@ -321,6 +325,8 @@ class _Reader:
     def _variable(self, member: str, variable: str) -> str:
         """Return what a variable stands for."""
         shown = f"`${{{brief(variable, 64)}}}` in `{member}`"
+        if not self._around.trusted:
+            raise self._wrong(f"uses {shown}, which a configuration that is not trusted may not")
         folder = self._around.folder
         match variable:
             case "workspaceFolder":

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mcpearl.gateway.forwarding import declared
 from mcpearl.protocol.errors import McpearlError, McpError
 from mcpearl.protocol.events import Call, Caller, Encoded, Notice
 from mcpearl.protocol.routes import Route, unknown_method
@@ -184,7 +183,7 @@ class UpstreamDispatcher:
     async def _subscribe(self, call: Call, ctx: Context) -> Result:
         peer, uri = peer_of(ctx), call.params.uri
         peer.reserve(uri)
-        leg = await self._leg(call)
+        leg = await self._leg(call, ctx)
         if leg is None:
             await self.follow(uri, ctx)
         else:
@@ -203,7 +202,7 @@ class UpstreamDispatcher:
             await self._ask(leg.client.unsubscribe(uri))
         return Result()
 
-    async def _leg(self, call: Call) -> "Leg | None":
+    async def _leg(self, call: Call, ctx: Context) -> "Leg | None":
         """Return the session of a legacy client with an upstream that keeps state."""
         modern = self._upstream.is_modern
         if modern is None:
@@ -211,7 +210,7 @@ class UpstreamDispatcher:
         caller = call.caller
         if modern or caller.version.modern or caller.session is None:
             return None
-        return await self._upstream.leg_of(caller.session, declared(caller))
+        return await self._upstream.leg_of(call, ctx, caller.session)
 
     async def _ask(self, request: Awaitable[None]) -> None:
         try:

@@ -326,10 +326,10 @@ class Forwarding:
     async def _to_legacy(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
         caller, upstream = call.caller, self._upstream
         session = caller.session
-        capabilities = declared(caller)
         if not caller.version.modern and session is not None and not session.closed:
-            leg = await upstream.leg_of(session, capabilities)
+            leg = await upstream.leg_of(call, ctx, session)
             return await self._on_leg(leg, call, ctx, core)
+        capabilities = declared(caller)
         can_be_asked = caller.version.modern and _can_be_asked(capabilities)
         if not can_be_asked and upstream.is_stateless and not upstream.is_named:
             relay = (upstream.client or await upstream.shared()).relay
@@ -434,9 +434,19 @@ class Forwarding:
         self, call: Call, ctx: Context, capabilities: ClientCapabilities
     ) -> ParkedCall:
         upstream, tenant = self._upstream, self._upstream.tenant_of(call, ctx)
-        upstream.parked.reserve()
+        places = upstream.parked.places
+        places.take(tenant.owner)
         key = encode(capabilities)
-        leg = await upstream.lend(tenant, capabilities, key)
+        leg: Leg | None = None
+        try:
+            leg = await upstream.lend(tenant, capabilities, key)
+            if call.caller.log_level != leg.level:
+                await self._set_level(leg, call.caller)
+        except BaseException:
+            places.give_back(tenant.owner)
+            if leg is not None:
+                upstream.drop(leg)
+            raise
 
         def ended(leg: Leg, by_itself: bool) -> None:
             if by_itself:
@@ -444,9 +454,7 @@ class Forwarding:
             else:
                 upstream.drop(leg)
 
-        if call.caller.log_level != leg.level:
-            await self._set_level(leg, call.caller)
-        parked = ParkedCall(leg, ended, upstream.parked.remove)
+        parked = ParkedCall(leg, ended, upstream.parked.remove, tenant.owner)
         upstream.parked.add(parked)
         wanted = call.progress_token is not None
         reporter = _reporter_of(parked) if wanted else None

@@ -63,8 +63,9 @@ class Gateway(Server):
         rewrite: What is changed of an upstream, by name; see `Rewrite`.
         prefix: Whether an upstream's name is part of the names of its tools and prompts.
         watch: Whether the file is watched: servers are added, removed and changed with it.
-        trusted: Whether the configuration comes from an author who may start programs and reach private
-            addresses here. If not, only servers at public https addresses are used.
+        trusted: Whether the configuration comes from an author who may start programs, reach private
+            addresses and use environment variables here. If not, only servers at public https addresses
+            are used, and entries with variables are refused.
         eager: Whether it serves only once every upstream was connected to, or `patience` is over.
         **options: Options of every server: `auth`, `limits`, `middleware`, `state_keys`, and so on.
     """
@@ -96,7 +97,7 @@ class Gateway(Server):
         self._upstreams: dict[str, Upstream] = {}
         self._unused: dict[str, ServerStatus] = {}  # disabled, or with a problem
         self._have_composition().promise(_PROMISED)
-        config = source if isinstance(source, HostConfig) else read_config(source)
+        config = self._read(source)
         self._file = _file_of(source) if watch else None
         self._seen = None if self._file is None else _stamp(self._file)
         self.update(config)
@@ -141,6 +142,11 @@ class Gateway(Server):
         self.core.offer.instructions = joint or None
 
     # The configuration
+
+    def _read(self, source: ConfigSource | HostConfig) -> HostConfig:
+        if isinstance(source, HostConfig):
+            return source
+        return read_config(source, trusted=self._trusted)
 
     def update(self, config: HostConfig) -> None:
         """Use another configuration: what stays the same goes on, with its calls.
@@ -204,7 +210,7 @@ class Gateway(Server):
                 continue
             self._seen = stamp
             try:
-                config = read_config(self._file)
+                config = self._read(self._file)
             except ConfigError as error:
                 logger.error("the configuration stays as it was: %s", error)
                 continue

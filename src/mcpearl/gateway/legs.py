@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from mcpearl.gateway.following import Following
 from mcpearl.gateway.logs import say
 from mcpearl.gateway.settings import UpstreamSettings
+from mcpearl.gateway.shares import Shares
 from mcpearl.gateway.tenants import Tenant
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
-from mcpearl.protocol.errors import ConnectionLost, LimitReached, McpearlError
+from mcpearl.protocol.errors import ConnectionLost, McpearlError
 from mcpearl.protocol.events import Notice
 from mcpearl.server.connection import ServerConnection
 from mcpearl.server.context import Context, call_of
@@ -42,11 +43,15 @@ _LISTS = {
 class Leg:
     """One session with an upstream, and the client it belongs to at the moment."""
 
-    def __init__(self, session: Session | None, tenant: Hashable = None) -> None:
+    def __init__(
+        self, session: Session | None, tenant: Hashable = None, owner: Hashable = None
+    ) -> None:
         self.client: UpstreamClient
         self.session = session
         self.tenant = tenant
         """The client without a session that it is for; None for one that does not come back."""
+        self.owner = owner
+        """Whose share of all sessions it is counted to."""
         self.calls: dict[Context, None] = {}  # in flight, in the order they began
         self.level: str | None = None  # of log messages, as the upstream was told
         self.tasks: dict[str, Context] = {}  # tasks of the upstream, each with its call
@@ -145,20 +150,25 @@ class Legs:
         self._joint: dict[Hashable, asyncio.Task[Leg]] = {}  # used by several calls of one tenant
         self._of: dict[Hashable, set[Leg]] = {}  # all that are open, by tenant
         self._following = Following()
-        self._count = 0
+        most = settings.max_sessions
+        taken = f"`{name}` has {most} sessions of single clients already"
+        self._places = Shares(most, taken, "max_sessions")
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._places)
 
     # Of clients with a session
 
-    async def of_session(self, session: Session, capabilities: ClientCapabilities) -> Leg:
+    async def of_session(
+        self, session: Session, capabilities: ClientCapabilities, owner: Hashable
+    ) -> Leg:
         """Return the leg of a client's session, opened with its first call."""
         opening = self._sessions.get(session)
         if opening is None:
-            self._reserve()
+            self._places.take(owner)
             loop = asyncio.get_running_loop()
-            opening = loop.create_task(self._open(Leg(session), capabilities, session.principal))
+            leg = Leg(session, owner=owner)
+            opening = loop.create_task(self._open(leg, capabilities, session.principal))
             self._sessions[session] = opening
             watch = loop.create_task(self._watch(session))
             self._watches.add(watch)
@@ -203,8 +213,9 @@ class Legs:
             if not leg.client.is_over:
                 return leg
             await self._close(leg)
-        self._reserve()
-        return await self._open(Leg(None, tenant.key), capabilities, tenant.principal)
+        self._places.take(tenant.owner)
+        leg = Leg(None, tenant.key, tenant.owner)
+        return await self._open(leg, capabilities, tenant.principal)
 
     def give_back(self, leg: Leg, tenant: Tenant, key: bytes) -> None:
         """Keep a leg for the tenant's next call, for a while; without one it is closed."""
@@ -228,9 +239,9 @@ class Legs:
             self.drop(opening.result())
             opening = None
         if opening is None:
-            self._reserve()
+            self._places.take(tenant.owner)
             loop = asyncio.get_running_loop()
-            leg = self._open(Leg(None, key), QUIET, tenant.principal)
+            leg = self._open(Leg(None, key, tenant.owner), QUIET, tenant.principal)
             opening = self._joint[key] = loop.create_task(leg)
             opening.add_done_callback(lambda opened: self._joined(key, opened))
         return await asyncio.shield(opening)
@@ -282,21 +293,12 @@ class Legs:
 
     # Both
 
-    def _reserve(self) -> None:
-        limit = self._settings.max_sessions
-        if self._count >= limit:
-            raise LimitReached(
-                f"`{self._name}` has {limit} sessions of single clients already, which is the limit "
-                "(`max_sessions`); try again later"
-            )
-        self._count += 1
-
     async def _open(self, leg: Leg, capabilities: ClientCapabilities, principal: Any) -> Leg:
         try:
             leg.client = await self._make(leg, capabilities, principal)
             await leg.client.connect()
         except BaseException:
-            self._count -= 1
+            self._places.give_back(leg.owner)
             raise
         if leg.tenant is not None:
             self._keep(leg)
@@ -330,7 +332,7 @@ class Legs:
             await self._close(leg)
 
     async def _close(self, leg: Leg) -> None:
-        self._count -= 1
+        self._places.give_back(leg.owner)
         others = self._of.get(leg.tenant)
         if others is not None:
             others.discard(leg)

@@ -5,15 +5,16 @@ call is parked: it goes on at the upstream, and the client's retry finds it by w
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from mcpearl.gateway.legs import Leg
+from mcpearl.gateway.shares import Shares
 from mcpearl.gateway.upstream_client import ANSWERS
-from mcpearl.protocol.errors import LimitReached, McpError
+from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.modern import INPUT_REQUIRED
 from mcpearl.runtime import clock
 from mcpearl.server.context import Context
@@ -41,6 +42,7 @@ class ParkedCall:
         leg: The session it runs in, which is lent to it.
         ended: Called with the leg when the call is over; told whether it ended by itself.
         forget: Called with it when no round can ask for its outcome any more.
+        owner: Whose share of all parked calls it is counted to.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class ParkedCall:
         leg: Leg,
         ended: Callable[[Leg, bool], None],
         forget: "Callable[[ParkedCall], None]",
+        owner: Hashable,
     ) -> None:
         self.id = clock.token(18)
+        self.owner = owner
         self.ctx: Context | None = None  # of the round that waits for it at the moment
         self.attended = False
         """Whether a round of its client waits for it now."""
@@ -166,19 +170,13 @@ class ParkedCalls:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        taken = f"{limit} calls wait for answers of their clients"
+        self.places = Shares(limit, taken, "max_parked")
+        """Of which each call takes one before it begins."""
         self._calls: dict[str, ParkedCall] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
-
-    def reserve(self) -> None:
-        """Refuse one more than the limit."""
-        if len(self._calls) >= self._limit:
-            raise LimitReached(
-                f"{self._limit} calls wait for answers of their clients, which is the limit "
-                "(`max_parked`); try again later"
-            )
 
     def add(self, call: ParkedCall) -> None:
         """Keep a call that has begun."""
@@ -190,12 +188,12 @@ class ParkedCalls:
 
     def remove(self, call: ParkedCall) -> None:
         """Forget a call that is over."""
-        self._calls.pop(call.id, None)
+        if self._calls.pop(call.id, None) is not None:
+            self.places.give_back(call.owner)
 
     async def close(self) -> None:
         """Give all calls up."""
-        calls, self._calls = list(self._calls.values()), {}
-        await asyncio.gather(*(call.close() for call in calls))
+        await asyncio.gather(*(call.close() for call in list(self._calls.values())))
 
 
 def required(questions: dict[str, InputRequest], state: str) -> InputRequiredResult:

@@ -9,6 +9,7 @@ takes with all its rounds.
 from collections.abc import Hashable
 from typing import Any
 
+from mcpearl.net.ports import host_key
 from mcpearl.protocol.events import Call
 from mcpearl.server.composition.context import SpelledPeer
 from mcpearl.server.connection import ServerConnection
@@ -24,13 +25,15 @@ class Tenant:
     Args:
         key: Tells it from others; None for one that does not come back.
         principal: The authenticated caller, where it is known.
+        owner: Whose share of sessions they are counted to, see `owner_of`.
     """
 
-    __slots__ = ("key", "principal")
+    __slots__ = ("key", "owner", "principal")
 
-    def __init__(self, key: Hashable, principal: Any = None) -> None:
+    def __init__(self, key: Hashable, principal: Any = None, owner: Hashable = None) -> None:
         self.key = key
         self.principal = principal
+        self.owner = owner
 
 
 def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
@@ -44,9 +47,27 @@ def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
     """
     principal = call.caller.principal
     known = principal if principal is not None and principal.subject else None
+    owner = owner_of(call, ctx)
     if named or (known is not None and shared):
-        return Tenant(None if known is None else known.identity, known)
-    return Tenant(ANYONE if shared else client_of(call, ctx), known)
+        return Tenant(None if known is None else known.identity, known, owner)
+    return Tenant(ANYONE if shared else client_of(call, ctx), known, owner)
+
+
+def owner_of(call: Call, ctx: Context) -> Hashable:
+    """Return whom sessions and parked calls are counted to: the principal, else the address.
+
+    Where there is neither, it is the connection: one client, however many calls it makes.
+
+    Args:
+        call: The call.
+        ctx: Its context.
+    """
+    principal = call.caller.principal
+    if principal is not None and principal.subject:
+        identity: Hashable = principal.identity
+        return identity
+    address = ctx.client_address
+    return client_of(call, ctx) if address is None else host_key(address)
 
 
 def client_of(call: Call, ctx: Context) -> Hashable:

@@ -18,12 +18,12 @@ from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
-from mcpearl.gateway.forwarding import Forwarding
+from mcpearl.gateway.forwarding import Forwarding, declared
 from mcpearl.gateway.legs import BETWEEN_CHANGES, Leg, Legs
 from mcpearl.gateway.parked import ParkedCalls
 from mcpearl.gateway.settings import Access, UpstreamSettings
 from mcpearl.gateway.tasks import UpstreamTasks
-from mcpearl.gateway.tenants import Tenant, tenant_of
+from mcpearl.gateway.tenants import Tenant, owner_of, tenant_of
 from mcpearl.gateway.trust import guard_of
 from mcpearl.gateway.upstream_client import QUIET, UpstreamClient
 from mcpearl.host.kept_list import KeptList
@@ -397,10 +397,14 @@ class Upstream:
         leg.used = True
         return leg
 
-    async def leg_of(self, session: Session, capabilities: ClientCapabilities) -> Leg:
+    async def leg_of(self, call: Call, ctx: Context, session: Session) -> Leg:
         """Return the session of a legacy client with this upstream."""
         try:
-            return await self._legs.of_session(session, capabilities)
+            known = self._legs.known(session)
+            if known is not None:
+                return known
+            capabilities, owner = declared(call.caller), owner_of(call, ctx)
+            return await self._legs.of_session(session, capabilities, owner)
         except (LimitReached, McpError):
             raise
         except McpearlError as error:

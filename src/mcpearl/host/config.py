@@ -61,6 +61,7 @@ def read_config(
     *,
     folder: str | Path | None = None,
     env: Mapping[str, str] | None = None,
+    trusted: bool = True,
 ) -> HostConfig:
     """Read a configuration.
 
@@ -73,14 +74,15 @@ def read_config(
         folder: The folder of the project, for `${workspaceFolder}` and relative directories; by default
             that of the file, or the current one.
         env: What variables stand for; by default the environment of this process.
+        trusted: Whether the author may start programs here, and learn what variables stand for. If not,
+            entries with commands or variables are problems.
 
     Raises:
         ConfigError: The whole cannot be read: there is no such file, it is not JSON, or has no servers.
     """
     content, name, place = _content(source)
     around = surroundings(Path(folder) if folder is not None else place)
-    if env is not None:
-        around = Surroundings(env, around.folder)
+    around = Surroundings(around.env if env is None else env, around.folder, trusted)
     servers = _servers(content, name, around.folder)
     entries: dict[str, ServerEntry] = {}
     problems: list[Problem] = []

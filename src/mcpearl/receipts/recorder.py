@@ -137,12 +137,15 @@ class Recorder:
             principal = principal.subject, principal.client_id, principal.issuer
         if not self._count:
             self._schedule()
+        batch = self._batch
+        before = len(batch)
+        entry = number, clock.now(), call.method, caller.version.name, call.id, contents, principal
+        try:
+            _encode_into(entry, batch, -1)
+        except OverflowError:  # the id has more than 64 bits
+            del batch[before:]
+            _encode_into((*entry[:4], str(call.id), *entry[5:]), batch, -1)
         self._count += 1
-        _encode_into(
-            (number, clock.now(), call.method, caller.version.name, call.id, contents, principal),
-            self._batch,
-            -1,
-        )
 
     def answered(self, call: Call, message: bytes) -> None:
         """Record that a call was answered with this message."""

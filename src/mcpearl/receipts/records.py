@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+_HEXADECIMAL = frozenset("0123456789abcdef")
 LONGEST_NAME = 256  # characters of what a caller chose
 _ID = len('{"jsonrpc":"2.0","id":')
 _SALT = 16
@@ -214,8 +215,14 @@ def about_call(params: bytes) -> tuple[str, str, str]:
     return (
         "" if name is None else _short(name),
         "" if read.task_id is None else _short(read.task_id),
-        trace[3:35] if isinstance(trace, str) else "",
+        _trace_id(trace) if isinstance(trace, str) else "",
     )
+
+
+def _trace_id(parent: str) -> str:
+    """Return the id of a trace from `traceparent`; nothing if that is something else."""
+    found = parent[3:35]
+    return found if len(found) == 32 and _HEXADECIMAL.issuperset(found) else ""
 
 
 def about_result(result: bytes) -> tuple[str, str]:

@@ -137,6 +137,8 @@ class Observer:
 class FastObserver(Observer):
     """One of ours that is told of answers directly, because every call passes through it."""
 
+    quick: dict[str, Callable[[float], None]]
+    """By the name of a tool, what takes the seconds and then the bytes of a call with a result."""
     tell_followed: Callable[[Any, Any, int], None]
     """What `answered` calls instead for a call that another observer follows: a list was noted for it."""
 
@@ -151,23 +153,35 @@ class FastObserver(Observer):
         raise NotImplementedError
 
 
+class Stretch:
+    """Says which calls of one connection are followed."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 0
+        """How many of the next calls are not followed, except those that belong to a trace."""
+
+    def follows(self, call: Any) -> bool:
+        """Whether a call that begins is followed. It must not raise."""
+        raise NotImplementedError
+
+
 class SamplingObserver(Observer):
     """One of ours that follows few calls: of the others it notes nothing, not even their end.
 
     What its `call_began` returns is not a float.
     """
 
-    def picks(self, call: Any) -> bool:
-        """Whether it follows a call. It must not raise.
-
-        Args:
-            call: The call, which begins.
-        """
+    def stretch(self) -> Stretch:
+        """Return what says which calls of a new connection are followed."""
         raise NotImplementedError
 
-    @property
-    def pass_by(self) -> Callable[[], Any]:
-        """What prepares the task of a handler whose call is not followed. It must not raise."""
+    def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+        """Return what marks the current context as that of calls that are not followed, and what ends it.
+
+        The second is given what the first returned. They must not raise.
+        """
         raise NotImplementedError
 
 

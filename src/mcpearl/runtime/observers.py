@@ -17,6 +17,7 @@ from mcpearl.runtime.observer import (
     Observer,
     Outcome,
     SamplingObserver,
+    Stretch,
     outcome_of,
 )
 from mcpearl.types.base import decode
@@ -165,6 +166,15 @@ class Guarded:
         return self.call_began if _overrides(self._observer, "call_began") else None
 
     @property
+    def quick(self) -> dict[str, Callable[[float], None]]:
+        """By the name of a tool, what takes the seconds and bytes of a call instead of `answered`.
+
+        It is for calls with a result for which no more than the time was noted.
+        """
+        own = self._observer
+        return own.quick if isinstance(own, FastObserver) else {}
+
+    @property
     def answered(self) -> Callable[[Any, Any, int], None]:
         """What is called with a call, its answer and the size of that, when a call was answered."""
         own = self._observer
@@ -222,6 +232,11 @@ class Several(Guarded):
     def note(self) -> Callable[[Any], Any]:
         """What tells each that a call begins."""
         return self.call_began
+
+    @property
+    def quick(self) -> dict[str, Callable[[float], None]]:
+        """Nothing: each is told of each call."""
+        return {}
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:
@@ -303,24 +318,41 @@ class Sampled(Several):
     Of a call that is not followed, the time is all that is noted.
     """
 
-    __slots__ = ("_other", "_pass_by", "_picks")
+    __slots__ = ("_other", "_sampler")
 
     def __init__(self, each: Iterable[Guarded]) -> None:
         super().__init__(each)
-        (sampler,) = (one._observer for one in self._each if one.samples)
-        self._picks = sampler.picks
-        self._pass_by = sampler.pass_by
+        (self._sampler,) = (one._observer for one in self._each if one.samples)
         self._other = next((one for one in self._each if not one.samples), None)
 
     @property
     def note(self) -> Callable[[Any], Any]:
         """What tells each that a call begins which is followed."""
-        picks, call_began = self._picks, self.call_began
+        return self.noting(self.stretch())
+
+    def stretch(self) -> Stretch:
+        """Return what says which calls of a new connection are followed."""
+        stretch: Stretch = self._sampler.stretch()
+        return stretch
+
+    def noting(self, stretch: Stretch) -> Callable[[Any], Any]:
+        """Return what is called when a call of a connection begins."""
+        follows, call_began = stretch.follows, self.call_began
 
         def note(call: Any) -> Any:
-            return call_began(call) if picks(call) else clock.monotonic()
+            return call_began(call) if follows(call) else clock.monotonic()
 
         return note
+
+    def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+        """Return what marks the context of calls that are not followed, and what ends it."""
+        marks: tuple[Callable[[], Any], Callable[[Any], object]] = self._sampler.passing_by()
+        return marks
+
+    @property
+    def quick(self) -> dict[str, Callable[[float], None]]:
+        """That of the other."""
+        return {} if self._other is None else self._other.quick
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:
@@ -340,17 +372,8 @@ class Sampled(Several):
         return answered
 
     def entering(self, dispatch: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """Return what answers calls, with what is done in the task of a handler before it."""
-        call_entered, pass_by = self.call_entered, self._pass_by
-
-        def entered(call: Any, ctx: Any) -> Any:
-            if call.noted.__class__ is list:
-                call_entered(call.noted)
-            else:
-                pass_by()
-            return dispatch(call, ctx)
-
-        return entered
+        """Return what answers calls as it is: what runs the calls prepares their tasks."""
+        return dispatch
 
     def call_ended(self, began: Any, call: Any, outcome: Outcome, size: int, answer: Any) -> None:
         """Tell each that a call is over, or the other alone."""
@@ -361,13 +384,26 @@ class Sampled(Several):
 
 
 class Question:
-    """A request of a server to its client, while it waits for the answer."""
+    """A request of a server to its client, while it waits for the answer.
 
-    __slots__ = ("answer", "method", "params")
+    Args:
+        method: The method.
+        params: Its params.
+        medium: The wire it travels on.
+        version: The version of the protocol.
+        id: The id of the request; None as long as it was not sent.
+    """
 
-    def __init__(self, method: str, params: Any) -> None:
+    __slots__ = ("answer", "id", "medium", "method", "params", "version")
+
+    def __init__(
+        self, method: str, params: Any, medium: str, version: str, id: int | str | None = None
+    ) -> None:
         self.method = method
         self.params = params
+        self.medium = medium
+        self.version = version
+        self.id = id
         self.answer: Any = None
 
 

@@ -7,6 +7,7 @@ the task of that request.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from mcpearl.protocol import codec
@@ -24,6 +25,7 @@ from mcpearl.protocol.events import (
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, spawn
+from mcpearl.runtime.observers import Sampled
 from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
@@ -32,6 +34,7 @@ from mcpearl.server.peer import Peer
 from mcpearl.server.roster import UNWINDING
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
+from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.server")
 CallAnswer = Result | Encoded | McpError
@@ -62,8 +65,14 @@ class Calls:
         "_minded",
         "_note",
         "_observer",
+        "_pass_by",
+        "_passed",
         "_peer",
+        "_quick",
+        "_resume",
+        "_stretch",
         "corked",
+        "passing",
         "watched",
     )
 
@@ -89,6 +98,8 @@ class Calls:
         self._minded = observer is not None  # there is something to do before a call starts
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
+        self._quick = {} if observer is None else observer.quick
+        self.passing = False  # whether the context is marked as that of calls nobody follows
 
     # Starting
 
@@ -103,6 +114,12 @@ class Calls:
                 return
             call.noted = self._note(call) if self._note is not None else clock.monotonic()
         call.work = spawn(self._loop, (run or self.run)(call))
+
+    start_read = start
+    """The same for one of several calls that were read together, followed by `end_passing`."""
+
+    def end_passing(self) -> None:
+        """Take the mark from the context, if calls that nobody follows were started in it."""
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
@@ -235,6 +252,13 @@ class Calls:
             self._ended()
         size = 0 if message is None else len(message)
         if self._answered is not None:
+            noted, quick = call.noted, self._quick
+            if quick and noted.__class__ is float and _is_plain(answer):
+                put = quick.get(call.params.name)
+                if put is not None and size:
+                    put(clock.monotonic() - noted)
+                    put(size)
+                    return size
             self._answered(call, answer, size)
         return size
 
@@ -295,6 +319,63 @@ class Calls:
             await asyncio.wait(tasks, timeout=UNWINDING)
 
 
+class SampledCalls(Calls):
+    """Calls of which an observer follows few: of the others no more than their time is noted."""
+
+    __slots__ = ()
+
+    def __init__(self, core: ServerCore, *rest: Any) -> None:
+        super().__init__(core, *rest)
+        observer = core.observer
+        assert isinstance(observer, Sampled)
+        self._stretch = observer.stretch()
+        self._note = observer.noting(self._stretch)
+        self._pass_by, self._resume = observer.passing_by()
+        self._passed: Any = None  # what the mark was set with
+
+    def start_read(self, call: Call, run: Run | None = None) -> None:
+        """Run a call in a task of its own; the context is marked once for all that nobody follows."""
+        stretch = self._stretch
+        if stretch.left and not self._closing:
+            meta = call.params.meta
+            if meta is None or not ("traceparent" in meta or "baggage" in meta):
+                stretch.left -= 1
+                if not self.passing:
+                    self.passing, self._passed = True, self._pass_by()
+                call.noted = clock.monotonic()
+                call.work = spawn(self._loop, (run or self.run)(call))
+                return
+        self.end_passing()
+        self.start(call, run)
+
+    def end_passing(self) -> None:
+        """Take the mark from the context, if calls that nobody follows were started in it."""
+        if self.passing:
+            self.passing = False
+            self._resume(self._passed)
+
+    def start(self, call: Call, run: Run | None = None) -> None:
+        """Run a call in a task of its own, which is prepared for it first."""
+        super().start(call, partial(self._run_prepared, run or self.run))
+
+    async def _run_prepared(self, run: Run, call: Call) -> None:
+        self._prepare(call)
+        await run(call)
+
+    def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Run one call to its end in the current task, which is that of its request alone."""
+        running = super().run_here(call)
+        self._prepare(call)
+        return running
+
+    def _prepare(self, call: Call) -> None:
+        noted = call.noted
+        if noted.__class__ is float:
+            self._pass_by()
+        elif noted is not None and self._observer is not None:
+            self._observer.call_entered(noted)
+
+
 def make_calls(
     core: ServerCore,
     end: ServerEnd,
@@ -302,12 +383,15 @@ def make_calls(
     ended: Callable[[], None] | None = None,
     flush: Callable[[], None] | None = None,
 ) -> Calls:
-    """Make what runs the calls of one end: recorded only where the server has receipts."""
+    """Make what runs the calls of one end: recorded, or followed now and then, where that is wanted."""
+    samples = isinstance(core.observer, Sampled)
     if core.recorder is None:
-        return Calls(core, end, peer, ended, flush)
-    from mcpearl.server.recording import RecordedCalls
+        kind = SampledCalls if samples else Calls
+        return kind(core, end, peer, ended, flush)
+    from mcpearl.server.recording import RecordedCalls, RecordedSampledCalls
 
-    return RecordedCalls(core.recorder, core, end, peer, ended, flush)
+    recorded = RecordedSampledCalls if samples else RecordedCalls
+    return recorded(core.recorder, core, end, peer, ended, flush)
 
 
 def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[Call]:
@@ -325,6 +409,13 @@ def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[
         case _:
             handle(event)
     return []
+
+
+def _is_plain(answer: CallAnswer) -> bool:
+    """Whether it is the result of a tool that succeeded."""
+    if type(answer) is EncodedToolResult:
+        return True
+    return type(answer) is CallToolResult and not answer.is_error
 
 
 def _error(answer: Any) -> McpError:

@@ -119,8 +119,9 @@ class ServerConnection(CallEnd):
             intake.hold(frames)
             return
         receive, refuse, in_flight = self.end.receive, self.end.refuse_frame, self.end.in_flight
-        start = self._calls.start
-        self._calls.corked = True  # answers made meanwhile leave together
+        calls = self._calls
+        start = calls.start_read
+        calls.corked = True  # answers made meanwhile leave together
         try:
             for taken, frame in enumerate(frames, 1):
                 if not isinstance(frame, bytes):
@@ -141,7 +142,9 @@ class ServerConnection(CallEnd):
                     self._hold(frames[taken:])
                     break
         finally:
-            self._calls.corked = False
+            calls.corked = False
+            if calls.passing:
+                calls.end_passing()
             self.transport.flush()
 
     def _receive_large(self, message: bytes) -> Event:
@@ -225,6 +228,8 @@ class ServerConnection(CallEnd):
         self._subscriptions.make_up(missed)
 
     def _handle(self, event: Event) -> None:
+        if self._calls.passing:
+            self._calls.end_passing()
         match event:
             case Call():
                 event.outlet = self.outlet

@@ -153,7 +153,7 @@ class Context(Asking, Generic[L]):
         """
         from mcpearl.server.session_state import session_state
 
-        return session_state(self._core, self.session_id, self.principal)
+        return session_state(self._core.state_store, self.session_id, self.principal)
 
     @property
     def state(self) -> dict[str, Any]:

@@ -40,19 +40,28 @@ class Questions:
         observer = self._observer
         if observer is None:
             return await self._ask(call, method, params, kind)
-        question = Question(method, params)
+        caller = self._end.caller
+        version = "" if caller is None else caller.version.name
+        question = Question(method, params, self._transport.medium, version)
         with watched(observer, question) as began:
             added = observer.question_meta(began)
             if added:
                 params = replace(params, meta={**added, **(getattr(params, "meta", None) or {})})
-            question.answer = await self._ask(call, method, params, kind)
+            question.answer = await self._ask(call, method, params, kind, question)
         return question.answer
 
     async def _ask(
-        self, call: Call, method: str, params: msgspec.Struct, kind: type[Result]
+        self,
+        call: Call,
+        method: str,
+        params: msgspec.Struct,
+        kind: type[Result],
+        question: Question | None = None,
     ) -> Any:
         future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
         entry, message = self._end.ask(method, params, future, self._loop.time(), self._timeout)
+        if question is not None:
+            question.id = entry.id
         self._timer.at_latest(entry.deadline)
         call.outlet.send(message)
         try:

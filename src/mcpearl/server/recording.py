@@ -12,7 +12,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.events import Call, Encoded
 from mcpearl.protocol.server_end import encoded_result
 from mcpearl.receipts.records import split
-from mcpearl.server.calls import Calls
+from mcpearl.server.calls import Calls, SampledCalls
 from mcpearl.server.context import Context
 from mcpearl.server.core import ServerCore
 from mcpearl.server.dispatch import Dispatch
@@ -52,6 +52,10 @@ class RecordedCalls(Calls):
         """Stop a handler, and record that."""
         super().stop(call)
         self._recorder.ended(call, "cancelled")
+
+
+class RecordedSampledCalls(RecordedCalls, SampledCalls):
+    """Calls that are recorded, and of which an observer follows few."""
 
 
 def durable(core: ServerCore, recorder: "Recorder", dispatch: Dispatch) -> Dispatch:

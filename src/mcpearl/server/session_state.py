@@ -8,7 +8,6 @@ from mcpearl.stores.state import StateStore
 
 if TYPE_CHECKING:
     from mcpearl.auth.principal import Principal
-    from mcpearl.server.core import ServerCore
 
 
 class SessionState:
@@ -67,14 +66,14 @@ class SessionState:
 
 
 def session_state(
-    core: "ServerCore", session_id: str | None, principal: "Principal | None"
+    store: StateStore, session_id: str | None, principal: "Principal | None"
 ) -> SessionState:
     """Return the state of a client; raises `LookupError` if nothing tells it from others."""
     if session_id is not None:
-        return SessionState(core.state_store, f"session {session_id}")
+        return SessionState(store, f"session {session_id}")
     if principal is not None:
         owner = msgspec.json.encode(principal.identity).decode()
-        return SessionState(core.state_store, f"principal {owner}")
+        return SessionState(store, f"principal {owner}")
     raise LookupError(
         "nothing can be kept for this client: it has no session, as in every request of 2026-07-28, "
         "and no principal; protect the server with `auth=`, or have the client send an id of its own"

@@ -13,12 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
-from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
-from mcpearl.transports.transport import Counting
 from mcpearl.types.jsonrpc import ERROR_CODES
-from mcpearl.types.tools import CallToolResult
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the buckets of durations, in seconds, as the MCP semantic conventions have them."""
@@ -132,7 +129,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self._tools: dict[str, Put] = {}  # of the series of tools that had a result
+        self.quick: dict[str, Put] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
@@ -160,21 +157,10 @@ class Metrics(FastObserver):
     # Calls
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
-        """Count a call and its time."""
-        kind = answer.__class__
-        if size and (kind is EncodedToolResult or (kind is CallToolResult and not answer.is_error)):
-            try:
-                put = self._tools[call.params.name]
-                put(clock.monotonic() - call.noted)
-            except (KeyError, TypeError):  # the first of a tool, or one for which no time was noted
-                pass
-            else:
-                put(size)
-                return
-        self._answered_otherwise(call, answer, size)
+        """Count a call and its time, unless `quick` has.
 
-    def _answered_otherwise(self, call: Any, answer: Any, size: int) -> None:
-        """Count any call; without a size it did not run, was told before, or its batch goes on."""
+        Without a size it did not run, was told before, or its batch goes on.
+        """
         noted = call.noted
         if noted.__class__ is list:
             self.tell_followed(call, answer, size)
@@ -196,7 +182,7 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self._tools[name] = series.put
+            self.quick[name] = series.put
         return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:
@@ -221,8 +207,7 @@ class Metrics(FastObserver):
         if medium is not None:
             self._connections[medium] = self._connections.get(medium, 0) + 1
             self._began[connection] = clock.monotonic()
-            if isinstance(connection.transport, Counting):
-                connection.transport.tally(partial(self.count_received, medium))
+            connection.transport.tally(partial(self.count_received, medium))
 
     def connection_ended(self, connection: Any, reason: Exception | None) -> None:
         """Count how long it was there."""
@@ -318,8 +303,7 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
 
 def _written(connection: Any) -> float:
     """Return the bytes that were sent on a connection, where that is known."""
-    transport = connection.transport
-    return float(transport.written) if isinstance(transport, Counting) else 0.0
+    return float(connection.transport.written)
 
 
 def _medium_of(connection: Any) -> str | None:

@@ -6,13 +6,13 @@ is loaded when something is exported, and not otherwise.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 from opentelemetry import context as otel_context
-from opentelemetry import metrics, propagate, trace
+from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
@@ -20,27 +20,18 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 from mcpearl._version import __version__
 from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
-from mcpearl.runtime.observer import Outcome, SamplingObserver
-from mcpearl.telemetry.metrics import BOUNDS, OTHER
+from mcpearl.runtime.observer import Outcome, SamplingObserver, Stretch
+from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
+from mcpearl.telemetry.metrics import OTHER
 from mcpearl.telemetry.options import Telemetry
-from mcpearl.telemetry.sampling import Coin, Unsampled, pass_by
+from mcpearl.telemetry.sampling import Coin, Draws, Unsampled, Untraced, has_trace, passing_by
 from mcpearl.telemetry.sdk import set_up
-from mcpearl.types.jsonrpc import ERROR_CODES
 
 logger = logging.getLogger("mcpearl.telemetry")
 
-Attributes = dict[str, str | int]
 Knows = Callable[[str, str], bool]
 _LONGEST = 8192  # characters of a member of `_meta` that is read
-_NAMES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-# What messages travel on: `network.transport` and `network.protocol.name`.
-_MEDIA: dict[str, Attributes] = {
-    "stdio": {"network.transport": "pipe"},
-    "tcp": {"network.transport": "tcp"},
-    "unix": {"network.transport": "unix"},
-    "websocket": {"network.transport": "tcp", "network.protocol.name": "websocket"},
-    "http": {"network.transport": "tcp", "network.protocol.name": "http"},
-}
+_LONGEST_ID = 256  # characters of an id that a client chose
 
 
 class MetaGetter(Getter[Mapping[str, Any]]):
@@ -78,25 +69,9 @@ class Asked(NamedTuple):
 
     span: trace.Span
     context: Context
+    began: float
     token: Any
     """What ends the span being the current one; None where it is not."""
-
-
-@lru_cache(maxsize=16)
-def _histograms(side: str, provider: metrics.MeterProvider) -> tuple[Any, Any]:
-    """Return the instruments of all servers or clients: OpenTelemetry forgets none that it made."""
-    meter = provider.get_meter("mcpearl", __version__)
-
-    def make(what: str, description: str) -> Any:
-        name = f"mcp.{side}.{what}.duration"
-        return meter.create_histogram(
-            name, "s", description, explicit_bucket_boundaries_advisory=BOUNDS
-        )
-
-    return (
-        make("operation", "The time from a request to its answer."),
-        make("session", "How long a session took."),
-    )
 
 
 class OpenTelemetry(SamplingObserver):
@@ -113,7 +88,7 @@ class OpenTelemetry(SamplingObserver):
 
     def __init__(
         self,
-        side: Literal["server", "client"],
+        side: Side,
         telemetry: Telemetry,
         knows: Knows | None = None,
         server: Attributes | None = None,
@@ -126,37 +101,31 @@ class OpenTelemetry(SamplingObserver):
         self._kind = SpanKind.SERVER if self._is_server else SpanKind.CLIENT
         self._tracer = trace.get_tracer("mcpearl", __version__)
         self._coin = Coin(self._tracer)
-        self._flip = self._coin.flip
-        self._operations: Any = None
-        self._sessions: Any = None
-        if telemetry.metrics:
-            self._operations, self._sessions = _histograms(side, metrics.get_meter_provider())
+        self._durations = Durations(side, self._server) if telemetry.metrics else None
         if telemetry.traces:
             tracing.use(_current_meta, partial(_enter, service))
         self._open: dict[object, float] = {}  # when each connection began
+        self._travels = (
+            "",
+            "",
+        )  # of a client: the version of the protocol and the wire, as they were last
         self._connection: Any = None  # of a client: the latest one
 
     # Calls
 
-    def picks(self, call: Any) -> bool:
-        """Whether a call gets a span, or its time is recorded; it may belong to a trace already."""
-        operations = self._operations
-        if operations is not None and _is_real(operations):
-            return True
-        if not self._telemetry.traces:
-            return False
-        try:
-            meta = call.params.meta
-        except AttributeError:
-            meta = None
-        if meta and ("traceparent" in meta or "tracestate" in meta or "baggage" in meta):
-            return True
-        return self._flip()
+    def stretch(self) -> Stretch:
+        """Return what says which calls of a new connection are followed."""
+        if self._telemetry.traces:
+            return Draws(self._coin, self._records)
+        return Untraced(self._records)
 
-    @property
-    def pass_by(self) -> Callable[[], object]:
-        """What prepares the task of a handler whose call has no span."""
-        return pass_by() if self._telemetry.traces else _nothing
+    def _records(self) -> bool:
+        """Whether the time of every call is recorded."""
+        return self._durations is not None and self._durations.are_recorded
+
+    def passing_by(self) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+        """Return what marks the context of calls without a span, and what ends that."""
+        return passing_by() if self._telemetry.traces else (_nothing, _nothing)
 
     def call_began(self, call: Any) -> "Traced | Unsampled":
         """Begin a span, in the trace that the request names, or the one that is active at a client."""
@@ -178,13 +147,13 @@ class OpenTelemetry(SamplingObserver):
             current = otel_context.get_current()
             return current if trace.get_current_span(current).get_span_context().is_valid else None
         meta: Any = getattr(call.params, "meta", None)
-        return propagate.extract(meta, Context(), _GETTER) if _has_trace(meta) else None
+        return propagate.extract(meta, Context(), _GETTER) if has_trace(meta) else None
 
     def _begin(
         self, call: Any, parent: Context | None, links: Sequence[Link], began: float
     ) -> Traced:
         method, attributes = call.method, self._attributes_of(call)
-        name = attributes.get(_NAMES.get(method, ""))
+        name = attributes.get(NAMES.get(method, ""))
         span = self._tracer.start_span(
             method if name is None else f"{method} {name}",
             Context() if parent is None else parent,
@@ -197,30 +166,40 @@ class OpenTelemetry(SamplingObserver):
     def _attributes_of(self, call: Any) -> Attributes:
         method, params = call.method, call.params
         found: Attributes = {"mcp.method.name": method, **self._server}
-        key = _NAMES.get(method)
+        key = NAMES.get(method)
         if key is not None and (self._knows is None or self._knows(method, params.name)):
             found[key] = params.name
         if method == "tools/call":
             found["gen_ai.operation.name"] = "execute_tool"
+        self._describe_wire(found, *self._travels_of(call))
         if self._is_server:
             self._describe_caller(found, call)
-        elif self._connection is not None:
-            found |= _MEDIA.get(self._connection.transport.medium, {})
-            if self._connection.end.agreed is not None:
-                found["mcp.protocol.version"] = self._connection.end.agreed
         if self._telemetry.contents:
             self._add_contents(found, call)
         return found
 
     def _describe_caller(self, found: Attributes, call: Any) -> None:
-        found["jsonrpc.request.id"] = str(call.id)
-        found["mcp.protocol.version"] = call.caller.version.name
-        found |= _MEDIA.get(call.outlet.medium, {})
+        found["jsonrpc.request.id"] = str(call.id)[:_LONGEST_ID]
         address = call.outlet.address
         if address is not None:
             found["client.address"] = address
         if self._telemetry.contents and call.outlet.session_id is not None:
             found["mcp.session.id"] = call.outlet.session_id
+
+    def _travels_of(self, call: Any) -> tuple[str, str]:
+        """Return the version of the protocol that a call is in, and the wire it travels on."""
+        if self._is_server:
+            return call.caller.version.name, call.outlet.medium
+        connection = self._connection
+        if connection is not None:
+            self._travels = connection.end.agreed or "", connection.transport.medium
+        return self._travels
+
+    @staticmethod
+    def _describe_wire(found: Attributes, version: str, medium: str) -> None:
+        found |= MEDIA.get(medium, {})
+        if version:
+            found["mcp.protocol.version"] = version
 
     def _add_contents(self, found: Attributes, call: Any) -> None:
         uri = getattr(call.params, "uri", None)
@@ -244,17 +223,18 @@ class OpenTelemetry(SamplingObserver):
         self, began: "Traced | Unsampled", call: Any, outcome: Outcome, size: int, answer: Any
     ) -> None:
         """End the span, and record the time."""
-        records = self._operations is not None and _is_real(self._operations)
-        if not records and began.__class__ is Unsampled:
+        durations = self._durations
+        if durations is not None and not durations.are_recorded:
+            durations = None
+        if durations is None and began.__class__ is Unsampled:
             return
         error = _error_type(outcome, answer)
         if isinstance(began, Traced):
             self._end(began, call, error, outcome, answer)
-        if records:
-            took = clock.monotonic() - began.began
-            self._operations.record(
-                took, self._metric_attributes(call, error, outcome), began.context
-            )
+        if durations is not None:
+            what = call.method, self._counted_name(call, outcome)
+            took, travels = clock.monotonic() - began.began, self._travels_of(call)
+            durations.call(took, what, error, travels, began.context)
 
     def _end(
         self, traced: Traced, call: Any, error: str | None, outcome: Outcome, answer: Any
@@ -263,8 +243,8 @@ class OpenTelemetry(SamplingObserver):
         if span.is_recording():
             if error is not None:
                 span.set_attribute("error.type", error)
-                span.set_status(Status(StatusCode.ERROR, getattr(answer, "message", None)))
-            if call.method in _NAMES and outcome in ("result", "tool_error"):
+                span.set_status(self._failure(answer))
+            if outcome in ("result", "tool_error") and self._is_unnamed(traced, call):
                 self._name(span, call)
             if isinstance(answer, McpError):
                 span.set_attribute("rpc.response.status_code", str(answer.code))
@@ -274,24 +254,30 @@ class OpenTelemetry(SamplingObserver):
                 span.set_attribute("gen_ai.tool.call.result", _json(answer))
         span.end()
 
+    def _failure(self, answer: Any) -> Status:
+        """Return the status of an error. Its message may repeat arguments and URIs."""
+        message = getattr(answer, "message", None) if self._telemetry.contents else None
+        return Status(StatusCode.ERROR, message)
+
+    @staticmethod
+    def _is_unnamed(traced: Traced, call: Any) -> bool:
+        """Whether a call names a tool or prompt that was not known to be there when it began."""
+        key = NAMES.get(call.method)
+        return key is not None and key not in traced.attributes
+
     def _name(self, span: trace.Span, call: Any) -> None:
         """Name what was called, now that it is known to exist."""
-        span.set_attribute(_NAMES[call.method], call.params.name)
+        span.set_attribute(NAMES[call.method], call.params.name)
         span.update_name(f"{call.method} {call.params.name}")
 
-    def _metric_attributes(self, call: Any, error: str | None, outcome: Outcome) -> Attributes:
-        method = call.method
-        found: Attributes = {"mcp.method.name": method, **self._server}
-        key = _NAMES.get(method)
-        if key is not None:
-            ran = outcome in ("result", "tool_error")
-            knows = ran or (self._knows is not None and self._knows(method, call.params.name))
-            found[key] = call.params.name if knows else OTHER
-        if error is not None:
-            code = error.removeprefix("-")
-            is_other = code.isdigit() and int(error) not in ERROR_CODES
-            found["error.type"] = OTHER if is_other else error
-        return found
+    def _counted_name(self, call: Any, outcome: Outcome) -> str:
+        """Return what a call names, if it is there; names that clients make up are counted together."""
+        if call.method not in NAMES:
+            return ""
+        name: str = call.params.name
+        if outcome in ("result", "tool_error"):
+            return name
+        return name if self._knows is not None and self._knows(call.method, name) else OTHER
 
     # Questions of servers
 
@@ -299,16 +285,19 @@ class OpenTelemetry(SamplingObserver):
         """Begin a span: a server sends a request, and its client serves it."""
         if not self._telemetry.traces:
             return None
+        began = clock.monotonic()
         attributes: Attributes = {"mcp.method.name": question.method, **self._server}
+        self._describe_wire(attributes, question.version, question.medium)
         kind, parent = SpanKind.CLIENT, otel_context.get_current()
         if not self._is_server:
             kind = SpanKind.SERVER
             meta: Any = getattr(question.params, "meta", None)
-            if _has_trace(meta):
+            if has_trace(meta):
                 parent = propagate.extract(meta, parent, _GETTER)
         span = self._tracer.start_span(question.method, parent, kind, attributes=attributes)
         context = trace.set_span_in_context(span, parent)
-        return Asked(span, context, None if self._is_server else otel_context.attach(context))
+        token = None if self._is_server else otel_context.attach(context)
+        return Asked(span, context, began, token)
 
     def question_meta(self, began: "Asked | None") -> dict[str, str]:
         """Return what tells the client which span the question belongs to."""
@@ -326,10 +315,17 @@ class OpenTelemetry(SamplingObserver):
         error = _error_type(outcome, answer)
         if error is not None:
             began.span.set_attribute("error.type", error)
-            began.span.set_status(Status(StatusCode.ERROR, getattr(answer, "message", None)))
+            began.span.set_status(self._failure(answer))
+        if question.id is not None:
+            began.span.set_attribute("jsonrpc.request.id", str(question.id)[:_LONGEST_ID])
+        if isinstance(answer, McpError):
+            began.span.set_attribute("rpc.response.status_code", str(answer.code))
         began.span.end()
         if began.token is not None:
             otel_context.detach(began.token)
+        if self._durations is not None and self._durations.are_recorded:
+            took, travels = clock.monotonic() - began.began, (question.version, question.medium)
+            self._durations.question(took, question.method, error, travels)
 
     # Sessions
 
@@ -345,17 +341,10 @@ class OpenTelemetry(SamplingObserver):
         if connection is self._connection:
             self._connection = None
         began = self._open.pop(connection, None)
-        if began is None or self._sessions is None:
+        if began is None or self._durations is None:
             return
-        attributes = {**self._server, **_MEDIA.get(connection.transport.medium, {})}
-        if reason is not None:
-            attributes["error.type"] = type(reason).__name__
-        self._sessions.record(clock.monotonic() - began, attributes)
-
-
-def _has_trace(meta: Any) -> bool:
-    """Whether the `_meta` of a request says which trace it belongs to."""
-    return bool(meta) and ("traceparent" in meta or "tracestate" in meta or "baggage" in meta)
+        travels = _version_of(connection), connection.transport.medium
+        self._durations.session(clock.monotonic() - began, reason, travels)
 
 
 def _current_meta() -> dict[str, str]:
@@ -371,16 +360,15 @@ def _enter(service: str, meta: Mapping[str, Any]) -> None:
     otel_context.attach(propagate.extract(meta, Context(), _GETTER))
 
 
-def _nothing() -> None:
+def _nothing(*_: Any) -> None:
     pass
 
 
-def _is_real(histogram: Any) -> bool:
-    """Whether what is recorded goes anywhere: the API has a stand-in until a provider is set."""
-    try:
-        return histogram._real_instrument is not None
-    except AttributeError:
-        return True
+def _version_of(connection: Any) -> str:
+    """Return the version of the protocol that a session was in; empty if it was not agreed on."""
+    end = getattr(connection, "end", None)
+    caller = getattr(end, "caller", None)
+    return getattr(end, "agreed", None) or ("" if caller is None else caller.version.name)
 
 
 def server_attributes(url: object) -> Attributes:

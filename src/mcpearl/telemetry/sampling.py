@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
+from math import log
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -15,7 +16,12 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
+from mcpearl.runtime.observer import Stretch
+
 _SPAN = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))  # its key in a context
+
+
+STRETCH = 64  # calls for which is decided at once
 
 
 class Coin:
@@ -25,29 +31,48 @@ class Coin:
         tracer: Makes the spans.
     """
 
-    __slots__ = ("_ids", "_looked", "_rate", "_tracer", "bound")
+    __slots__ = ("_ids", "_looked", "_rarity", "_rate", "_tracer", "bound")
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
         self._looked = False
         self._ids = _Drawn(None)
         self._rate = 1.0
+        self._rarity = 0.0  # the logarithm of the share that is not sampled
         self.bound: int | None = None
         """Traces with a lower id are sampled; None as long as the SDK has to be asked."""
 
     def flip(self) -> bool:
         """Whether a span is to be made; the SDK may still decide that it is not recorded."""
-        if self.bound is None:
-            if not self._looked:
-                self._look()
-            if self.bound is None:
-                return True
+        if not self._knows_the_rate():
+            return True
         if self._ids.low is not None:
             return True  # the span of the last draw is still to be made
         if random.random() >= self._rate:
             return False
-        self._ids.low = random.randrange(self.bound)
+        self.win()
         return True
+
+    def misses(self) -> int:
+        """Return how many calls in a row get no span, `STRETCH` at most; then one does, if it is fewer.
+
+        That is one draw for all of them, with the chance that each would have had by itself.
+        """
+        if not self._knows_the_rate():
+            return 0
+        if not self._rate:
+            return STRETCH
+        return min(STRETCH, int(log(1.0 - random.random()) / self._rarity))
+
+    def win(self) -> None:
+        """Draw the id of a trace that is sampled."""
+        if self.bound:
+            self._ids.low = random.randrange(self.bound)
+
+    def _knows_the_rate(self) -> bool:
+        if self.bound is None and not self._looked:
+            self._look()
+        return self.bound is not None
 
     def _look(self) -> None:
         """Find out which share of the traces the SDK samples, once it is set up."""
@@ -62,6 +87,7 @@ class Coin:
             self._ids = _Drawn(tracer.id_generator)
             tracer.id_generator = self._ids
             self.bound, self._rate = bound, rate
+            self._rarity = log(1.0 - rate)
 
 
 class _Drawn:
@@ -135,13 +161,68 @@ class _PassedBy(Context):
 _PASSED_BY = _PassedBy()
 
 
-def pass_by() -> Callable[[], object]:
-    """Return what makes the current task one whose call is not sampled, as fast as that can be."""
+def passing_by() -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    """Return what makes the current context that of calls that are not sampled, and what ends that."""
     runtime = getattr(otel_context, "_RUNTIME_CONTEXT", None)
-    variable = getattr(runtime, "_current_context", None)  # of the usual one
+    variable = getattr(runtime, "_current_context", None)  # of the usual one, which is faster
     if isinstance(variable, ContextVar):
-        return partial(variable.set, _PASSED_BY)
-    return partial(otel_context.attach, _PASSED_BY)
+        return partial(variable.set, _PASSED_BY), variable.reset
+    return partial(otel_context.attach, _PASSED_BY), otel_context.detach
+
+
+class Draws(Stretch):
+    """Which calls of a connection get a span: decided for many of them at once, and for each its own way.
+
+    Args:
+        coin: Says for how many in a row there is none.
+        follows_all: Whether every call is followed for another reason.
+    """
+
+    __slots__ = ("_coin", "_follows_all", "_wins")
+
+    def __init__(self, coin: Coin, follows_all: Callable[[], bool]) -> None:
+        super().__init__()
+        self._coin = coin
+        self._follows_all = follows_all
+        self._wins = False  # whether the call after those that are left gets one
+
+    def follows(self, call: Any) -> bool:
+        """Whether a call gets a span, belongs to a trace, or is followed for another reason."""
+        if has_trace(getattr(call.params, "meta", None)):
+            return True
+        if self.left:
+            self.left -= 1
+            return False
+        if self._follows_all():
+            return True
+        if not self._wins:
+            misses = self._coin.misses()
+            self._wins = misses < STRETCH
+            if misses:
+                self.left = misses - 1
+                return False
+        self._wins = False
+        self._coin.win()
+        return True
+
+
+class Untraced(Stretch):
+    """Where there are no traces: calls are followed if their time is recorded."""
+
+    __slots__ = ("_follows_all",)
+
+    def __init__(self, follows_all: Callable[[], bool]) -> None:
+        super().__init__()
+        self._follows_all = follows_all
+
+    def follows(self, call: Any) -> bool:
+        """Whether the time of a call is recorded."""
+        return self._follows_all()
+
+
+def has_trace(meta: Any) -> bool:
+    """Whether the `_meta` of a request says which trace it belongs to."""
+    return bool(meta) and ("traceparent" in meta or "baggage" in meta)
 
 
 def _unsampled_span() -> NonRecordingSpan:

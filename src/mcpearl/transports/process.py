@@ -101,6 +101,7 @@ class ProcessTransport:
     peer_address = None
     request = None
     session_id = None
+    written = 0
 
     def __init__(
         self,
@@ -128,6 +129,9 @@ class ProcessTransport:
         """Send on this stream; each process has its own, which nothing of an earlier one reaches."""
         self.send = stream.send
         self.flush = stream.flush
+
+    def tally(self, count: Callable[[int], None]) -> None:
+        """Count nothing: every process has a stream of its own."""
 
     @property
     def name(self) -> str:

@@ -114,6 +114,19 @@ class Channel(Protocol):
         """The id of the session, where the wire has one."""
         return None
 
+    @property
+    def written(self) -> int:
+        """Bytes that were sent, where the wire counts them."""
+        return 0
+
+    def tally(self, count: Callable[[int], None]) -> None:
+        """Have the bytes counted that are read from now on, where that is possible; before opening.
+
+        Args:
+            count: Called with the size of everything that is read.
+        """
+        return
+
     def send(self, message: bytes, about: Outgoing | None = None) -> None:
         """Take one message to be sent in order. After the end it is dropped in silence.
 
@@ -144,7 +157,7 @@ class Transport(Channel, Protocol):
     """A channel that this side opens, and that hands what it reads to a receiver.
 
     Subclass it for what most wires do not have: a subclass inherits `keeps_alive = False`, a `flush`
-    that does nothing, and no address, request or session id.
+    that does nothing, and no address, request, session id or count of bytes.
     """
 
     async def open(self, receiver: Receiver) -> None:
@@ -169,24 +182,6 @@ class Announcing(Protocol):
         Args:
             message: The announcement.
             position: Where it is on a bus that stores messages.
-        """
-        ...
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A transport that can count its bytes."""
-
-    @property
-    def written(self) -> int:
-        """Bytes that were sent."""
-        ...
-
-    def tally(self, count: Callable[[int], None]) -> None:
-        """Have the bytes counted that are read from now on; before the transport is opened.
-
-        Args:
-            count: Called with the size of everything that is read.
         """
         ...
 

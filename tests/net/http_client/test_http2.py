@@ -506,8 +506,7 @@ async def test_a_server_that_takes_its_leave_finishes_what_it_took(certificate: 
         await peer.until_asked(2)
         host = peer.connections[0]
         host.frames(SettingsFrame(0), goaway(2**31 - 1))
-        while wire._shared:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not wire._shared)
         assert await asyncio.wait_for(fetch(wire), SECONDS) == b"hello"  # on another
         host.frames(goaway(1))
         error = await failure(not_taken)
@@ -550,8 +549,7 @@ async def test_a_server_that_leaves_as_it_comes(certificate: Path) -> None:
     async with linked(certificate) as (peer, wire):
         peer.greets = False
         work = asyncio.ensure_future(wire.acquire())
-        while not peer.connections:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: peer.connections)
         peer.connections[0].frames(goaway(0, ErrorCodes.INADEQUATE_SECURITY))
         error = await failure(work)
         assert "INADEQUATE_SECURITY" in error.reason

@@ -20,6 +20,7 @@ from mcpearl.testing.clock import MovableClock
 from tests.ports import free_port
 from tests.transports.http_peer import HttpPeer, Request, http_peer
 from tests.transports.proxies import proxy
+from tests.waiting import eventually
 
 
 def hello(peer: HttpPeer) -> None:
@@ -223,8 +224,7 @@ class LateDialer(Dialer):
 
     async def dial(self, pool: ConnectionPool) -> Any:
         connection = await super().dial(pool)
-        while connection.usable(60):
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not connection.usable(60))
         return connection
 
 

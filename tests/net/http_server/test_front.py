@@ -175,11 +175,9 @@ async def test_responses_of_one_iteration_are_written_after_the_last_was_made() 
         lone = await connect(port)
         assert await lone.ask(post(b"12345")) == (200, b"12345")
         lone.writer.close()
-        while front.connections:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: not front.connections)
         clients += [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
-        while len(front.connections) < len(clients):
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(front.connections) >= len(clients))
         answered.clear()
         for client in clients:
             client.sendall(post(b"12345"))
@@ -237,8 +235,7 @@ async def test_draining_waits_for_requests_and_closes_idle_connections() -> None
         idle, busy = await connect(port), await connect(port)
         assert await idle.ask(post(b"12345")) == (200, b"12345")
         busy.writer.write(post(b"12345", "X-Wait: 1"))
-        while not endpoint.waiting:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: endpoint.waiting)
         draining = asyncio.create_task(front.drain(HANGS))
         assert await asyncio.wait_for(idle.reader.read(), HANGS) == b""
         assert not draining.done()
@@ -253,8 +250,7 @@ async def test_draining_cancels_what_takes_too_long() -> None:
     async with serving(endpoint) as (front, port):
         line = await connect(port)
         line.writer.write(post(b"12345", "X-Wait: 1"))
-        while not endpoint.waiting:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: endpoint.waiting)
         await asyncio.wait_for(front.drain(0.05), HANGS)
         assert await line.answer() == (503, b"The server is shutting down")
         assert not front.tasks

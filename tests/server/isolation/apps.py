@@ -124,6 +124,10 @@ def make(profile: bool | Isolate = TWO, **options: Any) -> Server:
         return len(bytearray(megabytes * 1_000_000))
 
     @app.tool(isolate=profile)
+    def say(text: str) -> int:
+        return os.write(2, text.encode())
+
+    @app.tool(isolate=profile)
     def fail(text: str) -> str:
         raise ValueError(text)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -311,3 +313,86 @@ def _as_task(ctx: Context) -> str | None:
     while ctx.task is None and time.monotonic() < deadline:
         time.sleep(0.005)
     return ctx.task
+
+
+def leaving(folder: Path) -> Server:
+    """A server whose tools leave something behind that uses their context once the next call runs."""
+    app = Server("leaving")
+    go, done = folder / "go", folder / "done"
+
+    def wait_for(path: Path) -> None:
+        while not path.exists():
+            time.sleep(0.01)
+
+    @app.tool(isolate=ONE)
+    def leaves(ctx: Context) -> str:
+        threading.Thread(target=later, args=(ctx,), daemon=True).start()
+        return "left"
+
+    @app.tool(isolate=Isolate(processes=1, reuse=1000))
+    async def leaves_async(ctx: Context) -> str:
+        left.append(asyncio.create_task(asyncio.to_thread(later, ctx)))
+        return "left"
+
+    left = []
+
+    def later(ctx: Context) -> None:
+        wait_for(go)
+        ctx.info("a secret")
+        ctx.progress(7)
+        try:
+            ctx.wait(ctx.sample("a secret"))
+        except BaseException as error:
+            done.write_text(type(error).__name__)
+
+    @app.tool(isolate=ONE)
+    def waits(ctx: Context) -> str:
+        go.touch()
+        wait_for(done)
+        return done.read_text()
+
+    @app.tool(isolate=Isolate(processes=1, reuse=1000))
+    async def waits_async(ctx: Context) -> str:
+        return await asyncio.to_thread(waits, ctx)
+
+    return app
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("end", ["", "_async"], ids=["plain", "async"])
+async def test_what_a_call_left_behind_does_not_speak_for_the_next(
+    end: str, version: str, tmp_path: Path
+) -> None:
+    app = leaving(tmp_path)
+    heard: list[Any] = []
+    async with (
+        Client(app, protocol=version, on_log=lambda _: None, sampling=sampled) as one,
+        Client(app, protocol=version, on_log=heard.append, sampling=sampled) as other,
+    ):
+        await one.call_tool(f"leaves{end}", on_progress=lambda *_: None)
+        result = await other.call_tool(f"waits{end}", on_progress=lambda *_: heard.append("p"))
+        assert "CancelledError" in found(result)
+        assert heard == []
+
+
+async def test_threads_of_one_call_ask_at_the_same_time() -> None:
+    app = Server("threads")
+
+    @app.tool(isolate=ONE)
+    def many(ctx: Context) -> list[str]:
+        def read(number: int) -> str:
+            ctx.progress(number)
+            (content,) = ctx.wait(ctx.read_resource(f"memo://{number}"))
+            return content.text or ""
+
+        with ThreadPoolExecutor(8) as threads:
+            return list(threads.map(read, range(40)))
+
+    @app.resource("memo://{number}")
+    def memo(number: int) -> str:
+        return f"memo {number}"
+
+    async with Client(app) as client:
+        for _ in range(3):
+            result = await client.call_tool("many", on_progress=lambda *_: None)
+            assert found(result) == [f"memo {number}" for number in range(40)]

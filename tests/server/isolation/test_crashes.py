@@ -123,12 +123,13 @@ async def test_what_a_tool_has_started_ends_with_its_process(client: Client) -> 
 async def test_an_interpreter_killed_from_outside_is_told_as_such(client: Client) -> None:
     pid = (await client.call_tool("pid")).data
     call = asyncio.create_task(client.call_tool("doze", {"seconds": 60}))
-    await eventually(lambda: _sleeps(pid))
+    await eventually(lambda: sleeps(pid))
     psutil.Process(pid).kill()
     assert "was ended by SIGKILL, which the server did not send" in (await call).text
 
 
-def _sleeps(pid: int) -> bool:
+def sleeps(pid: int) -> bool:
+    """Whether a process is in `time.sleep`."""
     return "nanosleep" in Path(f"/proc/{pid}/wchan").read_text()
 
 

@@ -36,7 +36,7 @@ async def test_the_tree_shows_the_zygote_and_the_pool() -> None:
         assert isolation is not None
         zygote, pool = isolation.children
         assert (zygote.name, zygote.state) == ("zygote", "running")
-        assert pool.name == "pool of `add`, `pid`, `segfault` and 11 more"
+        assert pool.name == "pool of `add`, `pid`, `segfault` and 12 more"
         (process,) = pool.children
         assert (process.name, process.state) == (f"process {pid}", "running")
     assert app.tree().find("isolation") is None

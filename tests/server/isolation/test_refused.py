@@ -72,3 +72,10 @@ def test_no_landlock() -> None:
     assert "Argument list too long" in said  # what the kernel says
     assert "leave `files` out" in said
     assert "Traceback" not in said
+
+
+def test_no_way_to_keep_signals_in() -> None:
+    said = refusal(NO_LAYERS, "Isolate(signals=False)")
+    assert "pool of `work`: a process cannot be kept from sending signals" in said
+    assert "leave `signals` out" in said
+    assert "Traceback" not in said

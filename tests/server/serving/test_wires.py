@@ -26,7 +26,12 @@ def test_names_become_objects_with_their_options():
 @pytest.mark.parametrize(
     ("wires", "options", "error", "says"),
     [
-        (("telepathy",), {}, ValueError, "unknown transport 'telepathy'; there is 'stdio', 'http'"),
+        (
+            ("telepathy",),
+            {},
+            ValueError,
+            "unknown transport 'telepathy'; choose one of 'stdio', 'http'",
+        ),
         (("htpp",), {}, ValueError, "unknown transport 'htpp'; did you mean `http`?"),
         (("tcp",), {"prt": 1}, TypeError, "'tcp' has no option `prt`; did you mean `port`?"),
         (("http",), {"prt": 1}, TypeError, "'http' has no option `prt`; did you mean `port`?"),

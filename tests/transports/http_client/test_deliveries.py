@@ -19,6 +19,7 @@ from tests.transports.http_peer import (
     notification,
     wired,
 )
+from tests.waiting import eventually
 
 AT_ONCE = 16
 OTHERS = 8  # connections and tasks beside those of answers: the call, its cancellation, streams
@@ -75,13 +76,11 @@ async def test_every_answer_of_a_flood_is_delivered_a_few_at_once(peer: HttpPeer
     transport = HttpTransport(peer.url, Limits(max_in_flight=100))
     async with Client(transport, validate_output=False) as client, asyncio.timeout(30):
         call = asyncio.ensure_future(client.call_tool("flood"))
-        while flood.held < AT_ONCE:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: flood.held >= AT_ONCE)
         assert not call.done()  # its answer comes after the pings
         flood.taking.set()
         await call
-        while len(flood.answered) < 1000:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(flood.answered) >= 1000)
     assert sorted(flood.answered) == list(range(1000))
     assert flood.peak == AT_ONCE
     assert peer.connections <= AT_ONCE + OTHERS

@@ -745,7 +745,14 @@ async def test_a_notification_leaves_after_the_requests_before_it(
         left.append(json.loads(rest[-1])["method"])
         send(connection, method, target, *rest)
 
+    post = Http1Connection.post
+
+    def noted_post(connection: Http1Connection, head: bytes, body: bytes, told: Any) -> None:
+        left.append(json.loads(body)["method"])
+        post(connection, head, body, told)
+
     monkeypatch.setattr(Http1Connection, "send", noted)
+    monkeypatch.setattr(Http1Connection, "post", noted_post)
     async with wired(peer) as (wire, heard):
         for id in range(20):
             wire.send(modern_request(id, "tools/call", name="x"))
@@ -977,9 +984,7 @@ async def test_what_the_server_says_on_its_own(peer: HttpPeer) -> None:
         await heard.until(lambda: len(heard.messages) == 2)
         assert heard.messages[-1]["method"] == "roots/list"
         wire.send(b'{"jsonrpc":"2.0","id":9,"result":{"roots":[]}}')
-        async with asyncio.timeout(30):
-            while not any("result" in each.message for each in peer.requests):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: any("result" in each.message for each in peer.requests))
     answer = next(each for each in peer.requests if "result" in each.message)
     assert "mcp-method" not in answer.headers
 
@@ -1355,3 +1360,60 @@ async def test_closing_twice_and_before_opening() -> None:
     transport.send(notification("notifications/x"))
     await transport.close()
     await transport.close()
+
+
+# Requests that are sent without a task
+
+
+async def test_a_request_sent_at_once_outlives_the_session_it_was_sent_in(peer: HttpPeer) -> None:
+    """Another request finds the session gone: the one before it still gets its answer, once."""
+    legacy(peer)
+    go_on, asked = asyncio.Event(), []
+
+    @peer.on("tools/call")
+    async def called(request: Request) -> None:
+        asked.append(request.message["id"])
+        if request.message["id"] == 2:
+            await request.respond(404)
+            return
+        if request.message["id"] == 1:
+            await go_on.wait()
+        await request.result(CALLED)
+
+    async with wired(peer) as (wire, heard):
+        await in_session(wire, heard)
+        wire.send(request(3, "tools/call", name="first"))  # which waits for the session to be open
+        await heard.answer(3)
+        await eventually(lambda: not wire._exchanges)
+        wire.send(request(1, "tools/call", name="slow"))
+        assert wire._exchanges[1].begun is not None
+        await eventually(lambda: asked == [3, 1])
+        wire.send(request(2, "tools/call", name="quick"))
+        await eventually(lambda: wire._retiring is not None)
+        go_on.set()
+        assert (await heard.answer(1))["result"] == CALLED
+        await eventually(lambda: heard.losses)
+    assert asked == [3, 1, 2]
+
+
+async def test_a_request_sent_at_once_is_given_up_when_it_is_closed(peer: HttpPeer) -> None:
+    gone = asyncio.Event()
+
+    @peer.on("tools/call")
+    async def called(request: Request) -> None:
+        await request.gone.wait()
+        gone.set()
+
+    for end in ("cancel", "close"):
+        gone.clear()
+        async with wired(peer) as (wire, _):
+            wire.send(modern_request(1, "tools/call", name="slow"))
+            exchange = wire._exchanges[1]
+            assert exchange.begun is not None
+            await peer.until_asked("tools/call")
+            if end == "cancel":
+                wire._give_up(exchange)
+                assert not wire._exchanges
+                await gone.wait()
+        await gone.wait()
+        peer.requests.clear()

@@ -16,7 +16,7 @@ from mcpearl.transports.http_server.event_stream import KeptStream
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.transports.http_server.post import PostOutlet, Terms
 from mcpearl.transports.http_server.responses import Pace
-from tests.waiting import turns
+from tests.waiting import eventually, turns
 
 
 def terms() -> Terms:
@@ -194,8 +194,7 @@ async def test_a_silent_call_shows_signs_of_life() -> None:
 
     async def work() -> None:
         exchange.late()
-        while b":\r\n\r\n" not in wire.body:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: b":\r\n\r\n" in wire.body)
         exchange.finish(b"answer")
 
     async with asyncio.timeout(30):

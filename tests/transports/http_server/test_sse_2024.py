@@ -12,7 +12,7 @@ from mcp.client.sse import sse_client
 from mcpearl import Client, Context, Limits, Server
 from tests.ports import free_port
 from tests.transports.raw_http import HANGS, Raw, Response, message, response, serving, until_open
-from tests.waiting import turns
+from tests.waiting import eventually, turns
 
 pytestmark = pytest.mark.usefixtures("store")
 
@@ -122,9 +122,7 @@ async def test_the_session_ends_with_its_stream() -> None:
         await stream.next()
         assert len(app.core.roster) == 1
         stream.close()
-        async with asyncio.timeout(HANGS):
-            while app.core.roster:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not app.core.roster)
         answer = await client.post(message("ping"), path=place)
         assert answer.status == 404
         assert "no such session" in answer.json["error"]["message"]

@@ -75,7 +75,7 @@ class Storage(Protocol):
         ...
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """Stores records in memory, for as long as this object exists."""
 
     def __init__(self) -> None:
@@ -83,23 +83,19 @@ class MemoryStorage:
         self._locks: dict[Key, asyncio.Lock] = {}
 
     async def load(self, key: Key) -> Record | None:
-        """Return the record of a key, or None."""
         return self._records.get(key)
 
     async def save(self, key: Key, record: Record) -> None:
-        """Store a record, replacing an earlier one."""
         self._records[key] = record
 
     async def delete(self, key: Key) -> None:
-        """Delete a record, if it exists."""
         self._records.pop(key, None)
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Lock a key, so that others do not refresh its token at the same time."""
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-class FileStorage:
+class FileStorage(Storage):
     """Stores each record in a file that only its owner can read, replaced atomically.
 
     Args:
@@ -116,7 +112,6 @@ class FileStorage:
         return self._directory / f"{name}.json"
 
     async def load(self, key: Key) -> Record | None:
-        """Return the record of a key, or None."""
         path = self._path(key)
         try:
             return _record(key, path.read_bytes()[: _MAX_RECORD + 1])
@@ -127,7 +122,6 @@ class FileStorage:
             return None
 
     async def save(self, key: Key, record: Record) -> None:
-        """Store a record, replacing an earlier one."""
         path = self._path(key)
         try:
             _private_directory(self._directory)
@@ -138,7 +132,6 @@ class FileStorage:
             logger.warning("tokens cannot be saved to %s: %s", path, error)
 
     async def delete(self, key: Key) -> None:
-        """Keep nothing any more."""
         path = self._path(key)
         try:
             path.unlink(missing_ok=True)
@@ -146,11 +139,10 @@ class FileStorage:
             logger.warning("tokens in %s cannot be deleted: %s", path, error)
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Lock a key, so that other processes do not refresh its token at the same time."""
         return _file_lock(self._path(key).with_suffix(".lock"))
 
 
-class KeyringStorage:
+class KeyringStorage(Storage):
     """Stores records in the system's keyring, with the package `keyring`.
 
     Args:
@@ -169,22 +161,18 @@ class KeyringStorage:
         self._locks = _state().parent / "locks"
 
     async def load(self, key: Key) -> Record | None:
-        """Return the record of a key, or None."""
         kept = await asyncio.to_thread(self._keyring.get_password, self._service, _user(key))
         return None if kept is None else _record(key, kept.encode())
 
     async def save(self, key: Key, record: Record) -> None:
-        """Store a record, replacing an earlier one."""
         text = _encoded(key, record).decode()
         await asyncio.to_thread(self._keyring.set_password, self._service, _user(key), text)
 
     async def delete(self, key: Key) -> None:
-        """Delete a record, if it exists."""
         if await self.load(key) is not None:
             await asyncio.to_thread(self._keyring.delete_password, self._service, _user(key))
 
     def lock(self, key: Key) -> AbstractAsyncContextManager[None]:
-        """Lock a key, so that other processes do not refresh its token at the same time."""
         name = hashlib.sha256("\n".join((self._service, *key)).encode()).hexdigest()[:32]
         return _file_lock(self._locks / f"{name}.lock")
 

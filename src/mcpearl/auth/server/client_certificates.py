@@ -10,7 +10,7 @@ from mcpearl.auth.server.refusal_log import RefusalLog
 from mcpearl.auth.server.tls import thumbprint
 from mcpearl.net.http_server.request import RequestInfo
 from mcpearl.runtime import clock
-from mcpearl.transports.http_server.gate import Refused
+from mcpearl.transports.http_server.gate import Gate, Refused
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RECHECK = 60.0  # seconds
 
 
-class ClientCertificates:
+class ClientCertificates(Gate):
     """Accepts clients that presented a certificate the server trusts.
 
     The subject is the certificate's first URI (as in SPIFFE), or else its name in the form
@@ -37,12 +37,10 @@ class ClientCertificates:
         self._log = RefusalLog()
 
     def known(self, request: RequestInfo) -> Principal | None:
-        """Return the principal of a certificate that was read before, or None."""
         pem = request.peer.certificate
         return None if pem is None else self._known.get(sha256(pem.encode()).digest())
 
     async def admit(self, request: RequestInfo) -> Principal:
-        """Return the principal of the connection's certificate. Raises `Refused`."""
         pem = request.peer.certificate
         if pem is None:
             self._log.note("no client certificate", request)
@@ -84,10 +82,8 @@ class ClientCertificates:
         )
 
     def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
-        """Return the refusal of a call that needs more scopes than the client has."""
         self._log.note("the client has too few scopes", request)
         return Refused(403, f"This needs the scopes: {' '.join(sorted(needed))}")
 
     def document(self, request: RequestInfo) -> bytes | None:
-        """Return None: certificates need no metadata document."""
-        return None
+        return None  # certificates need no metadata

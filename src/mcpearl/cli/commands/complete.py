@@ -1,10 +1,18 @@
 """Ask a server to complete an argument of a prompt or a resource template."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mcpearl.cli.command import make_command
+from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.offered import find_named
 from mcpearl.cli.output import Output
 from mcpearl.cli.target import Target, connected, pairs, target_options
+from mcpearl.runtime.arguments import did_you_mean
+
+if TYPE_CHECKING:
+    from mcpearl.types import Prompt
 
 
 @make_command()
@@ -28,6 +36,8 @@ async def command(
     """
     context = dict(pairs(others, "=", "an argument"))
     async with connected(target, out) as client:
+        if "://" not in reference:
+            _refuse_unknown(await find_named(client.prompts(), reference, "prompt"), argument)
         found = await client.complete(reference, argument, value, context or None)
 
     def write() -> None:
@@ -38,3 +48,14 @@ async def command(
             out.note(f"{len(found.values)}{more}; there are more", dim=True)
 
     out.show(found, write)
+
+
+def _refuse_unknown(prompt: "Prompt", argument: str) -> None:
+    """Say which argument was likely meant, if the prompt has none of that name."""
+    known = [each.name for each in prompt.arguments or ()]
+    if argument not in known:
+        raise Failure(
+            f"prompt `{prompt.name}` has no argument {argument!r}{did_you_mean(argument, known)}",
+            Exit.USAGE,
+            f"it takes: {', '.join(known)}" if known else "it takes no arguments",
+        )

@@ -30,11 +30,13 @@ def command(out: Output, paths: tuple[Path, ...], write: bool) -> int:
     from mcpearl.cli.migrating.rewrite import rewrite
 
     results: list[dict[str, Any]] = []
-    for path in _files(paths):
+    files = list(_files(paths))
+    servers = _servers(files)
+    for path in files:
         try:
             file = _File.read(path)
             before = file.text
-            after, leftovers = rewrite(before)
+            after, leftovers = rewrite(before, servers)
             compile(after, str(path), "exec", dont_inherit=True)
         except (SyntaxError, UnicodeDecodeError, ValueError, RecursionError) as error:
             out.warning(f"{path} is not changed: {error}")
@@ -48,6 +50,24 @@ def command(out: Output, paths: tuple[Path, ...], write: bool) -> int:
         if not out.as_json:
             _show(out, path, before, after)
     return _conclude(out, results, write)
+
+
+def _servers(files: list[Path]) -> set[tuple[str, str]]:
+    """Return the servers of all files: another file may import one, and register tools with it."""
+    from mcpearl.cli.migrating.rewrite import servers_of
+
+    found: set[tuple[str, str]] = set()
+    for path in files:
+        try:
+            text = _File.read(path).text
+            if path.stem != "__init__":
+                found |= servers_of(text, path.stem)
+            else:  # `from package import app`, and `from . import app` in the package
+                for module in (path.resolve().parent.name, ""):
+                    found |= servers_of(text, module)
+        except (SyntaxError, UnicodeDecodeError, ValueError, RecursionError):
+            continue  # said when it is rewritten
+    return found
 
 
 class _File(NamedTuple):

@@ -110,6 +110,9 @@ def _set(text: str, plain: str, place: _Object, name: str, value: Any, depth: in
     comma = text.find(",", last, place.end)
     trails = comma >= 0 and not text[last:comma].strip()
     at = comma + 1 if trails else last
+    line_end = text.find("\n", at, place.end)
+    if text[at : max(at, line_end)].lstrip().startswith("//"):
+        at = line_end  # a comment about the last member stays beside it
     return text[:last] + ("" if trails else ",") + text[last:at] + member + text[at:]
 
 
@@ -121,7 +124,12 @@ def _removed(text: str, plain: str, place: _Object, name: str) -> str:
     if at + 1 < len(place.members):
         return text[: member.begin] + text[place.members[at + 1].begin :]
     if at:
-        return text[: place.members[at - 1].end] + text[member.end :]
+        last = place.members[at - 1].end
+        between, rest = text[last : member.begin].lstrip().removeprefix(","), text[member.end :]
+        if not between.strip():
+            return text[:last] + rest
+        # A comment about the member before this one stays, without the comma that comes after.
+        return text[:last] + between.rstrip() + rest.lstrip(" \t").removeprefix(",")
     rest = text[member.end : place.end - 1].lstrip(" \t").removeprefix(",")
     return (
         text[: place.begin + 1]

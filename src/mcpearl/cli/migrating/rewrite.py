@@ -1,7 +1,7 @@
 """The rewriting of one file: what it imports, the names it uses, the calls it makes."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cache
 from typing import NamedTuple
 
@@ -9,6 +9,8 @@ from mcpearl.cli.migrating import names
 from mcpearl.cli.migrating.imports import Imports, is_theirs, names_used
 from mcpearl.cli.migrating.lowlevel import LowLevel
 from mcpearl.cli.migrating.source import Leftover, Source
+
+Elsewhere = Set[tuple[str, str]]  # servers of other files, by module and variable
 
 
 class Rewritten(NamedTuple):
@@ -18,26 +20,71 @@ class Rewritten(NamedTuple):
     leftovers: list[Leftover]
 
 
-def rewrite(source: str) -> Rewritten:
+def rewrite(source: str, elsewhere: Elsewhere = frozenset()) -> Rewritten:
     """Rewrite the source of a file; one that uses neither SDK stays as it is.
+
+    Args:
+        source: The text of the file.
+        elsewhere: The servers of other files, which this one may import.
+
+    Raises:
+        SyntaxError: The source is not Python.
+    """
+    tree = ast.parse(source)
+    if not any(is_theirs(node) for node in ast.walk(tree)) and not imported(tree, elsewhere):
+        return Rewritten(source, [])
+    used = names_used(_Rewriting(source, tree, None, elsewhere).do().text())
+    done = _Rewriting(source, tree, used, elsewhere).do()
+    return Rewritten(done.text(), sorted(set(done.leftovers)))
+
+
+def servers_of(source: str, module: str) -> Elsewhere:
+    """Return the variables of a file that hold a server, as other files import them.
+
+    Args:
+        source: The text of the file.
+        module: The last part of the file's name as a module.
 
     Raises:
         SyntaxError: The source is not Python.
     """
     tree = ast.parse(source)
     if not any(is_theirs(node) for node in ast.walk(tree)):
-        return Rewritten(source, [])
-    used = names_used(_Rewriting(source, tree, None).do().text())
-    done = _Rewriting(source, tree, used).do()
-    return Rewritten(done.text(), sorted(set(done.leftovers)))
+        return frozenset()
+    outside = {
+        name.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for name in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(name, ast.Name)
+    }
+    return frozenset((module, name) for name in _Rewriting(source, tree, None).servers() & outside)
+
+
+def imported(tree: ast.Module, elsewhere: Elsewhere) -> set[str]:
+    """Return the names under which a file has imported servers of other files."""
+    return {
+        each.asname or each.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not is_theirs(node)
+        for each in node.names
+        if ((node.module or "").rpartition(".")[2], each.name) in elsewhere
+    }
 
 
 class _Rewriting:
     """One file while it is rewritten."""
 
-    def __init__(self, source: str, tree: ast.Module, used: set[str] | None) -> None:
+    def __init__(
+        self,
+        source: str,
+        tree: ast.Module,
+        used: set[str] | None,
+        elsewhere: Elsewhere = frozenset(),
+    ) -> None:
         self._source = Source(source)
         self._tree = tree
+        self._imported = imported(tree, elsewhere)
         self._imports = Imports(self._source, tree, used)
         self._original = self._imports.original
         self._awaited = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
@@ -55,7 +102,7 @@ class _Rewriting:
         )
         lowlevel.rewrite()
         self._imports.rewrite(lowlevel.needed(self._imports.local))
-        servers, contexts, clients = self._servers(), self._contexts(), self._clients()
+        servers, contexts, clients = self.servers(), self._contexts(), self._clients()
         for node in ast.walk(self._tree):
             match node:
                 case ast.Name(id=name) if self._imports.local.get(name) in names.SERVERS:
@@ -93,9 +140,37 @@ class _Rewriting:
 
     # What is what
 
-    def _servers(self) -> set[str]:
+    def servers(self) -> set[str]:
         """Return the variables that hold a server, as they are written."""
-        return {*self._assigned(names.SERVERS), *self._annotated(names.SERVERS)}
+        found = {
+            *self._imported,
+            *self._assigned(names.SERVERS),
+            *self._annotated(names.SERVERS),
+        }
+        return found | set(self._handed_on(found))
+
+    def _handed_on(self, servers: set[str]) -> Iterator[str]:
+        """Find variables that get a server from an attribute, or from a function annotated so."""
+        attributes = {each.rpartition(".")[2] for each in servers if "." in each}
+        makers = {
+            node.name
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.returns is not None
+            and self._original(node.returns) in names.SERVERS
+        }
+        for node in ast.walk(self._tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute(attr=attribute)):
+                    if attribute in attributes:
+                        yield name
+                case ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Call(func=ast.Name(id=maker))
+                    | ast.Await(value=ast.Call(func=ast.Name(id=maker))),
+                ):
+                    if maker in makers:
+                        yield name
 
     def _contexts(self) -> set[str]:
         return set(self._annotated({"Context", "ServerRequestContext"}))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -14,6 +14,38 @@ if TYPE_CHECKING:
     from mcpearl.net.http_client.pool import ConnectionPool
 
 _HIGH = 256 * 1024  # unread bytes of a body at which reading from the server pauses
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class AnswerHeads:
+    """The heads of answers that arrived whole. Servers repeat themselves: such a head is not parsed.
+
+    Bounded: the one learned longest ago is forgotten first.
+    """
+
+    __slots__ = ("_heads", "_longest", "_most")
+
+    def __init__(self, most: int = 32, longest: int = 1024) -> None:
+        self._heads: dict[bytes, tuple[int, dict[str, str]]] = {}  # the length, and the headers
+        self._most = most
+        self._longest = longest
+
+    def find(self, data: bytes) -> tuple[dict[str, str], bytes] | None:
+        """Return headers and body of an answer with status 200, if these bytes are one and no more."""
+        end = data.find(_END_OF_HEAD) + 4
+        found = self._heads.get(data[:end])
+        if found is None or len(data) != end + found[0]:
+            return None
+        return found[1], data[end:]
+
+    def learn(self, data: bytes, headers: dict[str, str]) -> None:
+        """Remember the head of an answer that the parser found to be whole, with status 200."""
+        end = data.find(_END_OF_HEAD) + 4
+        length = len(data) - end
+        if headers.get("content-length") == str(length) and end <= self._longest:
+            if len(self._heads) >= self._most:
+                del self._heads[next(iter(self._heads))]
+            self._heads[data[:end]] = length, headers
 
 
 class Http1Connection(asyncio.Protocol):
@@ -27,11 +59,13 @@ class Http1Connection(asyncio.Protocol):
         self._transport: Any = None
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[None] | None = None  # of the reader
+        self._told: Callable[[], None] | None = None  # called in its place, see `when_answered`
         self._chunks: deque[bytes] = deque()
         self._held = 0  # bytes in `_chunks`
         self._paused = False
         self._free_since = self._loop.time()
         self._active = False  # between `send` and `release`
+        self._fresh = False  # nothing of the answer has arrived
         self._overhead = 0  # bytes since the last part of a body: headers, or trailers
         self._headed = False  # the answer's head is whole
         self._complete = False  # and so is its body
@@ -55,17 +89,40 @@ class Http1Connection(asyncio.Protocol):
 
     def send(self, method: str, target: str, headers: list[Header], body: bytes = b"") -> None:
         """Send a request."""
-        self._active = True
-        self._overhead = 0
-        self._headed = self._complete = self._reusable = False
-        self.status = 0
-        self.headers = {}
+        self._begin()
         length = [("Content-Length", str(len(body)))] if body else []
         head = format_head(method, self._prefix + target, [*self._fixed, *headers, *length])
         self._transport.write(head + body)
 
+    def head_of_post(self, target: str, headers: list[Header]) -> bytes:
+        """Return the head of a POST for `post`, which may use it again and again.
+
+        It is the same on every connection of a pool.
+        """
+        return format_head("POST", self._prefix + target, [*self._fixed, *headers])[:-2]
+
+    def post(self, head: bytes, body: bytes, told: "Callable[[], None]") -> None:
+        """Send a POST, and have `told` called once: when the answer's head is there, or never will be.
+
+        Args:
+            head: What `head_of_post` returned.
+            body: The body.
+            told: Called from within the loop; it may read, and `release`.
+        """
+        self._begin()
+        self._told = told
+        self._transport.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+
+    def _begin(self) -> None:
+        self._active = self._fresh = True
+        self._overhead = 0
+        self._headed = self._complete = self._reusable = False
+        self.status = 0
+        self.headers = {}
+
     async def answered(self) -> None:
         """Wait for the head of the answer: `status` and `headers`."""
+        self._told = None  # this reader waits in its place
         while not self._headed:
             await self._news()
 
@@ -82,6 +139,12 @@ class Http1Connection(asyncio.Protocol):
             self._transport.resume_reading()
         return chunk
 
+    def whole(self) -> bytes | None:
+        """Return the whole body, if it has arrived in one piece; None if it has to be read."""
+        if not self._complete or self._paused or self._error is not None or len(self._chunks) != 1:
+            return None
+        return self._chunks[0]
+
     def _news(self) -> "asyncio.Future[None]":
         """Return what is done when there is more to see, or raise why nothing will come."""
         if self._error is not None:
@@ -94,6 +157,7 @@ class Http1Connection(asyncio.Protocol):
         if not self._active:
             return
         self._active = False
+        self._told = None
         self._chunks.clear()
         self._held = 0
         if self._paused or not self._reusable or self._transport.get_write_buffer_size():
@@ -118,6 +182,19 @@ class Http1Connection(asyncio.Protocol):
         if not self._active:
             self._fail("the server sent something without a request")
             return
+        fresh, self._fresh = self._fresh, False
+        told = self._told if fresh else None
+        if told is not None:
+            known = self._pool.heads.find(data)
+            if known is not None:
+                self.status = 200
+                self.headers, body = known
+                self._headed = self._complete = self._reusable = True
+                self._chunks.append(body)
+                self._held = len(body)
+                self._told = None
+                told()
+                return
         self._overhead += len(data)
         try:
             self._parser.feed_data(data)
@@ -127,8 +204,18 @@ class Http1Connection(asyncio.Protocol):
             self._fail(f"the server's answer is not HTTP: {str(error) or type(error).__name__}")
         if not self._complete and self._overhead > MAX_HEAD:
             self._fail(f"the server sent over {MAX_HEAD} bytes of headers")
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
+        if told is not None and self._reusable and self.status == 200 and not self._paused:
+            self._pool.heads.learn(data, self.headers)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Have the reader look: something arrived, or the exchange failed."""
+        told, waiter = self._told, self._waiter
+        if told is not None:
+            if self._headed or self._error is not None:
+                self._told = None
+                told()
+        elif waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -142,14 +229,13 @@ class Http1Connection(asyncio.Protocol):
         why = f" ({exc})" if exc is not None else ""
         self._fail(f"the server closed the connection before {what}{why}")
         self._pool.forget(self)
+        self._tell()
 
     def _fail(self, reason: str) -> None:
         self._reusable = False
         if self._error is None:
             self._error = ExchangeFailed(reason, sent=True)
         self._transport.abort()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     # The parser's side
 

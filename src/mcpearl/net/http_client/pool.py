@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.net.http_client.dial import Dialer
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
-from mcpearl.net.http_client.http1 import Http1Connection
+from mcpearl.net.http_client.http1 import AnswerHeads, Http1Connection
 
 if TYPE_CHECKING:
     from mcpearl.net.http_client.http2 import Http2Connection
@@ -59,6 +59,8 @@ class ConnectionPool:
         self._vacancy: asyncio.Future[None] | None = None  # done when a stream may be free
         self._refusals = 0  # connections that the server ended before their first request
         self._closed = False
+        self.heads = AnswerHeads()
+        """Heads of answers that came before."""
 
     @property
     def origin(self) -> str:
@@ -92,13 +94,20 @@ class ConnectionPool:
                 await self._room()
         return free
 
-    def free(self) -> HttpExchange | None:
-        """Return a connection or stream that is free now, or None."""
+    def idle(self) -> Http1Connection | None:
+        """Return a connection in HTTP/1.1 that is free now, or None."""
         while self._kept:
             connection = self._kept.pop()
             if connection.usable(_MAX_IDLE):
                 return connection
             connection.drop()
+        return None
+
+    def free(self) -> HttpExchange | None:
+        """Return a connection or stream that is free now, or None."""
+        connection = self.idle()
+        if connection is not None:
+            return connection
         for shared in list(self._shared):
             if not shared.usable(_MAX_IDLE):
                 shared.retire()

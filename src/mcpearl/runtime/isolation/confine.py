@@ -2,11 +2,14 @@
 
 import os
 import resource
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 
 from mcpearl.runtime.isolation import system
 from mcpearl.runtime.isolation.profile import Isolate
+
+_FIRST = 500  # thousandths of the memory that this process counts as more than it has
 
 
 class CannotConfine(Exception):
@@ -20,10 +23,11 @@ def confine(profile: Isolate) -> None:
         CannotConfine: Not all of them can be set.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _be_first_to_go()
     if not profile.network:
         _leave_network()
-    if profile.files is not None:
-        _keep_to_files(profile)
+    if profile.files is not None or not profile.signals:
+        _restrict(profile)
     memory = profile.memory_bytes
     if memory is not None:
         limit = _address_space() + memory
@@ -52,17 +56,28 @@ def _leave_network() -> None:
         ) from None
 
 
-def _keep_to_files(profile: Isolate) -> None:
+def _restrict(profile: Isolate) -> None:
     from mcpearl.runtime.isolation import landlock
 
-    assert profile.files is not None
     try:
-        landlock.restrict(profile.files)
+        landlock.restrict(profile.files, signals=profile.signals)
     except OSError as error:
+        if not profile.signals:
+            raise CannotConfine(
+                "cannot be kept from sending signals: `signals=False` needs Landlock as of Linux "
+                f"6.12, which this kernel does not have or allow ({error}); leave `signals` out"
+            ) from None
         raise CannotConfine(
             "cannot be kept to files: `files=…` needs Landlock, which this kernel does not have or "
             f"allow ({error}); leave `files` out"
         ) from None
+
+
+def _be_first_to_go() -> None:
+    """Have the system end this process before the server when there is no memory left."""
+    path = Path("/proc/self/oom_score_adj")
+    with suppress(OSError, ValueError):
+        path.write_text(str(min(1000, int(path.read_text()) + _FIRST)))
 
 
 def _address_space() -> int:

@@ -27,6 +27,8 @@ class Excess(IntEnum):
     DESCENDANTS = 2
     MEMORY = 3
     CPU = 4
+    OWN_CPU = 5
+    """Processor time that the process itself has used, heedless of the signal that says so."""
 
 
 def children(pid: int) -> list[int]:
@@ -64,7 +66,7 @@ def excess(pid: int, profile: Isolate, began_with: int) -> Excess | None:
         return Excess.DESCENDANTS
     if not found:
         return None
-    if profile.cpu is not None and sum(map(_processor_time, found)) > profile.cpu:
+    if profile.cpu is not None and sum(map(processor_time, found)) > profile.cpu:
         return Excess.CPU
     memory = profile.memory_bytes
     if memory is not None and sum(map(_memory, (pid, *found))) > memory + began_with:
@@ -96,13 +98,13 @@ def own_memory() -> int:
     return (resident - shared) * _PAGE
 
 
-def _processor_time(pid: int) -> float:
-    """Return the seconds that a process has used, and those it has waited for."""
+def processor_time(pid: int, *, alone: bool = False) -> float:
+    """Return the seconds that a process has used, unless `alone` with those it has waited for."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return 0.0
-    return sum(map(int, text.rpartition(")")[2].split()[11:15])) / _TICKS
+    return sum(map(int, text.rpartition(")")[2].split()[11 : 13 if alone else 15])) / _TICKS
 
 
 def _memory(pid: int) -> int:

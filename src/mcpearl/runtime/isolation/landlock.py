@@ -1,6 +1,10 @@
-"""Which files a process may use, by the kernel's Landlock. What it is once refused, it stays refused."""
+"""Which files and processes a process may use, by the kernel's Landlock.
+
+What it is once refused, it stays refused.
+"""
 
 import ctypes
+import errno
 import os
 import sys
 import sysconfig
@@ -23,8 +27,16 @@ _RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/dev/urandom", "/dev/zero")
 
 
+_SIGNALS = 1 << 1
+_SIGNALS_SINCE = 6  # version
+
+
 class _Ruleset(ctypes.Structure):
-    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
 
 
 class _PathBeneath(ctypes.Structure):
@@ -41,27 +53,40 @@ def version() -> int:
     return syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
 
 
-def restrict(files: Files) -> None:
+def restrict(files: Files | None, *, signals: bool = True) -> None:
     """Let this process, and all that it starts, use only these files from now on.
 
+    Args:
+        files: The files; None for all.
+        signals: Whether it may send signals to processes that are not among those it starts, or look
+            into them.
+
     Raises:
-        OSError: The kernel has no Landlock.
+        OSError: The kernel has no Landlock, or one that does not know signals.
     """
-    rights = _RIGHTS_BY_VERSION[min(version(), 3)]
-    ruleset = _Ruleset(rights)
+    known = version()
+    rights = 0 if files is None else _RIGHTS_BY_VERSION[min(known, 3)]
+    if not signals and known < _SIGNALS_SINCE:
+        raise OSError(errno.ENOTSUP, f"its Landlock has version {known}")
+    ruleset = _Ruleset(rights, 0, 0 if signals else _SIGNALS)
     descriptor = syscall(
         _CREATE, ctypes.byref(ruleset), ctypes.c_size_t(ctypes.sizeof(ruleset)), ctypes.c_uint32(0)
     )
     try:
-        readable = ("/",) if files.read is None else (*files.read, *_own_files())
-        for path in readable:
-            _allow(descriptor, path, _READ & rights)
-        for path in (*(files.write or ()), "/dev/null"):
-            _allow(descriptor, path, rights)
+        if files is not None:
+            _allow_files(descriptor, files, rights)
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         syscall(_RESTRICT, ctypes.c_int(descriptor), ctypes.c_uint32(0))
     finally:
         os.close(descriptor)
+
+
+def _allow_files(ruleset: int, files: Files, rights: int) -> None:
+    readable = ("/",) if files.read is None else (*files.read, *_own_files())
+    for path in readable:
+        _allow(ruleset, path, _READ & rights)
+    for path in (*(files.write or ()), "/dev/null"):
+        _allow(ruleset, path, rights)
 
 
 def _own_files() -> Iterable[Path]:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from mcpearl.runtime.isolation import zygote
@@ -16,6 +17,8 @@ logger = logging.getLogger("mcpearl.isolation")
 
 _PATIENCE = 5.0  # seconds a zygote has to end before it is killed
 _RESTING = 1.0  # seconds after which the zygote is told that no call runs
+_LOOKING = 5.0  # seconds without an answer after which it is looked at
+_SILENT = 60.0  # seconds without an answer after which it is killed
 
 
 class ZygoteEnded(RuntimeError):
@@ -30,6 +33,10 @@ class Forked(Protocol):
     @property
     def busy(self) -> bool:
         """Whether it has a call."""
+        ...
+
+    def look(self) -> None:
+        """Look at what its call has used so far."""
         ...
 
     def exceeds(self, excess: Excess) -> None:
@@ -62,6 +69,9 @@ class Nursery:
         self._status: asyncio.Future[int] | None = None  # what it ended with
         self._processes: dict[int, Forked] = {}
         self._last = 0
+        self._owed = 0  # answers that the zygote has not given
+        self._silent = 0.0  # seconds since its last answer, as far as that was looked at
+        self._patience: asyncio.TimerHandle | None = None
 
     def fork(self) -> None:
         """Fork the zygote now, before there are loops and threads; `start` takes it up."""
@@ -114,6 +124,7 @@ class Nursery:
         asyncio.get_running_loop().remove_reader(control)
         control.close()
         self._forget_watch()
+        self._expect_nothing()
         done, _ = await asyncio.wait([self._status], timeout=_PATIENCE)
         if not done:
             os.kill(self._pid, signal.SIGKILL)
@@ -137,6 +148,10 @@ class Nursery:
             self._take(*RECORD.unpack(record))
 
     def _take(self, op: int, number: int, _: int, value: int) -> None:
+        if op in _ANSWERS:
+            self._has_answered()
+        if op == Op.KILLED:
+            return
         if op == Op.FORKED:
             if number in self._processes:
                 self._processes[number].pid = value
@@ -149,8 +164,32 @@ class Nursery:
         if process is not None:
             process.has_ended(value if op == Op.ENDED else None)
 
+    def _expect_answer(self) -> None:
+        self._owed += 1
+        if self._patience is None:
+            self._silent = 0.0
+            self._patience = asyncio.get_running_loop().call_later(_LOOKING, self._look_at_it)
+
+    def _has_answered(self) -> None:
+        self._owed -= 1
+        self._silent = 0.0
+        if not self._owed and self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _look_at_it(self) -> None:
+        """Kill a zygote that does not answer: one that is stopped soon, any other in the end."""
+        self._silent += _LOOKING
+        if self._silent >= _SILENT or _is_stopped(self._pid):
+            logger.error("the zygote of isolated tools does not answer, and is killed")
+            self._patience = None
+            os.kill(self._pid, signal.SIGKILL)
+        else:
+            self._patience = asyncio.get_running_loop().call_later(_LOOKING, self._look_at_it)
+
     def _has_ended(self) -> None:
         self._forget_watch()
+        self._expect_nothing()
         asyncio.get_running_loop().remove_reader(self._watch)
         os.close(self._watch)
         _, status = os.waitpid(self._pid, 0)
@@ -158,6 +197,12 @@ class Nursery:
         assert self._status is not None
         self._status.set_result(status)
         self._lose_all()
+
+    def _expect_nothing(self) -> None:
+        self._owed = 0
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _lose_all(self) -> None:
         lost, self._processes = self._processes, {}
@@ -186,6 +231,7 @@ class Nursery:
         except OSError as error:
             raise ZygoteEnded(f"there is no zygote to fork from ({error})") from None
         self._processes[number] = process
+        self._expect_answer()
         return number
 
     def watch(self) -> None:
@@ -195,7 +241,10 @@ class Nursery:
         self._timer = asyncio.get_running_loop().call_later(_RESTING, self._look)
 
     def _look(self) -> None:
-        if any(each.busy for each in self._processes.values()):
+        busy = [each for each in self._processes.values() if each.busy]
+        for each in busy:
+            each.look()
+        if busy:
             self._timer = asyncio.get_running_loop().call_later(_RESTING, self._look)
         else:
             self._forget_watch()
@@ -218,10 +267,22 @@ class Nursery:
             return
         try:
             self._control.send(RECORD.pack(Op.KILL, number, 0, 0))
+            self._expect_answer()
         except BlockingIOError:  # it does not listen: whatever it is doing, all must end now
             os.kill(self._pid, signal.SIGKILL)
         except OSError:
             pass  # it has ended, and with it the process
+
+
+_ANSWERS = (Op.FORKED, Op.FAILED, Op.KILLED)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] in "Tt"
 
 
 def how(status: int) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +15,18 @@ _FATAL = "Fatal Python error"  # where the interpreter's own account of a crash 
 _OWN_FRAME = f'  File "{Path(__file__).parents[2]}'  # its innermost frames come first
 _CHUNK = 64 * 1024
 _RATE = 256 * 1024  # bytes a second that are passed on; more is dropped
+_PIECE = select.PIPE_BUF  # bytes that a pipe which is ready takes without blocking
+_DROPPED = b"[isolated tools print too much; some of it was dropped]\n"
+
+
+def _print(data: bytes) -> bool:
+    """Print as this process; False if not all of it could be without waiting for whoever reads it."""
+    with suppress(OSError):
+        for at in range(0, len(data), _PIECE):
+            if not select.select([], [2], [], 0)[1]:
+                return False
+            os.write(2, data[at : at + _PIECE])
+    return True
 
 
 class Output:
@@ -26,6 +39,7 @@ class Output:
         self._kept = bytearray()
         self._second = 0.0
         self._passed = 0  # bytes in this second
+        self._dropped = False  # whether some were not passed on, which was not said yet
         loop.add_reader(self._reader, self._readable)
 
     def handed_over(self) -> None:
@@ -55,13 +69,12 @@ class Output:
     def _pass_on(self, data: bytes) -> None:
         now = clock.monotonic()
         if now - self._second >= 1:
-            if self._passed > _RATE:
-                data = b"[isolated tools print too much; some of it was dropped]\n" + data
             self._second, self._passed = now, 0
+            if self._dropped:
+                self._dropped = False
+                data = _DROPPED + data
         self._passed += len(data)
-        if self._passed <= _RATE:
-            with suppress(OSError):
-                os.write(2, data)
+        self._dropped = self._dropped or self._passed > _RATE or not _print(data)
 
     def close(self) -> str:
         """Let go of it; return the last lines that were printed."""

@@ -175,15 +175,20 @@ class Pool:
     def explain(self, ended: ProcessEnded) -> str:
         """Say how the process of a call ended, and with which limit that has to do."""
         if ended.code == -signal.SIGXCPU and self.profile.cpu is not None:
-            return f"it used more than {self.profile.cpu:g} s of processor time"
+            return self._too_slow()
         if ended.excess is not None:
             return self._too_much(ended.excess)
         return f"its process {ended}"
+
+    def _too_slow(self) -> str:
+        return f"it used more than {self.profile.cpu:g} s of processor time"
 
     def _too_much(self, excess: Excess) -> str:
         profile = self.profile
         if excess == Excess.MEMORY:
             return f"it and what it started exceeded its memory of {profile.memory_text}"
+        if excess == Excess.OWN_CPU:
+            return self._too_slow()
         if excess == Excess.CPU:
             return f"what it started used more than {profile.cpu:g} s of processor time"
         return f"it started more than {profile.descendants} processes"
@@ -303,7 +308,7 @@ class Pool:
                 self._timer = asyncio.get_running_loop().call_later(delay, self._try_again)
 
     def _start_one(self) -> None:
-        process = Process(self, self._nursery, self._number, self._longest)
+        process = Process(self, self._nursery, self._number, self._longest, self.profile.cpu)
         process.expect_ready(_READY)
         self._processes.add(process)
         self._starting += 1

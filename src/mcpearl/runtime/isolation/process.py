@@ -6,12 +6,13 @@ import signal
 import socket
 from collections.abc import Hashable
 from contextlib import suppress
+from math import ceil
 from typing import Protocol
 
 from msgspec import Struct
 
 from mcpearl.runtime import clock
-from mcpearl.runtime.isolation.family import Excess
+from mcpearl.runtime.isolation.family import Excess, processor_time
 from mcpearl.runtime.isolation.frames import FINAL, FROM_PROCESS, Framer, Garbled, Kind, frame
 from mcpearl.runtime.isolation.inbox import Inbox, fits
 from mcpearl.runtime.isolation.nursery import Nursery, how
@@ -112,9 +113,12 @@ class Process:
         nursery: Forks and kills it.
         pool: The number of its pool.
         longest: Bytes a message of it may have.
+        cpu: Seconds of processor time that a call may use.
     """
 
-    def __init__(self, owner: Owner, nursery: Nursery, pool: int, longest: int) -> None:
+    def __init__(
+        self, owner: Owner, nursery: Nursery, pool: int, longest: int, cpu: float | None = None
+    ) -> None:
         self._owner = owner
         self._nursery = nursery
         self._loop = asyncio.get_running_loop()
@@ -128,6 +132,8 @@ class Process:
         self.over = False
         self._fault: str | None = None  # why it was killed
         self._excess: Excess | None = None  # or what it had too much of
+        self._cpu = cpu
+        self._seen = 0, 0.0  # the call in hand at the last look, and the time used before it
         self._unusable: str | None = None  # why it cannot take calls
         self._outgoing = bytearray()
         self._timer: asyncio.TimerHandle | None = None
@@ -325,6 +331,17 @@ class Process:
     def busy(self) -> bool:
         """Whether it has a call."""
         return bool(self.jobs)
+
+    def look(self) -> None:
+        """End a call that uses more processor time than it may, and has not heeded SIGXCPU."""
+        if self._cpu is None or not self.jobs or not self.pid:
+            return
+        call, used = next(iter(self.jobs)), processor_time(self.pid, alone=True)
+        if call != self._seen[0]:
+            self._seen = call, used
+        elif used - self._seen[1] > ceil(self._cpu) + 1:  # limits are in whole seconds
+            self.exceeds(Excess.OWN_CPU)
+            self._nursery.kill(self._number)
 
     def exceeds(self, excess: Excess) -> None:
         """Give it no more calls, or take note why the zygote has killed it."""

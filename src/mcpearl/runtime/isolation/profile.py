@@ -58,6 +58,8 @@ class Isolate(Struct, frozen=True):
     """Whether it has the network. Without, it cannot reach this machine's own addresses either."""
     files: Files | None = None
     """Which files it may use; None for all that the server can."""
+    signals: bool = True
+    """Whether it may send signals to processes that it has not started, such as the server."""
     descendants: int | None = 100
     """How many processes it may have started that are still there; with more, all are killed. None for
     any number."""

@@ -50,6 +50,8 @@ class Op(IntEnum):
     """No call runs."""
     EXCEEDED = 8
     """Process `number` has too much of something, an `Excess`."""
+    KILLED = 9
+    """What was to be done about process `number` is done."""
 
 
 Work = Callable[[int, socket.socket, socket.socket], None]
@@ -94,11 +96,10 @@ def _be(control: socket.socket, work: Work, profiles: Profiles) -> NoReturn:
         gc.freeze()  # what is garbage now has descriptors that are not this process's to close
         os.setsid()  # what a terminal sends is for the server
         _silence(control.fileno())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _ignore)
+        earlier = {number: signal.signal(number, _ignore) for number in _ENDING}
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        _Zygote(control, work, profiles).run()
+        _Zygote(control, work, profiles, earlier).run()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -151,13 +152,28 @@ def _ignore(number: int, frame: object) -> None:
     """Do nothing. Unlike `SIG_IGN`, this is not passed on to programs that are started."""
 
 
+_FAULTS = {*(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)}
+_FAULTS |= {signal.SIGTRAP, signal.SIGSYS}
+_ENDING = signal.valid_signals() - _FAULTS - {signal.SIGKILL, signal.SIGSTOP}
+"""Signals that could end or stop the zygote if it did not handle them."""
+_OF_THE_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that are for the server, if they are sent to all."""
+
+
 class _Zygote:
     """The loop of a zygote."""
 
-    def __init__(self, control: socket.socket, work: Work, profiles: Profiles) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        work: Work,
+        profiles: Profiles,
+        earlier: "dict[signal.Signals, signal._HANDLER]",
+    ) -> None:
         self._control = control
         self._work = work
         self._profiles = profiles
+        self._earlier = earlier  # the application's handlers of signals
         self._began_with = family.own_memory()
         self._watching = False
         self._calls = False  # whether some run, as far as the server has said
@@ -202,8 +218,10 @@ class _Zygote:
         op, number, pool, _ = RECORD.unpack(record)
         if op == Op.FORK:
             self._fork(number, pool, descriptors)
-        elif op == Op.KILL and number in self._pids:
-            self._kill(self._pids[number])
+        elif op == Op.KILL:
+            if number in self._pids:
+                self._kill(self._pids[number])
+            self._report(Op.KILLED, number, 0)
         elif op in (Op.WATCH, Op.REST):
             self._calls = op == Op.WATCH
             self._watching = True  # until nothing is found that could grow
@@ -236,6 +254,9 @@ class _Zygote:
                 os._exit(code)  # it died before that was set
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             signal.set_wakeup_fd(-1)
+            for number, handler in self._earlier.items():
+                if number not in _OF_THE_SERVER and handler is not None:
+                    signal.signal(number, handler)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             nowhere = os.open(os.devnull, os.O_RDWR)
             for each in (self._control, self._wake, self._wakes):

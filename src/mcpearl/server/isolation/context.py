@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
@@ -15,13 +16,14 @@ from mcpearl.protocol.versions import Version
 from mcpearl.server.context import Context, Finished
 from mcpearl.server.core import ServerCore
 from mcpearl.server.failures import answer_to
-from mcpearl.server.isolation.line import Line
+from mcpearl.server.isolation.line import Line, LineOfCall
 from mcpearl.server.isolation.messages import (
     CallContext,
     decode_caller,
     decode_context,
     json_or_none,
 )
+from mcpearl.server.session_state import SessionState, session_state
 from mcpearl.types.base import Implementation, Result, decode, encode
 from mcpearl.types.capabilities import ClientCapabilities
 from mcpearl.types.input_required import InputRequest
@@ -36,7 +38,7 @@ class IsolatedContext(Context[Any]):
 
     __slots__ = ("_line", "_once", "_promotable", "_task")
 
-    def __init__(self, call: Call, peer: "ServerPeer", core: ServerCore, line: Line) -> None:
+    def __init__(self, call: Call, peer: "ServerPeer", core: ServerCore, line: LineOfCall) -> None:
         super().__init__(call, peer, core)
         self._line = line
         self._once = False  # whether what is done once is written down
@@ -114,6 +116,11 @@ class IsolatedContext(Context[Any]):
         self._task = await self._line.ask("become_task")
         return self._task is not None
 
+    @property
+    def session(self) -> SessionState:
+        """Values kept for the client beyond this call, by the server."""
+        return session_state(ServerState(self._line), self.session_id, self.principal)
+
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read one of the server's resources, in the server.
 
@@ -160,14 +167,14 @@ class ServerPeer:
 
     share: Hashable = None
 
-    def __init__(self, line: Line, loop: asyncio.AbstractEventLoop | None, thread: int) -> None:
+    def __init__(self, line: LineOfCall, loop: Any, thread: int) -> None:
         self._line = line
-        self.loop: Any = loop
+        self.loop = loop
         self.thread = thread
 
     def waits_for(self, call: Call) -> bool:
-        """Whether the answer is wanted: a call that is not is killed."""
-        return True
+        """Whether the call has not ended: one whose answer is not wanted is killed."""
+        return self._line.is_open
 
     async def notify(self, call: Call, method: str, params: msgspec.Struct) -> None:
         """Have the server send a notification; it stops reading when its client does."""
@@ -200,7 +207,7 @@ class ServerPeer:
 class _Outlet:
     """How a call came, as far as a handler can see it."""
 
-    def __init__(self, line: Line, sent: CallContext) -> None:
+    def __init__(self, line: LineOfCall, sent: CallContext) -> None:
         self._line = line
         self.address = sent.address
         self.request_headers = sent.headers
@@ -213,7 +220,7 @@ class _Outlet:
 class ServerState:
     """The state store of the server, for `Context.session`."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: LineOfCall) -> None:
         self._line = line
 
     async def get(self, owner: str, key: str) -> bytes | None:
@@ -257,25 +264,34 @@ class Contexts:
 
     Args:
         kind: The class of the contexts.
-        peer: The server.
         core: The application's, as it was forked.
         line: To the server.
+        loop: The event loop of the process, if it has one.
     """
 
     def __init__(
-        self, kind: type[IsolatedContext], peer: ServerPeer, core: ServerCore, line: Line
+        self,
+        kind: type[IsolatedContext],
+        core: ServerCore,
+        line: Line,
+        loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._kind = kind
-        self._peer = peer
         self._core = core
         self._line = line
+        self._loop = loop
+        self._thread = threading.get_ident()
         self._known: tuple[bytes, int, Caller] | None = None  # the last caller
 
     def bare(self, name: str, version: Version) -> IsolatedContext:
         """Make the context of a tool that does not look at it."""
         caller = Caller(version, None, ClientCapabilities())
         call = Call(0, "tools/call", CallToolRequestParams(name=name), b"{}", caller)
-        return self._kind(call, self._peer, self._core, self._line)
+        return self._context(call, LineOfCall(self._line, 0))
+
+    def _context(self, call: Call, line: LineOfCall) -> IsolatedContext:
+        peer = ServerPeer(line, self._loop, self._thread)
+        return self._kind(call, peer, self._core, line)
 
     def make(
         self, name: str, version: Version, sent: bytes, arguments: Raw | UnsetType
@@ -286,8 +302,9 @@ class Contexts:
         params = CallToolRequestParams(name=name, arguments=arguments, meta=meta)
         caller = self._caller(given.caller, version)
         call = Call(given.id, "tools/call", params, b"{}", caller, given.token)
-        call.outlet = _Outlet(self._line, given)
-        ctx = self._kind(call, self._peer, self._core, self._line)
+        line = LineOfCall(self._line, self._line.call)
+        call.outlet = _Outlet(line, given)
+        ctx = self._context(call, line)
         ctx.take_over(given)
         return ctx
 

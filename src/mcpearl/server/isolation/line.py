@@ -1,6 +1,11 @@
-"""The line from an isolated process to its server: blocking where the process has no event loop."""
+"""The line from an isolated process to its server: blocking where the process has no event loop.
+
+Frames do not say which call they are of: the server knows what the process has in hand. So nothing may
+be told or asked for a call that has ended, by a thread it left behind or by a copy of the process.
+"""
 
 import asyncio
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -30,10 +35,44 @@ class Line:
         self._framer = Framer(self._mark, _LONGEST)
         self._read: list[tuple[int, bytes]] = []  # in reverse order
         self._last = 0
+        self.call = 0
+        """The number of the call in hand; 0 while there is none."""
+        self._taken = 0  # calls so far
+        self._copied = False  # whether this is a copy of the process, made by a tool
+        self._writing = threading.Lock()
+        self._asking = threading.Lock()  # held while an answer is waited for
+        self._large: list[bytes] = []  # calls that were read while an answer was waited for
+        os.register_at_fork(after_in_child=self._is_copied)
+
+    def _is_copied(self) -> None:
+        """Say nothing any more: the line belongs to the process that this one was forked from."""
+        self.call = 0
+        self._copied = True
+        self._writing = threading.Lock()
+        self._asking = threading.Lock()
 
     def send(self, kind: Kind, *parts: bytes) -> None:
-        """Write a frame."""
+        """Write a frame that is not of a call."""
         self._socket.sendall(frame(self._mark, kind, *parts))
+
+    def end(self, kind: Kind, *parts: bytes) -> None:
+        """Write the last frame of the call in hand."""
+        with self._writing:
+            self._leave_if_copied()
+            self.call = 0
+            self._socket.sendall(frame(self._mark, kind, *parts))
+
+    def _leave_if_copied(self) -> None:
+        if self._copied:  # a tool forked, and came back in the copy as well
+            os._exit(1)
+
+    def _say(self, call: int, kind: Kind, asked: Ask) -> bool:
+        """Write a frame of a call; False when that has ended."""
+        with self._writing:
+            if call != self.call or not call:
+                return False
+            self._socket.sendall(frame(self._mark, kind, pack(asked)))
+            return True
 
     def flush(self) -> None:
         """Write what waits to be written: nothing does."""
@@ -44,14 +83,25 @@ class Line:
         if not message:
             return None
         payload = payload_of(message)
-        return self._large() if payload is None else payload
+        if payload is None:
+            payload = self._read_large()
+        self._begin()
+        return payload
 
-    def _large(self) -> bytes | None:
+    def _begin(self) -> None:
+        self._taken += 1
+        self.call = self._taken
+
+    def _read_large(self) -> bytes | None:
         """Read a call that is too large for the inbox."""
-        while (got := self._receive()) is not None:
-            if got[0] == Kind.CALL:  # anything else answers a question of a call that has ended
-                return got[1]
-        return None
+        with self._asking:
+            while not self._large:
+                got = self._receive()
+                if got is None:
+                    return None
+                if got[0] == Kind.CALL:  # anything else answers a question of a call that has ended
+                    self._large.append(got[1])
+            return self._large.pop()
 
     def _receive(self) -> tuple[int, bytes] | None:
         while not self._read:
@@ -61,29 +111,33 @@ class Line:
             self._read = self._framer.feed(data)[::-1]
         return self._read.pop()
 
-    def tell(self, what: str, *arguments: Any) -> None:
-        """Tell the server something of the call."""
-        self.send(Kind.TELL, pack(Ask(0, what, list(arguments))))
+    def tell(self, call: int, what: str, *arguments: Any) -> None:
+        """Tell the server something of a call; nothing once that has ended."""
+        self._say(call, Kind.TELL, Ask(0, what, list(arguments)))
 
-    async def ask(self, what: str, *arguments: Any) -> Any:
+    async def ask(self, call: int, what: str, *arguments: Any) -> Any:
         """Ask the server for something, and return the answer.
 
         Raises:
             asyncio.CancelledError: The call is over.
         """
-        return self.ask_now(what, *arguments)
+        return self.ask_now(call, what, *arguments)
 
-    def ask_now(self, what: str, *arguments: Any) -> Any:
-        """Ask the server for something; this process does nothing else until the answer is there.
+    def ask_now(self, call: int, what: str, *arguments: Any) -> Any:
+        """Ask the server for something; this thread does nothing else until the answer is there.
 
         Raises:
             asyncio.CancelledError: The call is over.
         """
-        self._last += 1
-        self.send(Kind.ASK, pack(Ask(self._last, what, list(arguments))))
-        while (got := self._receive()) is not None:
-            if decode_reply(got[1]).number == self._last:  # not of a call that has ended
-                return _value(got[1])
+        with self._asking:
+            self._last += 1
+            if not self._say(call, Kind.ASK, Ask(self._last, what, list(arguments))):
+                raise asyncio.CancelledError
+            while (got := self._receive()) is not None:
+                if got[0] == Kind.CALL:  # this is not the thread that runs the calls
+                    self._large.append(got[1])
+                elif decode_reply(got[1]).number == self._last:  # not of a call that has ended
+                    return _value(got[1])
         raise SystemExit(0)
 
 
@@ -131,16 +185,30 @@ class LoopLine(Line):
             return
         payload = payload_of(message)
         if payload is not None:
+            self._begin()
             self._take(payload)
 
     def send(self, kind: Kind, *parts: bytes) -> None:
         """Write a frame, together with others of the same iteration of the loop."""
-        if threading.get_ident() != self._thread:
-            self._loop.call_soon_threadsafe(self.send, kind, *parts)
-            return
         if not self._outgoing:
             self._loop.call_soon(self.flush)
         self._outgoing.append(frame(self._mark, kind, *parts))
+
+    def end(self, kind: Kind, *parts: bytes) -> None:
+        """Write the last frame of the call in hand."""
+        self._leave_if_copied()
+        self.call = 0
+        self.send(kind, *parts)
+
+    def _say(self, call: int, kind: Kind, asked: Ask) -> bool:
+        if call != self.call or not call:
+            return False
+        self.send(kind, pack(asked))
+        return True
+
+    def _is_copied(self) -> None:
+        super()._is_copied()
+        self._outgoing = []  # which the other process writes
 
     def flush(self) -> None:
         """Write what waits to be written. The process waits with it while the server does not read."""
@@ -148,26 +216,35 @@ class LoopLine(Line):
         if outgoing:
             self._socket.sendall(b"".join(outgoing))
 
-    async def ask(self, what: str, *arguments: Any) -> Any:
+    def tell(self, call: int, what: str, *arguments: Any) -> None:
+        """Tell the server something of a call, from any thread."""
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self.tell, call, what, *arguments)
+        else:
+            super().tell(call, what, *arguments)
+
+    async def ask(self, call: int, what: str, *arguments: Any) -> Any:
         """Ask the server for something, and return the answer."""
-        self._last += 1
-        number = self._last
-        self._waiting[number] = answer = self._loop.create_future()
-        self.send(Kind.ASK, pack(Ask(number, what, list(arguments))))
+        number, answer = self._put(call, what, *arguments)
         try:
             return _value(await answer)
         finally:
             self._waiting.pop(number, None)
 
-    def ask_now(self, what: str, *arguments: Any) -> Any:
+    def _put(self, call: int, what: str, *arguments: Any) -> "tuple[int, asyncio.Future[bytes]]":
+        """Send a question; return its number, and the answer to come."""
+        self._last += 1
+        if not self._say(call, Kind.ASK, Ask(self._last, what, list(arguments))):
+            raise asyncio.CancelledError
+        self._waiting[self._last] = answer = self._loop.create_future()
+        return self._last, answer
+
+    def ask_now(self, call: int, what: str, *arguments: Any) -> Any:
         """Ask the server for something; the loop stands still until the answer is there."""
         if threading.get_ident() != self._thread:
-            asking = self.ask(what, *arguments)
+            asking = self.ask(call, what, *arguments)
             return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
-        self._last += 1
-        number = self._last
-        self._waiting[number] = answer = self._loop.create_future()
-        self.send(Kind.ASK, pack(Ask(number, what, list(arguments))))
+        number, answer = self._put(call, what, *arguments)
         self.flush()
         try:
             while not answer.done():
@@ -187,11 +264,52 @@ class LoopLine(Line):
         for kind, payload in self._framer.feed(data):
             if kind == Kind.CALL:
                 assert self._take is not None
+                self._begin()
                 self._take(payload)
             else:
                 answer = self._waiting.get(decode_reply(payload).number)
                 if answer is not None and not answer.done():
                     answer.set_result(payload)
+
+
+class LineOfCall:
+    """A line, for one call: once that has ended, nothing is told or asked any more.
+
+    Args:
+        line: The line of the process.
+        call: The number of the call.
+    """
+
+    __slots__ = ("_call", "_line")
+
+    def __init__(self, line: Line, call: int) -> None:
+        self._line = line
+        self._call = call
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call is still in hand."""
+        return self._call == self._line.call
+
+    def tell(self, what: str, *arguments: Any) -> None:
+        """Tell the server something of the call."""
+        self._line.tell(self._call, what, *arguments)
+
+    async def ask(self, what: str, *arguments: Any) -> Any:
+        """Ask the server for something, and return the answer.
+
+        Raises:
+            asyncio.CancelledError: The call is over.
+        """
+        return await self._line.ask(self._call, what, *arguments)
+
+    def ask_now(self, what: str, *arguments: Any) -> Any:
+        """Ask the server for something; nothing else is done until the answer is there.
+
+        Raises:
+            asyncio.CancelledError: The call is over.
+        """
+        return self._line.ask_now(self._call, what, *arguments)
 
 
 def _value(payload: bytes) -> Any:

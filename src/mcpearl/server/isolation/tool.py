@@ -1,6 +1,7 @@
 """A tool whose function runs in an isolated process."""
 
 import asyncio
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -117,7 +118,7 @@ class IsolatedTool(ToolEntry):
         pool.finished()
         try:
             return self._read(kind, payload, ctx)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError, struct.error) as error:
             raise ToolError(
                 f"Tool `{self.definition.name}` failed: its process wrote a result that is not one: "
                 f"{error}"

@@ -7,7 +7,6 @@ functions run in a thread beside it.
 
 import asyncio
 import socket
-import threading
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AsyncExitStack
 from contextvars import copy_context
@@ -27,8 +26,6 @@ from mcpearl.server.isolation.context import (
     BlockingContext,
     Contexts,
     IsolatedContext,
-    ServerPeer,
-    ServerState,
     drive,
 )
 from mcpearl.server.isolation.line import Line, LoopLine
@@ -79,9 +76,7 @@ def work(
     else:
         for tool in tools:
             tool.settle()
-        line = Line(*sockets)
-        peer = ServerPeer(line, None, threading.get_ident())
-        _Worker(core, tools, profile, line, peer).run()
+        _Worker(core, tools, profile, Line(*sockets)).run()
 
 
 async def _work_on_loop(
@@ -91,9 +86,8 @@ async def _work_on_loop(
     lifespan: EnterLifespan | None,
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
-    line = LoopLine(*sockets)
-    peer = ServerPeer(line, asyncio.get_running_loop(), threading.get_ident())
-    worker = _LoopWorker(core, tools, profile, line, peer)
+    loop = asyncio.get_running_loop()
+    worker = _LoopWorker(core, tools, profile, LoopLine(*sockets), loop)
     worker.confine()
     IN_PLACE.threads = ThreadPool(_THREADS)
     async with AsyncExitStack() as stack:
@@ -119,16 +113,15 @@ class _Worker:
         tools: "list[IsolatedTool]",
         profile: Isolate,
         line: Line,
-        peer: ServerPeer,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._core = core
         self._tools = tools
         self._profile = profile
         self._line = line
         self._time = None if profile.cpu is None else ProcessorTime(profile.cpu)
-        self._contexts = Contexts(self.kind, peer, core, line)
+        self._contexts = Contexts(self.kind, core, line, loop)
         self._bare: dict[tuple[int, int], IsolatedContext] = {}
-        core.state_store = ServerState(line)
 
     def confine(self) -> None:
         """Set the limits of this process; end it if they cannot be set."""
@@ -159,7 +152,7 @@ class _Worker:
         except BaseException as error:
             self._fail(error, ctx)
         else:
-            self._line.send(Kind.RESULT, *parts)
+            self._line.end(Kind.RESULT, *parts)
 
     def _prepare(self, payload: bytes) -> tuple["IsolatedTool", IsolatedContext, Any]:
         index, version, sent, arguments = unpack_call(payload)
@@ -190,10 +183,10 @@ class _Worker:
     def _fail(self, error: BaseException, ctx: IsolatedContext) -> None:
         if isinstance(error, MemoryError) and self._profile.memory is not None:
             text = f"Tool `{ctx.params.name}` exceeded its memory of {self._profile.memory_text}"
-            self._line.send(Kind.LAST, pack(Failure(text)))
+            self._line.end(Kind.LAST, pack(Failure(text)))
             return
         if isinstance(error, asyncio.CancelledError):
-            self._line.send(Kind.FAILURE, pack(Failure("The call was cancelled")))
+            self._line.end(Kind.FAILURE, pack(Failure("The call was cancelled")))
             return
         answer = ctx.fail(error)
         if isinstance(answer, McpError):
@@ -201,7 +194,7 @@ class _Worker:
         else:
             failure = Failure(_text(answer))
         failure.state = ctx.sendable_state()
-        self._line.send(Kind.FAILURE, pack(failure))
+        self._line.end(Kind.FAILURE, pack(failure))
 
 
 class _LoopWorker(_Worker):
@@ -232,7 +225,7 @@ class _LoopWorker(_Worker):
         except BaseException as error:
             self._fail(error, ctx)
         else:
-            self._line.send(Kind.RESULT, *parts)
+            self._line.end(Kind.RESULT, *parts)
         self._line.flush()
         self._line.is_free()
 

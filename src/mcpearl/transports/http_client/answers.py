@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import UNSET
 
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
+from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.protocol import codec
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import Malformed
@@ -68,6 +69,21 @@ class AnswerReader:
         self._max_message = max_message
         self._hand_on = hand_on
         self._fall_back = fall_back
+
+    def at_once(self, exchange: PostExchange, connection: Http1Connection) -> Envelope | None:
+        """Return the answer to a request, if it is whole and as it should be; None if not.
+
+        Nothing is taken from the connection: `read` does whatever else there is to do.
+        """
+        about = exchange.about
+        if connection.status != 200 or self._endpoint.is_sse or about.method == "initialize":
+            return None
+        is_json = connection.headers.get("content-type") == JSON or kind_of(connection) == JSON
+        body = connection.whole() if is_json else None
+        if body is None or about.id is None or len(body) > self._max_message:
+            return None
+        answer = _answer_in(body, about.id)
+        return answer if isinstance(answer, Envelope) else None
 
     async def read(self, exchange: PostExchange, connection: HttpExchange) -> bool:
         """Read the answer to one message; return whether the message has to be sent again."""

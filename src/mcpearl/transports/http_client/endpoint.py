@@ -3,13 +3,13 @@
 It stands between the connection pool, which knows HTTP only, and the transport, which knows messages.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
 from mcpearl._version import __version__
 from mcpearl.net.http_client.exchange import ExchangeFailed, Header, HttpExchange
-from mcpearl.net.http_client.http1 import format_head
+from mcpearl.net.http_client.http1 import Http1Connection, format_head
 from mcpearl.net.http_client.pool import ConnectionPool
 from mcpearl.net.http_client.urls import origin_of, target_of
 from mcpearl.protocol.errors import AuthorizationFailed
@@ -21,6 +21,7 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 _SAME_METHOD = (307, 308)
 _MAX_REDIRECTS = 5
+_MAX_HEADS, _LONGEST_NAME = 256, 256  # heads that are kept, and the length of names in them
 _OF_A_POST: list[Header] = [("Accept", f"{JSON}, {EVENTS}"), ("Content-Type", JSON)]
 
 
@@ -90,6 +91,8 @@ class RemoteEndpoint:
         self._version: str | None = None  # of the last message
         self._session: str | None = None
         self._messages = self._target  # where messages go; an HTTP+SSE server names it
+        # Heads of POSTs, by method, name and version.
+        self._heads: dict[tuple[str, str | None, str | None], bytes] = {}
         self.is_sse = False
         """Whether the server speaks HTTP+SSE of 2024-11-05."""
 
@@ -104,10 +107,12 @@ class RemoteEndpoint:
         """Send this session id from now on, if it is a valid one."""
         if session and all("!" <= character <= "~" for character in session):
             self._session = session
+            self._heads.clear()
 
     def send_messages_to(self, target: str) -> None:
         """POST messages to the target that an HTTP+SSE server named."""
         self._messages = target
+        self._heads.clear()
         self.is_sse = True
 
     def unauthorized(self, status: int, body: bytes, challenge: str) -> AuthorizationFailed:
@@ -118,8 +123,54 @@ class RemoteEndpoint:
 
     # Requests
 
+    def post_now(
+        self,
+        message: bytes,
+        method: str,
+        name: str | None,
+        mirrored: Callable[[], list[Header]],
+        version: str | None,
+        told: Callable[[], None],
+    ) -> Http1Connection | None:
+        """Send one message at once, where nothing has to be waited for or asked.
+
+        Args:
+            message: The body.
+            method: Its method.
+            name: What it names: with the same method and name, messages have the same headers.
+            mirrored: Returns headers that repeat parts of the message.
+            version: The protocol version of the message.
+            told: Called once, when the answer's head is there or never will be.
+
+        Returns:
+            The connection, with which `post` goes on; None for a message that `post` has to send.
+        """
+        connection = self.pool.idle() if self._authorizer is None else None
+        if connection is None:
+            return None
+        self._version = version
+        head = self._heads.get((method, name, version))
+        if head is None:
+            headers = self._complete([*_OF_A_POST, *mirrored()])
+            try:
+                head = connection.head_of_post(self._messages, headers)
+            except ValueError:
+                self.pool.keep(connection)
+                return None
+            if name is None or len(name) <= _LONGEST_NAME:
+                if len(self._heads) >= _MAX_HEADS:
+                    self._heads.clear()
+                self._heads[method, name, version] = head
+        connection.post(head, message, told)
+        return connection
+
     def post(
-        self, message: bytes, mirrored: list[Header], version: str | None, sender: ExchangeSender
+        self,
+        message: bytes,
+        mirrored: list[Header],
+        version: str | None,
+        sender: ExchangeSender,
+        begun: HttpExchange | None = None,
     ) -> Awaitable[HttpExchange]:
         """Send one message and wait for the head of the answer.
 
@@ -128,10 +179,11 @@ class RemoteEndpoint:
             mirrored: Headers that repeat parts of the message.
             version: The protocol version of the message; later GETs and DELETEs name it too.
             sender: Told when the message leaves, and when it waits for authorization.
+            begun: The connection on which the message was sent already.
         """
         self._version = version
         headers = [*_OF_A_POST, *mirrored]
-        return self._ask("POST", self._messages, headers, message, sender)
+        return self._ask("POST", self._messages, headers, message, sender, begun)
 
     async def get(self, last_id: str = "") -> HttpExchange:
         """Ask for a stream of events, from the start or after the event `last_id`."""
@@ -164,11 +216,15 @@ class RemoteEndpoint:
         headers: list[Header],
         body: bytes = b"",
         sender: ExchangeSender = _UNCONCERNED,
+        begun: HttpExchange | None = None,
     ) -> HttpExchange:
-        """Make a request, following redirects only within the origin."""
+        """Make a request, or go on with one, following redirects only within the origin."""
         headers = self._complete(headers)
         for _ in range(_MAX_REDIRECTS):
-            if self._authorizer is None:
+            if begun is not None:
+                connection, begun = begun, None
+                await _head_of(connection)
+            elif self._authorizer is None:
                 connection = await self._exchange(method, target, headers, body, sender)
             else:
                 connection = await self._authorized(
@@ -209,10 +265,10 @@ class RemoteEndpoint:
         try:
             connection.send(method, target, headers, body)
             sender.sent()
-            await connection.answered()
         except BaseException:
             connection.release()
             raise
+        await _head_of(connection)
         return connection
 
     def _redirected(self, method: str, target: str, connection: HttpExchange) -> str | None:
@@ -230,6 +286,15 @@ class RemoteEndpoint:
             return target_of(url) if origin_of(url) == origin else None
         except ValueError:
             return None
+
+
+async def _head_of(connection: HttpExchange) -> None:
+    """Wait for the head of an answer."""
+    try:
+        await connection.answered()
+    except BaseException:
+        connection.release()
+        raise
 
 
 def kind_of(connection: HttpExchange) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from mcpearl.net.http_client.exchange import Header
+from mcpearl.net.http_client.http1 import Http1Connection
 from mcpearl.transports.http_client.ordering import SendOrder
 from mcpearl.transports.mirrored_headers import METHOD, NAME, ToolHeaders, encode_value
 from mcpearl.transports.transport import ClientReceiver, Outgoing
@@ -39,7 +40,9 @@ class PostExchange(Struct, eq=False):
     opens: "asyncio.Future[None] | None" = None
     """Done when the message was delivered, if a session begins with it."""
     task: "asyncio.Task[None] | None" = None
-    """The task of a request."""
+    """The task of a request; None for one that was sent at once, until its answer has to be read."""
+    begun: Http1Connection | None = None
+    """The connection of such a request."""
     has_left: bool = False
     """Whether the message was handed to the loop."""
     limit: asyncio.Timeout | None = None
@@ -65,14 +68,21 @@ class PostExchange(Struct, eq=False):
         """Whether everything else of a legacy session has to leave after it."""
         return self.about.method == "notifications/initialized"
 
+    @property
+    def named(self) -> str | None:
+        """What a message names: a tool, a prompt, a resource, a task."""
+        find = _NAME_OF.get(self.about.method or "")
+        name = None if find is None or self.about.params is None else find(self.about.params)
+        return name if isinstance(name, str) else None
+
     def headers(self, tools: ToolHeaders) -> list[Header]:
         """Return the headers that repeat parts of the message."""
         method, params = self.about.method, self.about.params
         if method is None:
             return []
         headers = [_METHOD_HEADERS.get(method) or (METHOD, encode_value(method))]
-        name = _NAME_OF[method](params) if params is not None and method in _NAME_OF else None
-        if isinstance(name, str):
+        name = self.named
+        if name is not None:
             headers.append((NAME, encode_value(name)))
             if method == "tools/call" and tools.mirrors(name):
                 given = params.arguments
@@ -92,8 +102,3 @@ class PostExchange(Struct, eq=False):
             self.limit.reschedule(None if holding else now + NOTICE_TIMEOUT)
         if self.is_request:
             self.receiver.held(self.about.id, holding)
-
-    def give_up(self) -> None:
-        """Close the connection of the exchange, or do not begin it."""
-        if self.task is not None:
-            self.task.cancel()

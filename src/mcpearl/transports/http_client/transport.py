@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any
 
@@ -146,7 +147,7 @@ class HttpTransport(Transport):
         if request is None:
             return notice.about.modern
         if request.about.modern or not request.has_left:
-            request.give_up()  # a modern server sees its response closed
+            self._give_up(request)  # a modern server sees its response closed
             return True
         notice.gives_up = request
         return False
@@ -157,17 +158,71 @@ class HttpTransport(Transport):
             return
         self._exchanges[id] = exchange
         slot = self._order.enter(exchange, lasts=exchange.about.method == LISTEN)
+        if slot is not None or self._order.opening is not None or not self._send_now(exchange):
+            self._carry_out(exchange, slot)
+
+    def _send_now(self, exchange: PostExchange) -> bool:
+        """Send a request without a task, if that is possible; whether it was."""
+        about, name = exchange.about, exchange.named
+        if name and about.method == "tools/call" and self._tools.mirrors(name):
+            return False  # its headers depend on the arguments
+        exchange.begun = self._endpoint.post_now(
+            exchange.message,
+            about.method or "",
+            name,
+            partial(exchange.headers, self._tools),
+            about.version,
+            partial(self._answered, exchange, copy_context()),
+        )
+        if exchange.begun is None:
+            return False
+        exchange.sent()
+        return True
+
+    def _answered(self, exchange: PostExchange, context: Context) -> None:
+        """Take the answer to a request that was sent at once: in place, or in a task that reads it."""
+        connection, id = exchange.begun, exchange.about.id
+        assert connection is not None
+        assert id is not None
+        ready = self._flowing.is_set() and self._deliveries.has_room
+        answer = self._answers.at_once(exchange, connection) if ready else None
+        if answer is None or self._receiver is None:
+            context.run(self._carry_out, exchange)  # that of the request, for callbacks
+            return
+        exchange.begun = None
+        connection.release()
+        self._forget(exchange, id)
+        self.reading = id
+        self._receiver.received([answer])
+        self.reading = None
+
+    def _carry_out(
+        self, exchange: PostExchange, slot: "asyncio.Future[None] | None" = None
+    ) -> None:
+        """Begin a request in a task of its own, or go on with it there."""
+        id = exchange.about.id
+        assert id is not None
         task = spawn(asyncio.get_running_loop(), self._request(exchange, id, slot))
         exchange.task = task
         self._tasks.add(task)
-        task.add_done_callback(partial(self._forget, exchange, id))
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._forget(exchange, id))
 
-    def _forget(self, exchange: PostExchange, id: RequestId, task: "asyncio.Task[None]") -> None:
+    def _forget(self, exchange: PostExchange, id: RequestId) -> None:
         """Forget a request that is over, even if it was given up before it began."""
-        self._tasks.discard(task)
         self._order.leave(exchange)
         if self._exchanges.get(id) is exchange:
             del self._exchanges[id]
+
+    def _give_up(self, request: PostExchange) -> None:
+        """Close the connection of a request, or do not begin it."""
+        begun = request.begun
+        if request.task is not None:
+            request.task.cancel()
+        elif begun is not None:
+            request.begun = None
+            begun.release()
+            self._forget(request, request.about.id or 0)
 
     def _begin(self, exchange: PostExchange) -> None:
         """Begin to send a notification or an answer."""
@@ -204,7 +259,7 @@ class HttpTransport(Transport):
     ) -> None:
         """Carry out the exchange of one request, whatever its outcome."""
         try:
-            if self._order.opening is not None:
+            if self._order.opening is not None and exchange.begun is None:
                 await self._order.opened()
             if slot is not None:
                 await slot
@@ -227,7 +282,7 @@ class HttpTransport(Transport):
         """Send a message that has no answer, and do what waits for that."""
         await self._send_off(exchange)
         if exchange.gives_up is not None:
-            exchange.gives_up.give_up()
+            self._give_up(exchange.gives_up)
         elif exchange.opens is not None:
             exchange.opens.set_result(None)
             if not (self._endpoint.is_sse or self._over):
@@ -279,7 +334,10 @@ class HttpTransport(Transport):
         while again:
             headers = exchange.headers(self._tools)
             version = exchange.about.version
-            connection = await self._endpoint.post(exchange.message, headers, version, exchange)
+            begun, exchange.begun = exchange.begun, None
+            connection = await self._endpoint.post(
+                exchange.message, headers, version, exchange, begun
+            )
             try:
                 again = await self._answers.read(exchange, connection)
             finally:
@@ -360,6 +418,9 @@ class HttpTransport(Transport):
 
     async def _outlive(self, ended: SessionEnded) -> None:
         current = asyncio.current_task()
+        for exchange in list(self._exchanges.values()):
+            if exchange.begun is not None:
+                self._carry_out(exchange)  # in a task, which can be waited for
         others = {exchange.task for exchange in self._exchanges.values() if exchange.task}
         others = {task for task in others if task is not current and not task.done()}
         if others:
@@ -376,6 +437,9 @@ class HttpTransport(Transport):
             if not exchange.has_left:
                 self._fail(id, ConnectionLost("not sent: the connection ended before"))
         self._over = self._finished = True
+        for exchange in list(self._exchanges.values()):
+            if exchange.begun is not None:
+                self._give_up(exchange)
         current = asyncio.current_task()
         for task in list(self._tasks):
             if task is not current:
@@ -400,7 +464,7 @@ class HttpTransport(Transport):
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=_FAREWELL)
         for exchange in list(self._exchanges.values()):
-            exchange.give_up()
+            self._give_up(exchange)
         if not self._endpoint.has_session:
             return
         try:

@@ -52,17 +52,34 @@ class Gate(Protocol):
     """
 
     def known(self, request: RequestInfo) -> Any | None:
-        """Return the principal if that takes no waiting; after None, `admit` is asked."""
+        """Return the principal if that takes no waiting; after None, `admit` is asked.
+
+        Args:
+            request: The request.
+        """
         ...
 
     async def admit(self, request: RequestInfo) -> Any:
-        """Return the principal, or raise `Refused`."""
+        """Return the principal, or raise `Refused`.
+
+        Args:
+            request: The request.
+        """
         ...
 
     def insufficient(self, request: RequestInfo, needed: Iterable[str]) -> Refused:
-        """Make the refusal of a call that needs scopes its principal lacks."""
+        """Make the refusal of a call that needs scopes its principal lacks.
+
+        Args:
+            request: The request.
+            needed: The scopes the call needs.
+        """
         ...
 
     def document(self, request: RequestInfo) -> bytes | None:
-        """Return the public JSON document at a well-known path, such as resource metadata."""
+        """Return the public JSON document at a well-known path, such as resource metadata; or None.
+
+        Args:
+            request: The request.
+        """
         ...

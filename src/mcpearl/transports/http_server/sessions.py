@@ -4,7 +4,7 @@ A session is the transport of a client that has no connection of its own. What b
 goes to a standing stream, which any GET may read. Which sessions there are is `session_table`'s affair.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -60,6 +60,7 @@ class TransportSession:
 
     medium = "http"
     peer_address = None
+    written = 0  # the connections count what is sent on them
     keeps_alive = True  # it expires by itself, and streams are kept alive by comments
 
     def __init__(self, terms: StreamTerms, principal: Any, now: float) -> None:
@@ -96,6 +97,9 @@ class TransportSession:
         self.open += 1
 
     # As a transport
+
+    def tally(self, count: Callable[[int], None]) -> None:
+        """Count nothing: the connections count what is read from them."""
 
     def send(self, message: bytes) -> None:
         """Send a message that belongs to no request."""

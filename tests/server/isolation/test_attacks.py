@@ -1,0 +1,175 @@
+"""Tools that attack what is around their process: the processes they were forked from, and the server."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mcpearl import Client, Files, Isolate, Server
+from mcpearl.runtime.isolation import nursery
+from tests.ports import free_port
+from tests.server.isolation.apps import alive, make
+from tests.server.isolation.test_crashes import sleeps, told
+from tests.server.isolation.test_serving import COMMAND, ROOT, connected
+from tests.waiting import eventually
+
+ONE = Isolate(processes=1)
+
+
+def signalling(profile: Isolate) -> Server:
+    app = make(profile)
+
+    @app.tool(isolate=profile)
+    def send(pid: int, number: int) -> str:
+        try:
+            os.kill(pid, number)
+        except OSError as error:
+            return type(error).__name__
+        return "sent"
+
+    @app.tool(isolate=profile)
+    def parent() -> int:
+        return os.getppid()
+
+    @app.tool(isolate=profile)
+    def kill_own() -> int:
+        """Kill a process that was started here; return what that ended with."""
+        started = subprocess.Popen(["sleep", "300"])
+        started.kill()
+        return started.wait()
+
+    return app
+
+
+async def test_signals_to_the_zygote_do_not_end_it() -> None:
+    async with Client(signalling(ONE)) as client:
+        zygote = (await client.call_tool("parent")).data
+        spared = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE}
+        spared |= {signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
+        for number in signal.valid_signals() - spared:
+            await client.call_tool("send", {"pid": zygote, "number": int(number)})
+        await told(client, "segfault")  # the next process is forked from it
+        assert (await client.call_tool("parent")).data == zygote
+
+
+async def test_a_stopped_zygote_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nursery, "_LOOKING", 0.1)
+    app = signalling(Isolate(processes=2))
+    async with Client(app) as client:
+        zygote = (await client.call_tool("parent")).data
+        await client.call_tool("send", {"pid": zygote, "number": int(signal.SIGSTOP)})
+        call = asyncio.ensure_future(client.call_tool("loop"))
+        await eventually(lambda: psutil.Process(zygote).status() == psutil.STATUS_STOPPED)
+        await asyncio.wait([call], timeout=0.1)
+        call.cancel()  # which takes a zygote that listens
+        await eventually(lambda: not alive(zygote))
+        assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+        assert (await client.call_tool("parent")).data != zygote
+
+
+async def test_a_process_without_signals_reaches_nothing_but_its_own() -> None:
+    profile = Isolate(processes=2, signals=False)
+    async with Client(signalling(profile)) as client:
+        zygote = (await client.call_tool("parent")).data
+        sibling = (await client.call_tool("pid")).data
+        doze = asyncio.ensure_future(client.call_tool("doze", {"seconds": 60}))
+        await eventually(lambda: sleeps(sibling))
+        for pid in (os.getpid(), zygote, sibling):
+            arguments = {"pid": pid, "number": int(signal.SIGKILL)}
+            assert (await client.call_tool("send", arguments)).data == "PermissionError"
+        assert (await client.call_tool("kill_own")).data == -signal.SIGKILL
+        doze.cancel()
+        await asyncio.wait([doze])
+
+
+async def test_what_code_that_is_not_trusted_wants() -> None:
+    strict = Isolate(
+        files=Files(read=[], write=[]),
+        network=False,
+        signals=False,
+        reuse=1,
+        memory="256MB",
+        cpu=5,
+        processes=2,
+    )
+    async with Client(signalling(strict)) as client:
+        pids = [(await client.call_tool("pid")).data for _ in range(5)]
+        assert len(set(pids)) == 5
+        assert "SIGSEGV" in await told(client, "segfault")
+        assert "exceeded its memory" in await told(client, "eat", {"megabytes": 500})
+        arguments = {"pid": os.getpid(), "number": int(signal.SIGTERM)}
+        assert (await client.call_tool("send", arguments)).data == "PermissionError"
+
+
+async def test_processor_time_of_a_tool_that_ignores_the_signal() -> None:
+    app = make(Isolate(processes=1, cpu=1))
+
+    @app.tool(isolate=Isolate(processes=1, cpu=1))
+    def ignore() -> None:
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+        while True:
+            pass
+
+    async with Client(app) as client:
+        assert "used more than 1 s of processor time" in await told(client, "ignore")
+
+
+async def test_a_tool_that_prints_does_not_wait_for_whoever_reads_the_servers_output() -> None:
+    port = free_port()
+    command = [*COMMAND, "http", str(port)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
+        client = await connected(port)
+        try:
+            for _ in range(20):  # a pipe holds 16 of these
+                await client.call_tool("say", {"text": "x" * 4096})
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+        finally:
+            await client.close()
+            process.kill()
+
+
+async def test_where_there_is_no_memory_left_the_system_takes_tools_first() -> None:
+    def score(process: int | str) -> int:
+        return int(Path(f"/proc/{process}/oom_score_adj").read_text())
+
+    async with Client(make(ONE)) as client:
+        pid = (await client.call_tool("pid")).data
+        assert score(pid) == min(1000, score("self") + 500)
+
+
+async def test_a_copy_that_comes_back_is_not_heard() -> None:
+    app = Server("copies")
+
+    @app.tool(isolate=ONE)
+    def copies() -> int:
+        os.fork()
+        return os.getpid()
+
+    @app.tool(isolate=ONE)
+    def number(value: int) -> int:
+        time.sleep(0.05)
+        return value
+
+    @app.tool(isolate=Isolate(processes=1, reuse=10_000))
+    async def copies_async() -> int:
+        os.fork()
+        return os.getpid()
+
+    @app.tool(isolate=Isolate(processes=1, reuse=10_000))
+    async def number_async(value: int) -> int:
+        await asyncio.sleep(0.05)
+        return value
+
+    async with Client(app) as client:
+        for end in ("", "_async"):
+            calls = [client.call_tool(f"copies{end}")]
+            calls += [client.call_tool(f"number{end}", {"value": each}) for each in range(10)]
+            first, *others = await asyncio.gather(*calls)
+            assert [each.data for each in others] == list(range(10))
+            for _ in range(3):
+                assert (await client.call_tool(f"copies{end}")).data == first.data

@@ -252,11 +252,14 @@ class Calls:
             self._ended()
         size = 0 if message is None else len(message)
         if self._answered is not None:
-            noted, quick = call.noted, self._quick
-            if quick and noted.__class__ is float and _is_plain(answer):
-                put = quick.get(call.params.name)
-                if put is not None and size:
-                    put(clock.monotonic() - noted)
+            quick = self._quick
+            if quick and size and _is_plain(answer):
+                try:
+                    put = quick[call.params.name]
+                    put(clock.monotonic() - call.noted)
+                except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
+                    pass
+                else:
                     put(size)
                     return size
             self._answered(call, answer, size)

@@ -243,11 +243,15 @@ class Calls:
             self._ended()
         size = 0 if message is None else len(message)
         if self._answered is not None:
-            noted, quick = call.noted, self._quick
-            if quick and noted.__class__ is float and answer.__class__ is CallToolResult:
-                put = quick.get(call.params.name)
-                if put is not None and size and not answer.is_error:
-                    put(clock.monotonic() - noted)
+            quick = self._quick
+            # `type` and not `__class__`: attributes of what is sent take longer than others.
+            if quick and size and type(answer) is CallToolResult and not answer.is_error:
+                try:
+                    put = quick[call.params.name]
+                    put(clock.monotonic() - call.noted)
+                except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
+                    pass
+                else:
                     put(size)
                     return size
             self._answered(call, answer, size)

@@ -55,6 +55,7 @@ class Watch(FastObserver):
     """
 
     def __init__(self, payloads: bool) -> None:
+        self.quick: dict[str, Callable[[float], None]] = {}  # every call is looked at
         self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
         self._times: list[float] = []  # how long calls of this interval took
         self.bounds: Counter[str] = Counter()  # how often each limit was reached

@@ -340,7 +340,7 @@ class SampledCalls(Calls):
         """Run a call in a task of its own; the context is marked once for all that nobody follows."""
         stretch = self._stretch
         if stretch.left and not self._closing:
-            meta = call.params.meta
+            meta = getattr(call.params, "meta", None)  # params of extensions may have none
             if meta is None or not ("traceparent" in meta or "baggage" in meta):
                 stretch.left -= 1
                 if not self.passing:
@@ -367,6 +367,15 @@ class SampledCalls(Calls):
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which is that of its request alone."""
+        stretch = self._stretch
+        if stretch.left and not self._closing:
+            meta = getattr(call.params, "meta", None)
+            if meta is None or not ("traceparent" in meta or "baggage" in meta):
+                stretch.left -= 1
+                self._pass_by()
+                call.noted = clock.monotonic()
+                call.work = current_task(self._loop)
+                return self.run(call)
         running = super().run_here(call)
         self._prepare(call)
         return running

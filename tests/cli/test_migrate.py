@@ -179,6 +179,14 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "        return [each async for each in c.tools()], "
             "(await c.read_resource('a'))[0]",
         ),
+        (
+            "from mcp_types import Tool\nTool(name='a', inputSchema={})",
+            "from mcpearl.types import Tool\nTool(name='a', input_schema={})",
+        ),
+        (
+            "import mcp_types\nmcp_types.Tool(name='a', inputSchema={})",
+            "import mcpearl.types as mcp_types\nmcp_types.Tool(name='a', input_schema={})",
+        ),
         ("from fastmcp.tools import Tool\nimport json", "import json"),
         ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),
         ("import json\nx.inputSchema", "import json\nx.inputSchema"),

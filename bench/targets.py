@@ -152,6 +152,11 @@ METRICS = (
         lower_is_better=True,
     ),
     Metric("store_failover", "a dead worker's task is done", "s", "machines", lower_is_better=True),
+    Metric(
+        "scene_answered", "calls answered while a worker is killed every second", "%", "machines"
+    ),
+    Metric("scene_calls", "the same, in a second", "calls/s", "machines"),
+    Metric("scene_kills", "workers killed meanwhile", "workers", "machines"),
     Metric("receipts_stdio_on", "stdio, pipelined, with receipts, of without", "%", "receipts"),
     Metric("receipts_stdio_durable", "the same, durable", "%", "receipts"),
     Metric("receipts_http_on", "HTTP, 2026-07-28, with receipts, of without", "%", "receipts"),

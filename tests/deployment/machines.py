@@ -10,6 +10,13 @@ from mcpearl.stores.redis_store import RedisStore
 from tests.redis_server import fresh_address
 from tests.transports.raw_http import Raw, Session, serving
 
+TAKES_TASKS = {
+    "io.modelcontextprotocol/clientCapabilities": {
+        "extensions": {"io.modelcontextprotocol/tasks": {}}
+    }
+}
+"""What a modern client says in `_meta` that takes tasks."""
+
 
 def make_app(store: str, **options: Any) -> Server:
     """Return a server with tools that need a session, and an event `app.go` they wait for."""

@@ -302,7 +302,7 @@ async def _act(
     async with Client(url) as client:
         await touch(client, books)
         last = books.touched
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60  # a client may wait half a minute before it comes back
         while time.monotonic() < deadline and (silent := books.silent()):
             await asyncio.sleep(0.1)
             if {speaks[name] for name in silent} == {"2026-07-28"}:

@@ -9,11 +9,15 @@ import pytest
 from mcpearl import Server
 from mcpearl.auth import Principal
 from mcpearl.runtime import clock
+from mcpearl.server.tasks.options import Tasks
+from mcpearl.server.tasks.vault import Vault
 from mcpearl.stores.errors import TOLD
 from mcpearl.stores.redis_sessions import YOUNG, _Facts
+from mcpearl.stores.sessions import Identity
+from mcpearl.stores.tasks import TaskRecord
 from mcpearl.transports.http_server.gate import Refused
 from mcpearl.types.capabilities import ClientCapabilities
-from tests.deployment.machines import make_app, text_of, two_machines
+from tests.deployment.machines import TAKES_TASKS, Machine, make_app, text_of, two_machines
 from tests.ports import free_port
 from tests.redis_server import fresh_address, running
 from tests.transports.raw_http import LEGACY, modern, serving
@@ -196,3 +200,31 @@ async def test_a_store_that_was_emptied_leaves_no_client_deaf() -> None:
             two.app.notify_resource_updated("config://a")
             assert (await again.next())["params"] == {"uri": "config://a"}
             again.close()
+
+
+async def test_a_task_sealed_with_another_key_is_left_to_those_that_have_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = make_app(fresh_address(), state_keys=[b"a" * 32])
+
+    @app.tool(task=Tasks(required=True, restart=True))
+    async def job() -> str:
+        "Work as a task."
+        return "done"
+
+    async with serving(app) as raw:
+        tasks = Machine(app, raw).store.tasks
+        owner: Identity = ("issuer", "ann", None)
+        sealed = Vault([b"b" * 32]).seal("foreign", b"a request")
+        foreign = TaskRecord(id="foreign", owner=owner, ttl=600.0, request=sealed, running=True)
+        await tasks.create(foreign, "a process that has the key", 0.0)
+        headers, body = modern("tools/call", {"name": "job", "arguments": {}}, **TAKES_TASKS)
+        assert "taskId" in (await raw.post(body, headers)).json["result"]  # it tends to tasks now
+        await eventually(lambda: "a task is left to others" in caplog.text)
+        left = await tasks.get("foreign", owner)
+        assert left is not None
+        assert (left.holder, left.fence, left.status) == (
+            "a process that has the key",
+            1,
+            "working",
+        )

@@ -282,6 +282,15 @@ async def test_foreign_values_are_passed_over_or_refused() -> None:
     await link.send("HSET", link.key("task", "u"), "revision", "1", "fence", "1", "expires", "9e9")
     with pytest.raises(StoreUnavailable, match="not a task"):
         await tasks.get("u", ANN)
+    good = TaskRecord(id="good", owner=ANN, ttl=60.0)
+    for task in (TaskRecord(id="v", owner=ANN, ttl=60.0), good):
+        await tasks.create(task, "w", 0.0)
+    await link.send("HSET", link.key("task", "v"), "data", b"\xc1")
+    assert [task.id for task in await tasks.lapsed(10)] == ["good"]  # it is not lost among them
+    assert [task.id for task in await tasks.page(ANN, None, 10)] == ["good"]
+    await link.send("DEL", link.key("task", "v"))
+    await link.send("SET", link.key("task", "v"), "not a hash", "EX", 60)
+    assert [task.id for task in await tasks.lapsed(10)] == ["good"]
     await bus.close()
 
 

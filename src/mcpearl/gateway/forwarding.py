@@ -10,6 +10,7 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
@@ -102,24 +103,20 @@ class Forwarding:
         self._equal: dict[bytes, Presentation] = {}  # by what is presented
         self.logs = SharedLogs()
 
-    async def forward(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
+    def forward(
+        self, call: Call, ctx: Context, core: ServerCore
+    ) -> Coroutine[Any, Any, Result | Encoded]:
         """Answer a call with what the upstream answers."""
-        upstream = self._upstream
-        modern = upstream.is_modern
-        if modern is None:
-            modern = await upstream.until_known()
         if getattr(call.params, "task", None) is not None and ctx.task is None:
             call.params = replace(call.params, task=None)  # what the caller's version does not have
-        try:
-            if modern:
-                return await self._to_modern(call, ctx, core)
-            return await self._to_legacy(call, ctx, core)
-        except LimitReached as error:
-            raise McpError(INTERNAL_ERROR, str(error)) from None
-        except BreakerOpen as error:
-            raise McpError(
-                INTERNAL_ERROR, str(error), {"retryAfter": round(error.retry_after, 3)}
-            ) from None
+        modern = self._upstream.is_modern
+        if modern is None:
+            return self._forward_later(call, ctx, core)
+        return self._to_modern(call, ctx, core) if modern else self._to_legacy(call, ctx, core)
+
+    async def _forward_later(self, call: Call, ctx: Context, core: ServerCore) -> Result | Encoded:
+        await self._upstream.until_known()
+        return await self.forward(call, ctx, core)
 
     # Sending
 
@@ -134,7 +131,11 @@ class Forwarding:
     ) -> Raw:
         """Send a request, and count how it went."""
         breaker = self._upstream.breaker
-        breaker.enter()
+        try:
+            breaker.enter()
+        except BreakerOpen as error:
+            retry_after = round(error.retry_after, 3)
+            raise McpError(INTERNAL_ERROR, str(error), {"retryAfter": retry_after}) from None
         modern = bool(self._upstream.is_modern)
         if on_progress is None and ctx is not None and call_of(ctx).progress_token is not None:
             on_progress = _reporter(ctx)
@@ -435,7 +436,10 @@ class Forwarding:
     ) -> ParkedCall:
         upstream, tenant = self._upstream, self._upstream.tenant_of(call, ctx)
         places = upstream.parked.places
-        places.take(tenant.owner)
+        try:
+            places.take(tenant.owner)
+        except LimitReached as error:
+            raise McpError(INTERNAL_ERROR, str(error)) from None
         key = encode(capabilities)
         leg: Leg | None = None
         try:

@@ -114,6 +114,8 @@ class Upstream:
         self._eager = eager
         self._introduced = introduced
         self._access = access or Access()
+        self.is_named = self._access.identity is not None
+        """Whether it is told who the caller is: then callers share nothing."""
         self._guard = None if trusted else guard_of(entry)
         self._legs = Legs(entry.name, settings, self._leg_client)
         self._member: Member | None = None
@@ -361,11 +363,6 @@ class Upstream:
         """Return the client of the shared connection."""
         return await self._shared()
 
-    @property
-    def is_named(self) -> bool:
-        """Whether it is told who the caller is: then callers share nothing."""
-        return self._access.identity is not None
-
     def tenant_of(self, call: Call, ctx: Context) -> Tenant:
         """Return whom sessions with this upstream are for, of a client that has none."""
         found = tenant_of(call, ctx, shared=self.is_stateless, named=self.is_named)
@@ -390,7 +387,7 @@ class Upstream:
         """Return the session for all calls of a client that has none and cannot be asked."""
         try:
             leg = await self._legs.joint(tenant)
-        except (LimitReached, McpError):
+        except McpError:
             raise
         except McpearlError as error:
             raise self._not_opened(error) from None
@@ -405,12 +402,14 @@ class Upstream:
                 return known
             capabilities, owner = declared(call.caller), owner_of(call, ctx)
             return await self._legs.of_session(session, capabilities, owner)
-        except (LimitReached, McpError):
+        except McpError:
             raise
         except McpearlError as error:
             raise self._not_opened(error) from None
 
     def _not_opened(self, error: McpearlError) -> McpError:
+        if isinstance(error, LimitReached):
+            return McpError(INTERNAL_ERROR, str(error))
         self.breaker.failed(error)
         return self._not_there(getattr(error, "reason", None) or str(error))
 
@@ -418,8 +417,6 @@ class Upstream:
         """Have the sessions of a client that has none itself announce changes of a resource."""
         try:
             await self._legs.follow(tenant, uri, ctx)
-        except LimitReached as error:
-            raise McpError(INTERNAL_ERROR, str(error)) from None
         except McpError:
             raise
         except McpearlError as error:
@@ -433,7 +430,7 @@ class Upstream:
         """Lend a session for a call of a client that has none."""
         try:
             return await self._legs.lend(tenant, capabilities, key)
-        except (LimitReached, McpError):
+        except McpError:
             raise
         except McpearlError as error:
             raise self._not_opened(error) from None

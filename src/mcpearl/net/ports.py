@@ -11,9 +11,11 @@ import os
 import socket
 import ssl
 import stat
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
 from mcpearl.net.systemd import inherited
@@ -23,6 +25,8 @@ from mcpearl.runtime.arguments import Unusable
 _BACKLOG = 4096  # connections that may wait to be accepted
 _AT_ONCE = 32  # accepted before the loop looks for other work
 _LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
+# From Python 3.13 on, loops remove the file of a Unix socket; whether it is ours is decided here.
+_STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 
@@ -119,7 +123,7 @@ class UnixPort:
         if listening is None:
             listening = self.bind()
         self._front = await asyncio.get_running_loop().create_unix_server(
-            make, sock=listening, backlog=_AT_ONCE
+            make, sock=listening, backlog=_AT_ONCE, **_STAYS
         )
         _widen(listening)
 

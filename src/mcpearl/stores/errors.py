@@ -8,4 +8,8 @@ class StoreUnavailable(Exception):
     """
 
 
+class Unreadable(StoreUnavailable):
+    """What the store has in one place is not what belongs there, or is sealed with another key."""
+
+
 TOLD = "the server's store cannot be used at the moment"

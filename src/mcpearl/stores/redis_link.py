@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import StoreUnavailable, Unreadable
 from mcpearl.stores.redis_address import RedisAddress
 from mcpearl.stores.redis_checks import check_server
 from mcpearl.stores.redis_script import Script
@@ -300,7 +300,8 @@ class RedisLink:
             pool = getattr(self._client, "connection_pool", None)
             if pool is not None:
                 asyncio.get_running_loop().create_task(pool.disconnect())
-        refused = StoreUnavailable(f"{self.address.shown} refused a step: {text}")
+        what = Unreadable if "WRONGTYPE" in text else StoreUnavailable
+        refused = what(f"{self.address.shown} refused a step: {text}")
         logger.warning("%s", refused)
         return refused
 

@@ -6,6 +6,7 @@ script, which also adds a line to a stream that all processes read.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -15,12 +16,14 @@ from msgspec.structs import replace
 
 from mcpearl.protocol.task_lifecycle import TERMINAL
 from mcpearl.runtime import clock
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import Unreadable
 from mcpearl.stores.redis_link import RedisLink
 from mcpearl.stores.redis_script import Script
 from mcpearl.stores.redis_tail import Tail
 from mcpearl.stores.sessions import Identity
 from mcpearl.stores.tasks import Hear, TaskRecord, TasksFull, machine_in
+
+logger = logging.getLogger("mcpearl.stores")
 
 _EXPIRED_AT_ONCE = 1000
 _FIELDS = (
@@ -271,8 +274,17 @@ class RedisTaskStore:
         return await self._read_all(ids)
 
     async def _read_all(self, ids: list[bytes]) -> list[TaskRecord]:
-        found = await asyncio.gather(*(self._find(id.decode()) for id in ids))
-        return [task for task in found if task is not None]
+        """Return the tasks that are there; what is not a task costs the others nothing."""
+        finding = (self._find(id.decode(errors="replace")) for id in ids)
+        tasks = []
+        for found in await asyncio.gather(*finding, return_exceptions=True):
+            if isinstance(found, TaskRecord):
+                tasks.append(found)
+            elif isinstance(found, Unreadable):
+                logger.error("a task is passed over: %s", found)
+            elif found is not None:
+                raise found
+        return tasks
 
     async def update(
         self, task: TaskRecord, expected: int, fence: int | None = None
@@ -380,7 +392,7 @@ def _pack(task: TaskRecord) -> bytes:
 
 
 def _record(reply: list[bytes] | None) -> TaskRecord | None:
-    """Return a task as the server has it; raises `StoreUnavailable` for what is not one."""
+    """Return a task as the server has it; raises `Unreadable` for what is not one."""
     if reply is None:
         return None
     data, revision, fence, holder, lease, created, updated, ttl, status, owner = reply
@@ -399,4 +411,4 @@ def _record(reply: list[bytes] | None) -> TaskRecord | None:
             status=status.decode(),
         )
     except (msgspec.DecodeError, ValueError, TypeError, AttributeError) as error:
-        raise StoreUnavailable(f"the store has something that is not a task: {error}") from None
+        raise Unreadable(f"the store has something that is not a task: {error}") from None

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Server, Tasks
+from mcpearl.stores.errors import TOLD
 from tests.ports import free_port
 from tests.server.tasks.apps import WITH, look, outcome, start, status
 from tests.server.tasks.dying import dying_app, effects
@@ -175,7 +176,9 @@ async def test_contents_are_sealed(tmp_path: Path) -> None:
         assert b"secret-a" not in stored
 
 
-async def test_without_keys_one_is_made_beside_the_file(tmp_path: Path) -> None:
+async def test_without_keys_one_is_made_beside_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def app() -> Server:
         made = Server("x", store=f"sqlite:///{tmp_path}/tasks.db", grace=0)
 
@@ -194,7 +197,8 @@ async def test_without_keys_one_is_made_beside_the_file(tmp_path: Path) -> None:
     (tmp_path / "tasks.db.key").write_bytes(b"x" * 32)
     async with wire(app(), MODERN, WITH) as client:
         lost = await client.ask("tasks/get", {"taskId": id})
-        assert lost["error"]["code"] == -32603 and "state_keys" in lost["error"]["message"]
+        assert (lost["error"]["code"], lost["error"]["message"]) == (-32603, TOLD)
+        assert "give the server the `state_keys` it had" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,16 @@ async def test_a_silent_stream_that_stood_for_long_is_not_a_failure(clock: Movab
         assert resumption.next_delay(None) == pytest.approx(1, rel=JITTER)
 
 
+async def test_a_stream_that_stood_for_a_moment_is_opened_again_soon(clock: MovableClock) -> None:
+    resumption = Resumption(resume_delays(1.0))
+    for _ in range(6):
+        resumption.opened()
+        resumption.next_delay(None)
+    resumption.opened()
+    clock.move(3)
+    assert resumption.next_delay(None) == pytest.approx(1, rel=JITTER)
+
+
 async def test_a_server_that_ends_every_standing_stream_at_once(
     peer: HttpPeer, clock: MovableClock
 ) -> None:

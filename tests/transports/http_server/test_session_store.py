@@ -9,7 +9,7 @@ import pytest
 
 from mcpearl import Context, Server
 from mcpearl.auth import Principal
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.memory_events import MemoryEventStore
 from mcpearl.stores.memory_sessions import MemorySessionStore
 from mcpearl.stores.sessions import SessionRecord
@@ -280,7 +280,7 @@ async def test_when_the_store_is_away_calls_go_on_and_the_rest_is_refused() -> N
         ]
         for answer in refused:
             assert (answer.status, answer.headers["retry-after"]) == (503, "5")
-            assert "store is not available: it is away" in answer.json["error"]["message"]
+            assert TOLD in answer.json["error"]["message"]
         store.is_away = False
         answer = await begun.ask("resources/subscribe", {"uri": "config://a"}, id=2)
         assert "error" not in answer.json

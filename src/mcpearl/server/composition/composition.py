@@ -323,6 +323,9 @@ class _Mirrored(Mapping[str, Mapping[Path, str]]):
         return {path: header for path, header in paths.items() if path[0] not in gone} or None
 
     def __contains__(self, name: object) -> bool:
+        known = self._index.tools.get(name)  # type: ignore[call-overload]
+        if known is not None and not known.mount.part.dispatcher.mirrored:
+            return False  # as of most parts, whatever the tool
         return isinstance(name, str) and bool(self._found(name))
 
     def __getitem__(self, name: str) -> Mapping[Path, str]:

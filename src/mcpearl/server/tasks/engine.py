@@ -114,6 +114,7 @@ class TaskEngine:
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._meta: dict[str, Any] | None = None  # of the latest task
         self._side_work: set[asyncio.Task[None]] = set()
+        self._taking_back: set[asyncio.Task[None]] = set()  # refused tasks that may be stored
 
     def counters(self) -> dict[str, int]:
         """Count the tasks of this process by state."""
@@ -140,6 +141,8 @@ class TaskEngine:
         """Finish or hand over what runs, and close the store."""
         self.promotions.close()
         await self.keeper.close(self.core.grace)
+        for task in self._taking_back:
+            task.cancel()
         if self._stop_watching is not None:
             self._stop_watching()
             self._stop_watching = None
@@ -220,9 +223,24 @@ class TaskEngine:
             ) from None
         except StoreUnavailable as error:
             logger.error("a task could not be stored: %s", error)
+            taking = asyncio.get_running_loop().create_task(self._take_back(record))
+            self._taking_back.add(taking)
+            taking.add_done_callback(self._taking_back.discard)
             raise McpError(INTERNAL_ERROR, f"No task can be created: {TOLD}") from None
         logger.debug("task %s of %s: created for %s", id, record.owner, call.params.name)
         return record
+
+    async def _take_back(self, record: TaskRecord) -> None:
+        """Remove a task that was refused: it may have been stored although the reply was lost."""
+        until = clock.monotonic() + record.ttl
+        attempt = 0
+        while clock.monotonic() < until:
+            try:
+                await self.store.delete(record.id)
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(_PAUSES.delay(attempt))
+                attempt += 1
 
     def _once(self, meta: dict[str, Any] | None) -> dict[str, Any] | None:
         """Return the same object for equal `_meta`: clients repeat it, and tasks keep it."""

@@ -21,7 +21,7 @@ from mcpearl.runtime.tree import Node
 from mcpearl.server.context import Context
 from mcpearl.server.tasks.journal import as_running, pack_request, unpack_request
 from mcpearl.server.tasks.run import TaskRun
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import StoreUnavailable, Unreadable
 from mcpearl.stores.tasks import TaskRecord
 from mcpearl.types.base import Result
 from mcpearl.types.jsonrpc import INTERNAL_ERROR
@@ -91,7 +91,12 @@ class TaskKeeper:
         for record in await engine.store.lapsed(_AT_ONCE):
             if self._closing or len(engine.runs) >= engine.bounds.max_running:
                 return
-            await self.take_up(record)
+            try:
+                engine.opened(record.id, record.request)
+            except Unreadable as error:  # a process that has the key may take it
+                logger.error("a task is left to others: %s", error)
+            else:
+                await self.take_up(record)
 
     async def take_up(self, record: TaskRecord) -> None:
         """Decide about a task whose lease lapsed or was released."""

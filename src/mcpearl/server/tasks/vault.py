@@ -2,7 +2,7 @@
 
 from mcpearl.protocol.seal import KeyRing, Unsealable
 from mcpearl.runtime import clock
-from mcpearl.stores.errors import StoreUnavailable
+from mcpearl.stores.errors import Unreadable
 
 
 class Vault:
@@ -22,10 +22,10 @@ class Vault:
         return self._keys.encrypt(data, id.encode())
 
     def open(self, id: str, data: bytes) -> bytes:
-        """Return contents of a task. Raises `StoreUnavailable` for what no key opens."""
+        """Return contents of a task. Raises `Unreadable` for what no key opens."""
         try:
             return self._keys.decrypt(data, id.encode())
         except Unsealable as error:
-            raise StoreUnavailable(
+            raise Unreadable(
                 f"task {id} cannot be read: it {error}; give the server the `state_keys` it had"
             ) from None

@@ -48,7 +48,8 @@ class SendOrder:
         """Forget a request that is over, even if it never left."""
         if request in self._unsent:
             self.left(request)
-        self._waiting.pop(request, None)
+        if self._waiting:
+            self._waiting.pop(request, None)
         if request in self._under_way:
             self._under_way.remove(request)
             if self._waiting:

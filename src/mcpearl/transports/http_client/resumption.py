@@ -1,7 +1,8 @@
 """How long to wait before an event stream that ended is opened again.
 
-The server may name a time (`retry`), within bounds. A stream that ended in silence counts as a failed
-attempt, so that a server that ends every stream at once is asked less and less often.
+The server may name a time (`retry`), within bounds. A stream that ended in silence soon after it was
+opened counts as a failed attempt, so that a server that ends every stream at once is asked less and
+less often.
 """
 
 import asyncio
@@ -10,13 +11,14 @@ import math
 from mcpearl.runtime.backoff import Backoff, Retries, doubling
 
 _MAX_DELAY = 30.0  # seconds, unless the server asks for more
+_SETTLED = 2.0  # seconds a stream has to be open, be it in silence, for the delays to start again
 _MAX_ASKED = 60.0  # seconds that a server may ask for
 _LEAST_ASKED = 0.1  # of the first delay
 
 
 def resume_delays(first: float) -> Backoff:
     """Return the delays before a stream is opened again, from `first` seconds on."""
-    return Backoff(delays=doubling(first, _MAX_DELAY))
+    return Backoff(delays=doubling(first, _MAX_DELAY), settled_after=_SETTLED)
 
 
 class Resumption:

@@ -1,0 +1,31 @@
+"""The scene of `tests.deployment.scene` for ten minutes: what calls come to while workers are killed.
+
+Two machines with two workers each share a Redis; a worker is killed every second, the store is restarted,
+and stands still for a while. Books that do not balance (a call that ran twice, an update that was lost, a
+session that its client lost) make the run wrong.
+"""
+
+import asyncio
+
+from tests.deployment.scene import play
+
+from bench.peers import MCPEARL
+from bench.progress import say
+from bench.results import Results
+
+CLIENTS = 8
+
+
+def run(results: Results, *, quick: bool) -> None:
+    """Play the scene once."""
+    seconds = 20.0 if quick else 600.0
+    say(f"scene: {seconds:g} seconds with a killer")
+    try:
+        figures = asyncio.run(play("redis", seconds, CLIENTS))
+    except AssertionError as error:
+        results.wrong.append(f"the scene: {error}")
+        return
+    answered, calls = figures["outcomes"]["answered"], figures["calls"]
+    results.add_round("scene_answered", MCPEARL.name, 100 * answered / calls)
+    results.add_round("scene_calls", MCPEARL.name, answered / seconds)
+    results.add_round("scene_kills", MCPEARL.name, figures["kills"])

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from bench import (
@@ -26,6 +27,7 @@ from bench import (
     telemetry,
 )
 from bench.environments import ROOT
+from bench.progress import say
 from bench.results import Results
 
 PARTS = {
@@ -85,7 +87,9 @@ def main() -> int:
     chosen = arguments()
     results = Results()
     for part in chosen.only:
+        began = time.monotonic()
         PARTS[part](results, quick=chosen.quick)
+        say(f"{part}: took {time.monotonic() - began:.0f} s")
     report.print_report(results)
     is_full = not chosen.quick and set(chosen.only) == set(PARTS)
     folder = chosen.output or (DOCUMENTATION if is_full else None)

@@ -22,7 +22,7 @@ _LATEST = (
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure rate limits on stdio, and shedding on every wire."""
-    rounds = 1 if quick else 7
+    rounds = 1 if quick else 5
     for number in range(1, rounds + 1):
         say(f"limits: round {number} of {rounds}")
         with results.noting("rate limits"):
@@ -32,7 +32,7 @@ def run(results: Results, *, quick: bool) -> None:
             continue
         for wire in WIRES if number == 1 else WIRES[:1]:
             with results.noting(f"shedding, {wire}"):
-                shed(results, wire, 1.0 if quick else 4.0)
+                shed(results, wire, 1.0 if quick else 3.0)
 
 
 def shed(results: Results, wire: Wire, seconds: float) -> None:

@@ -38,9 +38,13 @@ PYTHON_PEERS = (MCPEARL, MCP, FASTMCP)
 _IN_PROJECT = (MCPEARL, FLOOR, ECHO)
 
 
+ROUNDS = 4
+"""Rounds with all peers. Later ones are for what differs by little: mcpearl and its floors."""
+
+
 def in_turn(peers: Iterable[Peer], number: int) -> list[Peer]:
     """The peers in the order of a round: every second one is reversed, so that drift cancels out."""
-    order = list(peers)
+    order = [peer for peer in peers if number <= ROUNDS or peer in _IN_PROJECT]
     return order if number % 2 else order[::-1]
 
 

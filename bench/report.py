@@ -35,8 +35,8 @@ METHOD = """\
 
 The work is `tools/call` of `async def add(a: int, b: int) -> int` with a structured result, and
 every answer is checked. Everything is measured in rounds that go over all peers, in one order and then
-in the other. A figure is the median of its rounds; a ratio is the median of the ratios within each
-round.
+in the other; further rounds compare mcpearl with its floors alone. A figure is the median of its
+rounds; a ratio is the median of the ratios within each round.
 
 **The floor** is the least a Python process does for the same work, with no rule of the protocol: over
 HTTP uvloop, httptools and msgspec, on stdio uvloop, msgspec and a task per call, for the start asyncio

@@ -243,7 +243,7 @@ def run(results: Results, *, quick: bool) -> None:
     commands = {peer: server_command(peer) for peer in (MCPEARL, FLOOR, *PEERS[1:])}
     say("stdio: start and memory of all peers")
     starts = commands | {FLOOR: command(FLOOR, "start")}
-    measure_starts(results, starts, 2 if quick else 15)
+    measure_starts(results, starts, 2 if quick else 11)
     rounds = 1 if quick else 7
     for number in range(1, rounds + 1):
         for peer in in_turn(commands, number):

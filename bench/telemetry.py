@@ -22,7 +22,7 @@ MANY = 10_000  # series of one page
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure each kind of telemetry beside a server without any, in turn."""
-    rounds = 1 if quick else 7
+    rounds = 1 if quick else 5
     for number in range(1, rounds + 1):
         say(f"telemetry: round {number} of {rounds}")
         for kind in ON_STDIO:
@@ -31,7 +31,7 @@ def run(results: Results, *, quick: bool) -> None:
                 results.add_round(f"{NAMES[kind]}_stdio", MCPEARL.name, share)
         for kind in OVER_HTTP if wrk.is_there() else ():
             with results.noting(f"{kind} over HTTP"):
-                share = over_http(kind, 1 if quick else 2)
+                share = over_http(kind, 1)
                 results.add_round(f"{NAMES[kind]}_http", MCPEARL.name, share)
         with results.noting("a page of metrics"):
             results.add_round("metrics_page", MCPEARL.name, page())

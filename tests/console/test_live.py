@@ -9,7 +9,7 @@ import pytest
 from mcpearl import Client, Context, McpError, Server, ToolError
 from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
 from mcpearl.gateway.gateway import Gateway
-from mcpearl.runtime.observer import SamplingObserver
+from mcpearl.runtime.observer import SamplingObserver, Stretch
 from mcpearl.types import CallToolResult
 from tests.console.page import open_page, served
 from tests.waiting import eventually
@@ -59,16 +59,22 @@ def watch_of(app: Server) -> Watch:
     return watch
 
 
+class All(Stretch):
+    def follows(self, call: Any) -> bool:
+        return True
+
+
 class Follower(SamplingObserver):
     """Follows every call, as a tracer that samples all of them does."""
-
-    pass_by = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         self.ended: list[str] = []
 
-    def picks(self, call: Any) -> bool:
-        return True
+    def stretch(self) -> Stretch:
+        return All()
+
+    def passing_by(self) -> Any:
+        return (lambda: None), (lambda _: None)
 
     def call_began(self, call: Any) -> str:
         return "a span"

@@ -108,6 +108,22 @@ async def test_no_id_of_a_request_keeps_other_calls_from_being_recorded(
 
 
 @pytest.mark.parametrize(
+    ("subject", "recorded"),
+    [("\ud800", "?"), (2**70, str(2**70)), ("x" * 100_000, "x" * 256), (None, None)],
+)
+async def test_no_principal_keeps_calls_from_being_recorded(
+    tmp_path: Path, subject: Any, recorded: str | None
+) -> None:
+    """Whatever a verifier of the application's own makes of a token."""
+    app = make_app(tmp_path)
+    async with wire(app, "2025-11-25", principal=Principal(subject=subject)) as client:
+        await client.call("add", {"a": 1, "b": 1})
+    held = verified(tmp_path)
+    assert calls_of(held) == [("add", "result", None)]
+    assert [each.get("principal") for each in held if each["kind"] == "begin"] == [recorded]
+
+
+@pytest.mark.parametrize(
     "parent", ["s3cret" * 20, "00-" + "Z" * 32 + "-" + "a" * 16 + "-01", "00-abc", "", 5]
 )
 async def test_what_is_not_a_trace_is_not_recorded(tmp_path: Path, parent: Any) -> None:

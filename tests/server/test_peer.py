@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from mcpearl import Context, Server
-from mcpearl.protocol.events import Call, Caller
+from mcpearl.protocol.events import Call, Caller, EncodedToolResult
 from mcpearl.protocol.versions import VERSIONS
-from mcpearl.types import CallToolRequestParams, CallToolResult, ElicitResult
+from mcpearl.types import CallToolRequestParams, CallToolResult, ElicitResult, decode
 from mcpearl.types.base import Result
 from mcpearl.types.capabilities import ClientCapabilities, ElicitationCapability
 
@@ -63,8 +63,8 @@ async def test_a_call_runs_without_a_connection() -> None:
     params = CallToolRequestParams(name="travel", arguments=msgspec.Raw(b"{}"))
     call = Call(1, "tools/call", params, b"{}", caller, progress_token="t")
     result = await app.core.dispatch(call, Context(call, peer, app.core))
-    assert isinstance(result, CallToolResult)
-    assert result.content[0].text == "to Oslo"
+    assert isinstance(result, EncodedToolResult)
+    assert decode(CallToolResult, result.body).content[0].text == "to Oslo"
     assert [method for method, _ in peer.said] == [
         "notifications/progress",
         "notifications/message",

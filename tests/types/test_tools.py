@@ -1,6 +1,7 @@
 """Tools, their calls and their results."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from mcpearl.types import (
     decode,
     encode,
 )
+from mcpearl.types.base import Wire
 
 
 def test_a_tool_on_the_wire() -> None:
@@ -105,6 +107,19 @@ def test_lists_are_sequences_of_what_they_list() -> None:
 def test_a_value_as_plain_json() -> None:
     result = CallToolResult(content=[TextContent(text="a")], extra={"own": 1})
     assert result.to_dict() == {"content": [{"type": "text", "text": "a"}], "own": 1}
+
+
+def _types(base: type[Wire]) -> Iterator[type[Wire]]:
+    for type_ in base.__subclasses__():
+        yield type_
+        yield from _types(type_)
+
+
+@pytest.mark.parametrize("type_", list(_types(Wire)), ids=lambda type_: type_.__name__)
+def test_every_member_can_be_read_under_its_name_in_json(type_: Any) -> None:
+    for own, written in zip(type_.__struct_fields__, type_.__struct_encode_fields__, strict=True):
+        if written.isidentifier():
+            assert getattr(type_, written) is getattr(type_, own), written
 
 
 def test_members_can_be_read_under_the_names_of_the_specification() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from mcpearl.protocol.events import Call, Encoded
+from mcpearl.protocol.events import Call, Encoded, EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import FastObserver, Outcome, outcome_of
 from mcpearl.types.base import Result, encode
@@ -55,6 +55,7 @@ class Watch(FastObserver):
     """
 
     def __init__(self, payloads: bool) -> None:
+        self.quick: dict[str, Callable[[float], None]] = {}  # every call is looked at
         self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
         self._times: list[float] = []  # how long calls of this interval took
         self.bounds: Counter[str] = Counter()  # how often each limit was reached
@@ -81,13 +82,7 @@ class Watch(FastObserver):
             return
         if not self._noting:
             return
-        if (
-            self._unmeasured
-            or self.followed
-            or type(answer) is not CallToolResult
-            or answer.is_error
-            or not size
-        ):
+        if self._unmeasured or self.followed or not size or not _is_plain(answer):
             began = call.noted
             if began is None or not (size or call.batch is not None):
                 return
@@ -226,6 +221,12 @@ _ABOUT: dict[By, Callable[[Call], str | None]] = {
     "trace": trace_of,
     "name": name_of,
 }
+
+
+def _is_plain(answer: Any) -> bool:
+    """Whether it is the result of a tool that succeeded."""
+    kind = type(answer)
+    return kind is EncodedToolResult or (kind is CallToolResult and not answer.is_error)
 
 
 def _about(call: Call, by: By) -> str | None:

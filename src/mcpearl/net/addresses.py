@@ -17,6 +17,13 @@ class Unreachable(OSError):
     """No connection could be made. The message names the address and the reason."""
 
 
+class CannotListen(OSError):
+    """A server cannot listen at an address. The message names it and says what to do."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
 class Address(Protocol):
     """An address that a stream socket can be connected to."""
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mcpearl.net.addresses import TcpAddress, UnixAddress, tune
+from mcpearl.net.addresses import CannotListen, TcpAddress, UnixAddress, tune
 from mcpearl.net.systemd import inherited
 from mcpearl.net.tls_front import TlsFront
 from mcpearl.runtime.arguments import Unusable
@@ -29,13 +29,6 @@ _LONGEST_PATH = 107  # bytes the system allows for the path of a Unix socket
 _STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 MakeProtocol = Callable[[], asyncio.Protocol]
-
-
-class CannotListen(OSError):
-    """A server cannot listen at an address. The message names it and says what to do."""
-
-    def __str__(self) -> str:
-        return str(self.strerror)
 
 
 class TcpPort:

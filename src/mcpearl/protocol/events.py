@@ -138,6 +138,10 @@ class Encoded(Struct, frozen=True):
     """Whether it carries `resultType` and the server's `_meta` already, or needs neither."""
 
 
+class EncodedToolResult(Encoded, frozen=True):
+    """The encoded `CallToolResult` of a tool that succeeded, the same in every version."""
+
+
 class Call(Struct, eq=False):
     """A request that was admitted and waits to be answered, exactly once."""
 

@@ -49,6 +49,7 @@ from mcpearl.types.tools import CallToolRequestParams, CallToolResult, Tool
 T = TypeVar("T")
 
 _NEVER: Final = "9999..0000"
+_BRACE: Final = ord("{")
 
 # `structured_content` of a result has no row: before 2025-06-18 it is a member that results may have
 # beside their own, and clients of other SDKs read it there.
@@ -154,13 +155,18 @@ def narrow(value: T, version: str) -> T:
 
 def _object_or_none(value: Any) -> Any:
     """Drop structured content that is not an object; older versions allow only objects."""
+    if type(value) is msgspec.Raw:
+        # Not copied, unless it begins with blanks.
+        return value if memoryview(value)[0] == _BRACE or _begins_object(value) else None
     if value is None or isinstance(value, dict):
         return value
-    if isinstance(value, msgspec.Raw):
-        return value if bytes(value).lstrip().startswith(b"{") else None
     if isinstance(value, str | bytes | int | float | list | tuple | set):
         return None
     return value
+
+
+def _begins_object(value: msgspec.Raw) -> bool:
+    return bytes(value).lstrip().startswith(b"{")
 
 
 def _object_schema_or_none(schema: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -284,26 +290,35 @@ class _Plans(dict[type, _Plan | None]):
         rewrite: list[tuple[str, Callable[[Any], Any]]],
         descend: list[str],
     ) -> _Plan:
-        descend_into = self._descend
-
-        def plan(value: Any) -> Any:
-            changes: dict[str, Any] = {}
-            for name, default in drop:
-                if getattr(value, name) is not default:
-                    changes[name] = default  # noqa: PERF403
-            for name, rewritten in rewrite:
-                before = getattr(value, name)
-                after = rewritten(before)
-                if after is not before:
-                    changes[name] = after
-            for name in descend:
-                before = changes[name] if name in changes else getattr(value, name)
-                if before is not None:
-                    after = descend_into(before)
-                    if after is not before:
-                        changes[name] = after
-            return msgspec.structs.replace(value, **changes) if changes else value
-
+        """Compile a plan from source: it is run for every answer, and mostly finds nothing to do."""
+        names: dict[str, Any] = {"replace": msgspec.structs.replace, "descend": self._descend}
+        source = ["def plan(value):", " changes = {}"]
+        for name, default in drop:
+            names[f"default_{name}"] = default
+            source += [
+                f" if value.{name} is not default_{name}:",
+                f"  changes[{name!r}] = default_{name}",
+            ]
+        for name, rewritten in rewrite:
+            names[f"rewritten_{name}"] = rewritten
+            source += [
+                f" before = value.{name}",
+                f" after = rewritten_{name}(before)",
+                " if after is not before:",
+                f"  changes[{name!r}] = after",
+            ]
+        for name in descend:
+            source += [
+                f" before = changes[{name!r}] if {name!r} in changes else value.{name}",
+                " if before is not None:",
+                "  after = descend(before)",
+                "  if after is not before:",
+                f"   changes[{name!r}] = after",
+            ]
+        source.append(" return replace(value, **changes) if changes else value")
+        # Safe to execute: the names are those of the members of our own types.
+        exec("\n".join(source), names)
+        plan: _Plan = names["plan"]
         return plan
 
     def _descend(self, member: Any) -> Any:

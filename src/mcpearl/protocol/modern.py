@@ -34,6 +34,7 @@ from mcpearl.types.discover import DiscoverResult
 from mcpearl.types.input_required import InputRequiredResult
 from mcpearl.types.jsonrpc import INVALID_PARAMS
 from mcpearl.types.logging import LoggingLevel
+from mcpearl.types.tools import CallToolResult
 
 LISTEN = "subscriptions/listen"
 COMPLETE = "complete"
@@ -118,7 +119,7 @@ def discover(offer: Offer, version: Version) -> DiscoverResult:
 class Stamp:
     """Completes modern results: adds the result type, the server's identity and caching hints."""
 
-    __slots__ = ("_identity", "_members")
+    __slots__ = ("_identity", "_members", "complete")
 
     def __init__(self, info: Implementation) -> None:
         self._identity = {SERVER_INFO_KEY: msgspec.Raw(encode(info))}
@@ -127,16 +128,13 @@ class Stamp:
             kind: b'"resultType":"%b",%b' % (kind.encode(), meta)
             for kind in (COMPLETE, INPUT_REQUIRED)
         }
-
-    @property
-    def complete(self) -> bytes:
-        """The members of a result that is complete: `resultType` and the server's identity."""
-        return self._members[COMPLETE]
+        #: The members of a result that is complete: `resultType` and the server's identity.
+        self.complete = self._members[COMPLETE]
 
     def encode(self, result: Result, version: Version) -> tuple[bytes, bytes]:
         """Return the members to splice into a result in this version, and the encoded result."""
         result = narrow(result, version.name)
-        if isinstance(result, CacheableResult):
+        if type(result) is not CallToolResult and isinstance(result, CacheableResult):
             result = _with_cache_hints(result)
         kind = INPUT_REQUIRED if type(result) is InputRequiredResult else COMPLETE
         if result.meta is None and result.result_type is None:

@@ -20,6 +20,7 @@ from mcpearl.protocol.events import (
     Call,
     Caller,
     Encoded,
+    EncodedToolResult,
     Event,
     Ignored,
     Notice,
@@ -46,6 +47,7 @@ from mcpearl.types.base import (
 )
 from mcpearl.types.jsonrpc import INVALID_REQUEST
 
+_READY = Phase.READY  # looked up once: a member of an enumeration is found by a Python function
 _MODERN_ONLY = frozenset({"server/discover", modern.LISTEN})
 _ANSWERED_HERE = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
 
@@ -149,7 +151,7 @@ class ServerEnd(End):
             return self.reception.caller(meta)
         if method in _MODERN_ONLY:
             raise modern.missing_meta(method)
-        if self.lifecycle.phase is Phase.READY and method != "initialize":
+        if self.lifecycle.phase is _READY and method != "initialize":
             return self.caller
         if not self.offer.legacy_versions and method not in ("initialize", "ping"):
             raise modern.missing_meta(method)  # there is no session that could say it instead
@@ -204,12 +206,12 @@ class ServerEnd(End):
         if self.in_flight.get(call.key) is not call:
             return None
         version, members = call.caller.version, b""
-        if isinstance(result, Encoded):
+        if type(result) is EncodedToolResult or type(result) is Encoded:
             body = result.body
             if version.modern and not result.complete:
                 members = self.stamp.complete
         elif version.modern:
-            members, body = self.stamp.encode(result, version)
+            members, body = self.stamp.encode(result, version)  # type: ignore[arg-type]
         else:
             body = encode(narrow(result, version.name))
         return self._finish(call, codec.encode_result(call.id, body, members))
@@ -247,8 +249,6 @@ class SoloEnd(ServerEnd):
     def receive_from(self, principal: Any, message: bytes | Envelope) -> Event:
         """Take one message of this principal."""
         self.reception.principal = principal
-        if isinstance(message, Envelope):
-            return self._receive_one(message, None)
         return self.receive(message)
 
     def _who(self, method: str, meta: dict[str, Any] | None) -> Caller | None:

@@ -1,6 +1,7 @@
 """How a server or client records its calls: where, with which key, and what happens if that fails."""
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +38,7 @@ class Receipts:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | PathLike[str],
         *,
         key: str | Path | Sequence[str] | None = None,
         durable: bool = False,
@@ -82,6 +83,6 @@ def _as_text(key: str | Path | Sequence[str] | None) -> str | list[str] | None:
     return list(key)
 
 
-def receipts_of(given: "Receipts | str | Path") -> Receipts:
+def receipts_of(given: "Receipts | str | PathLike[str]") -> Receipts:
     """Return the settings for what a server or client was given."""
     return given if isinstance(given, Receipts) else Receipts(given)

@@ -142,9 +142,11 @@ class Recorder:
         entry = number, clock.now(), call.method, caller.version.name, call.id, contents, principal
         try:
             _encode_into(entry, batch, -1)
-        except OverflowError:  # the id has more than 64 bits
+        except (ValueError, OverflowError, TypeError):
+            # Such as an id of more than 64 bits. What else is in the batch must not be lost with it.
             del batch[before:]
-            _encode_into((*entry[:4], str(call.id), *entry[5:]), batch, -1)
+            caller_as_text = None if principal is None else [_text(part) for part in principal]
+            _encode_into((*entry[:4], _text(call.id), contents, caller_as_text), batch, -1)
         self._count += 1
 
     def answered(self, call: Call, message: bytes) -> None:
@@ -313,3 +315,8 @@ class Recorder:
         logger.error("%d calls were not recorded: %s", self._lost, self._reason)
         self._lost = 0
         self._add(gap)
+
+
+def _text(part: Any) -> str | None:
+    """Return part of an entry as text that can be encoded."""
+    return None if part is None else str(part)[:_LONGEST].encode(errors="replace").decode()

@@ -9,6 +9,7 @@ import logging
 import os
 import queue
 import threading
+from os import PathLike
 from pathlib import Path
 
 logger = logging.getLogger("mcpearl.files")
@@ -27,7 +28,7 @@ class LineFile:
 
     __slots__ = ("_fails", "_file", "_limit", "_lines", "_lost", "_path", "_thread", "_waiting")
 
-    def __init__(self, path: str | Path, limit: int = 50) -> None:
+    def __init__(self, path: str | PathLike[str], limit: int = 50) -> None:
         self._path = os.fspath(path)
         self._limit = limit
         self._lines: list[str] = []

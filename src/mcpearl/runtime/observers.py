@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import (
     Counters,
@@ -19,6 +20,8 @@ from mcpearl.runtime.observer import (
     Stretch,
     outcome_of,
 )
+from mcpearl.types.base import decode
+from mcpearl.types.tools import CallToolResult
 
 logger = logging.getLogger("mcpearl.observer")
 
@@ -184,7 +187,7 @@ class Guarded:
             return
         if not size:
             call.noted = None  # the batch is not complete; the call may be answered a second time
-        self.call_ended(noted, call, outcome_of(answer), size, answer)
+        self.call_ended(noted, call, outcome_of(answer), size, _whole(answer))
 
     def failed(self, event: str) -> None:
         """Log the exception that is handled: the observer raised it on an event."""
@@ -194,6 +197,13 @@ class Guarded:
         self._failures += 1
         if self._failures <= _EACH_SECOND:
             logger.exception("the observer %r failed on `%s`", self._observer, event)
+
+
+def _whole(answer: Any) -> Any:
+    """Return an answer as observers are promised it: a result is not bytes."""
+    if type(answer) is EncodedToolResult:
+        return decode(CallToolResult, answer.body)
+    return answer
 
 
 class Several(Guarded):

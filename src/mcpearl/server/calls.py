@@ -12,7 +12,16 @@ from typing import Any
 
 from mcpearl.protocol import codec
 from mcpearl.protocol.errors import McpError, answer_too_large
-from mcpearl.protocol.events import Call, Encoded, Event, Many, Opened, Outlet, Reply
+from mcpearl.protocol.events import (
+    Call,
+    Encoded,
+    EncodedToolResult,
+    Event,
+    Many,
+    Opened,
+    Outlet,
+    Reply,
+)
 from mcpearl.protocol.server_end import ServerEnd
 from mcpearl.runtime import clock
 from mcpearl.runtime.eager import current_task, spawn
@@ -226,7 +235,7 @@ class Calls:
         """Hand the answer to the call's outlet; return its size, 0 when there is nothing to send."""
         end = self._end
         try:
-            if isinstance(answer, _RESULTS):
+            if type(answer) is EncodedToolResult or isinstance(answer, _RESULTS):
                 message = end.result(call, answer)
             else:
                 message = end.fail(call, _error(answer))
@@ -243,11 +252,14 @@ class Calls:
             self._ended()
         size = 0 if message is None else len(message)
         if self._answered is not None:
-            noted, quick = call.noted, self._quick
-            if quick and noted.__class__ is float and answer.__class__ is CallToolResult:
-                put = quick.get(call.params.name)
-                if put is not None and size and not answer.is_error:
-                    put(clock.monotonic() - noted)
+            quick = self._quick
+            if quick and size and _is_plain(answer):
+                try:
+                    put = quick[call.params.name]
+                    put(clock.monotonic() - call.noted)
+                except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
+                    pass
+                else:
                     put(size)
                     return size
             self._answered(call, answer, size)
@@ -400,6 +412,13 @@ def take(event: Event, outlet: Outlet, handle: Callable[[Event], None]) -> list[
         case _:
             handle(event)
     return []
+
+
+def _is_plain(answer: CallAnswer) -> bool:
+    """Whether it is the result of a tool that succeeded."""
+    if type(answer) is EncodedToolResult:
+        return True
+    return type(answer) is CallToolResult and not answer.is_error
 
 
 def _error(answer: Any) -> McpError:

@@ -113,6 +113,10 @@ class Context(Asking, Generic[L]):
         """What the server's connections share; for dispatchers."""
         return self._core
 
+    def takes_encoded(self) -> bool:
+        """Whether nothing looks at the result before it is sent; for dispatchers."""
+        return self._core.takes_encoded
+
     @property
     def lifespan(self) -> L:
         """What the server's lifespan yielded."""

@@ -92,6 +92,8 @@ class ServerCore:
         self.dispatch: Dispatch = dispatcher.dispatch  # with middleware and limits around it
         self.redispatch: Dispatch = self.dispatch  # for a call that was let in before: no limits
         self._limited: Dispatch = self.dispatch  # without what the observer does in front of it
+        # Whether nothing looks at results before they are sent, so that they may be encoded already.
+        self.takes_encoded = False
         self.mirrored = dispatcher.mirrored  # the parameters that tools mirror into HTTP headers
         self.offer = Offer(info, dispatcher.capabilities(), instructions, versions)
         self.stamp = Stamp(info)
@@ -156,6 +158,8 @@ class ServerCore:
         dispatcher: Dispatcher,
         middleware: list[Middleware],
         around: Callable[[Dispatch], Dispatch] | None = None,
+        *,
+        takes_encoded: bool = False,
     ) -> None:
         """Have every call from now on answered by this dispatcher.
 
@@ -163,7 +167,9 @@ class ServerCore:
             dispatcher: Answers the calls.
             middleware: What is around it.
             around: Puts limits around both.
+            takes_encoded: Whether the dispatcher may be answered with encoded results by its tools.
         """
+        self.takes_encoded = takes_encoded and not middleware
         self.dispatcher = dispatcher
         self.mirrored = dispatcher.mirrored
         self.redispatch = compile_chain(middleware, dispatcher.dispatch)

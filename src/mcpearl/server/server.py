@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from mcpearl.net.fairness import Fairness
@@ -173,7 +173,7 @@ class Server(Operating, Running):
         log: Literal["text", "json"] = "text",
         rate: RateLimit | None = None,
         shedding: "Shedding | None" = None,
-        receipts: "str | Path | Receipts | None" = None,
+        receipts: "str | PathLike[str] | Receipts | None" = None,
         isolate: "bool | Isolate" = False,
         store: "str | TaskStore | SharedStore | None" = None,
     ) -> None:
@@ -323,7 +323,7 @@ class Server(Operating, Running):
             from mcpearl.server.isolation.isolation import Isolation
 
             lifespan = None if self._lifespan is None else self._enter_lifespan
-            self.isolation = Isolation(self.core, self.parts.root, lifespan, self._middleware)
+            self.isolation = Isolation(self.core, self.parts.root, lifespan)
         return self.isolation
 
     def _compose(self) -> None:
@@ -333,7 +333,9 @@ class Server(Operating, Running):
             from mcpearl.server.extensions import ExtendedDispatcher
 
             dispatcher = ExtendedDispatcher(dispatcher, self._extensions)
-        self.core.use(dispatcher, self._middleware, self._around)
+        self.core.use(
+            dispatcher, self._middleware, self._around, takes_encoded=not self._extensions
+        )
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
         """Put limits around what answers calls, and hold back answers until they are recorded."""
@@ -438,7 +440,7 @@ class Server(Operating, Running):
         await serve(self, *wires, **options)
 
 
-def _recorder(receipts: "str | Path | Receipts", name: str) -> "Recorder":
+def _recorder(receipts: "str | PathLike[str] | Receipts", name: str) -> "Recorder":
     from mcpearl.receipts.receipts import receipts_of
 
     return receipts_of(receipts).recorder("server", name)

@@ -57,10 +57,11 @@ class Series:
         numbers, times = self._numbers, self._collected[::2]
         numbers[0] += sum(times)
         numbers[1] += sum(self._collected[1::2])
-        if max(times) <= BOUNDS[0]:
-            numbers[2] += len(times)
-        else:
-            for seconds in times:
+        numbers[2] += len(times)
+        if max(times) > BOUNDS[0]:
+            longer = [seconds for seconds in times if seconds > BOUNDS[0]]
+            numbers[2] -= len(longer)
+            for seconds in longer:
                 numbers[2 + bisect_left(BOUNDS, seconds)] += 1
         self._collected.clear()
 

@@ -8,7 +8,8 @@ which member exists in which version.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
+from types import MemberDescriptorType
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -33,23 +34,28 @@ CacheScope = Literal["public", "private"]
 
 
 class Wire(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Base of every type that is sent or received."""
+    """Base of every type that is sent or received.
+
+    Members can also be read under the specification's names, such as `inputSchema`.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Attributes of the class; a `__getattr__` would make reading every member slower.
+        for name, member in list(vars(cls).items()):
+            if isinstance(member, MemberDescriptorType):
+                written = "_meta" if name == "meta" else _camel(name)
+                if written != name:
+                    setattr(cls, written, member)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object as dicts and lists, with the specification's names."""
         return to_builtins(self)
 
-    if not TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Any:
-            """Return a member under the specification's name, such as `inputSchema`."""
-            cls = type(self)
-            for own, written in zip(
-                cls.__struct_fields__, cls.__struct_encode_fields__, strict=True
-            ):
-                if name == written and own != written:
-                    return getattr(self, own)
-            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))
 
 
 class Open(Wire, kw_only=True, forbid_unknown_fields=True):
@@ -240,9 +246,20 @@ def convert(type_: type[T], value: Any) -> T:
     return struct
 
 
+class _Openness(dict[type, bool]):
+    """Whether types are open, looked up once for each: `isinstance` with a struct takes longer."""
+
+    def __missing__(self, type_: type) -> bool:
+        self[type_] = found = issubclass(type_, Open)
+        return found
+
+
+_openness = _Openness()
+
+
 def encode(value: Any) -> bytes:
     """Encode `value` as JSON."""
-    if isinstance(value, Open) and value.extra:
+    if _openness[type(value)] and value.extra:
         extra = _foreign_members(value)
         body = _encode(msgspec.structs.replace(value, extra={}))
         if not extra:

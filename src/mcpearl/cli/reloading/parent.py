@@ -141,7 +141,8 @@ class _OverSockets(_Reloading):
             self._sockets.append(self._bound(wire))
 
     def _bound(self, wire: Any) -> socket.socket:
-        from mcpearl.net.ports import CannotListen, UnixPort, bind_port
+        from mcpearl.net.addresses import CannotListen
+        from mcpearl.net.ports import UnixPort, bind_port
 
         try:
             if type(wire).__name__ == "Unix":

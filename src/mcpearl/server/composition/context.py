@@ -60,6 +60,10 @@ class PartContext(Context[Any]):
         """What middleware and handlers leave for each other, also those of the outer server."""
         return self._outer.state
 
+    def takes_encoded(self) -> bool:
+        """Whether nothing looks at the result, neither in the part nor in the outer server."""
+        return self._core.takes_encoded and self._outer.takes_encoded()
+
     def _rounds(self) -> Any:
         return self._outer._rounds()  # sealed for the call that the client made
 

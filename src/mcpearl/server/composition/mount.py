@@ -289,7 +289,7 @@ class Mount:
             inner.raw = encode(params)
         self.calls += 1
         try:
-            return await part.dispatch(inner, self.context(ctx, params, peer))
+            return await part.dispatch(inner, PartContext(ctx, params, part.core(self._core), peer))
         finally:
             self.calls -= 1
             if not self.calls and self._keeper is None:

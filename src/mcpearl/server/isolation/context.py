@@ -45,6 +45,10 @@ class IsolatedContext(Context[Any]):
         self._task: str | None = None
         self._promotable = False
 
+    def takes_encoded(self) -> bool:
+        """Return False: whether a tool failed is sent beside its result."""
+        return False
+
     def take_over(self, given: CallContext) -> None:
         """Take over what the server says about the call."""
         self._once = given.rounds

@@ -15,7 +15,6 @@ from mcpearl.runtime.isolation.pool import Pool
 from mcpearl.runtime.isolation.profile import Isolate
 from mcpearl.runtime.supervisor import StartFailed, Supervisor
 from mcpearl.server.core import ServerCore
-from mcpearl.server.dispatch import Middleware
 from mcpearl.server.serving.supervised import cause_of
 
 if TYPE_CHECKING:
@@ -34,20 +33,12 @@ class Isolation:
         core: The server's.
         root: The supervisor that the processes are in the tree of.
         lifespan: Enters the server's lifespan into a stack, where it has one.
-        middleware: The server's, which may look at results.
     """
 
-    def __init__(
-        self,
-        core: ServerCore,
-        root: Supervisor,
-        lifespan: EnterLifespan | None,
-        middleware: list[Middleware],
-    ) -> None:
+    def __init__(self, core: ServerCore, root: Supervisor, lifespan: EnterLifespan | None) -> None:
         self._core = core
         self._root = root
         self._lifespan = lifespan
-        self._middleware = middleware
         self._profiles: list[Isolate] = []
         self._tools: list[list[IsolatedTool]] = []  # by pool, in the order in which they were added
         self._count = 0
@@ -77,11 +68,6 @@ class Isolation:
     def masks(self) -> bool:
         """Whether clients do not see what a tool printed."""
         return self._core.mask_errors
-
-    @property
-    def whole_results(self) -> bool:
-        """Whether results are decoded, because middleware may look at them."""
-        return bool(self._middleware)
 
     # Processes
 

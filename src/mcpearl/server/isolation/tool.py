@@ -78,7 +78,7 @@ class IsolatedTool(ToolEntry):
         """Run the tool in this process, which is an isolated one."""
         return ToolEntry.call(self, raw, ctx)
 
-    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:  # type: ignore[override]
+    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Run the tool in an isolated process."""
         isolation = self._isolation
         if self._serial >= isolation.known:
@@ -140,8 +140,7 @@ class IsolatedTool(ToolEntry):
         _skip(body)  # what a process sends must not break what a client reads
         if not body.isascii():
             body.decode()
-        # The middleware of a server that this one is mounted in may look at results, too.
-        if is_error or self._isolation.whole_results or type(ctx) is not Context:
+        if is_error or not ctx.takes_encoded():
             return decode(CallToolResult, body)
         return Encoded(body, complete)
 

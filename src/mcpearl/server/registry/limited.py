@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw, UnsetType
 
 from mcpearl.protocol.errors import Overloaded, RateLimited
+from mcpearl.protocol.events import Encoded
 from mcpearl.runtime.bulkhead import Bulkhead, BulkheadFull
 from mcpearl.runtime.rate import Meter, RateLimit
 from mcpearl.server.context import Context, call_of
@@ -38,7 +39,7 @@ class LimitedTool(ToolEntry):
         self._key_of = key_of("principal" if rate is None else rate.by)
         self._bulkhead = None if concurrency is None else Bulkhead(concurrency, queue, name)
 
-    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
+    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Call the tool, when its limits allow it."""
         if self.meter is not None:
             wait = self.meter.take(self._key_of(call_of(ctx)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from mcpearl.protocol.errors import InsufficientScope, ResourceNotFound
-from mcpearl.protocol.events import Caller, Notice
+from mcpearl.protocol.events import Caller, Encoded, Notice
 from mcpearl.server.context import Context
 from mcpearl.server.handler import Handler
 from mcpearl.server.registry.normal_uri import normal_uri
@@ -197,7 +197,9 @@ class Registry(Handler):
         tools = [entry.definition for entry in entries]
         return self._cached(ListToolsResult(tools=tools, next_cursor=following))
 
-    def call_tool(self, params: CallToolRequestParams, ctx: Context) -> Coroutine[Any, Any, Result]:
+    def call_tool(  # type: ignore[override]
+        self, params: CallToolRequestParams, ctx: Context
+    ) -> Coroutine[Any, Any, Result | Encoded]:
         """Run a tool."""
         entry = self.tools.get(params.name)
         if entry is None:

@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.schema.errors import OutputError
 from mcpearl.schema.output import Output
 from mcpearl.schema.stand_ins import NoEncoding, encode_hook
@@ -74,6 +75,19 @@ def tool_result(value: Any, output: Output | None, name: str) -> CallToolResult:
             content=[TextContent(text=data.decode())], structured_content=Raw(data)
         )
     return CallToolResult(content=content_blocks(value, name))
+
+
+def encoded_tool_result(value: Any, output: Output) -> EncodedToolResult:
+    """Return the bytes of what `tool_result` returns, without the objects."""
+    encode = output.encode
+    structured = encode(value)
+    shown = value
+    if type(value) is not str:
+        shown = (structured[10:-1] if output.wrapped else structured).decode()
+    return EncodedToolResult(
+        b'{"content":[{"type":"text","text":%b}],"structuredContent":%b}'
+        % (_to_json(shown), structured)
+    )
 
 
 def open_result(value: Any, output: Output | None, name: str) -> CallToolResult:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from mcpearl.protocol.errors import McpError, ToolError
+from mcpearl.protocol.events import Encoded
 from mcpearl.schema.errors import ArgumentsError, OutputError
 from mcpearl.schema.output import Output, compile_output
 from mcpearl.server.context import Context
@@ -21,6 +22,7 @@ from mcpearl.server.registry.registration import (
     record_of,
 )
 from mcpearl.server.registry.results import (
+    encoded_tool_result,
     is_content,
     may_hold_content,
     open_result,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from mcpearl.server.tasks.options import TaskOption, Tasks
 
 logger = logging.getLogger("mcpearl.server")
+_PLAIN = frozenset({int, str, float, bool, dict, list, tuple, bytes, type(None)})
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
 
 
@@ -52,6 +55,7 @@ class ToolEntry:
         "_function",
         "_given_output",
         "_output",
+        "_plain",
         "_to_result",
         "definition",
         "mirrored",
@@ -116,6 +120,8 @@ class ToolEntry:
         if may_hold_content(returns) and self._output is not None:
             # A schema would promise structured content, which content blocks are not.
             self._to_result, output_schema = open_result, None
+        # What is encoded at once, where nothing looks at the result before.
+        self._plain = self._output if self._to_result is tool_result else None
         if annotations is not None:
             annotations = record_of(ToolAnnotations, annotations, f"tool `{name}`: annotations")
         self.timeout = timeout
@@ -140,7 +146,7 @@ class ToolEntry:
         )
         self.mirrored = _mirrored(self.definition)
 
-    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result:
+    async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Call the tool with raw arguments."""
         decode, run = self._decode, self._function.run
         try:
@@ -153,10 +159,13 @@ class ToolEntry:
             value = await run(arguments, ctx)
         else:
             value = await self._within(self.timeout, arguments, ctx)
-        if isinstance(value, Result):
+        # Types that are not results are known by themselves: `isinstance` with a struct takes longer.
+        if type(value) not in _PLAIN and isinstance(value, Result):
             return self._checked(value)
         if self._given_output is not None:
             return self._structured(value)
+        if self._plain is not None and ctx.takes_encoded():
+            return encoded_tool_result(value, self._plain)
         return self._to_result(value, self._output, self.definition.name)
 
     async def _within(self, timeout: float, arguments: Any, ctx: Context) -> Any:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
-from mcpearl.telemetry.recent import name_of
 
 if TYPE_CHECKING:
     from mcpearl.server.server import Server
@@ -37,6 +36,8 @@ def dump(server: "Server") -> None:
 
 
 def _line(call: Call) -> str:
+    from mcpearl.telemetry.recent import name_of  # a server that is not asked does without it
+
     name = name_of(call.params)
     since = call.noted if isinstance(call.noted, float) else None
     age = "" if since is None else f", for {clock.monotonic() - since:.1f} s"

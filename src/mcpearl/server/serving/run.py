@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcpearl.net import systemd
-from mcpearl.net.ports import CannotListen
+from mcpearl.net.addresses import CannotListen
 from mcpearl.runtime.arguments import Unusable
 from mcpearl.runtime.supervisor import StartFailed
 from mcpearl.server.roster import UNWINDING

@@ -43,13 +43,10 @@ class Deliveries:
         self._size = 0  # bytes of both
         self._answering = 0  # tasks that deliver answers
         self._notifying = False  # whether a task delivers notifications
+        self.has_room = True
+        """Whether the server may cause more answers."""
         self._room = asyncio.Event()
         self._room.set()
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the server may cause more answers."""
-        return self._room.is_set()
 
     async def room(self) -> None:
         """Wait until the server may cause more answers."""
@@ -102,13 +99,15 @@ class Deliveries:
     def _added(self, message: PostExchange) -> None:
         self._size += len(message.message)
         if self._is_full:
+            self.has_room = False
             self._room.clear()
             if self._size > self._limits.max_outgoing:
                 self._overflowed()
 
     def _removed(self, message: PostExchange) -> None:
         self._size -= len(message.message)
-        if not self._room.is_set() and not self._is_full:
+        if not self.has_room and not self._is_full:
+            self.has_room = True
             self._room.set()
 
     @property

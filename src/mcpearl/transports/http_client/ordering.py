@@ -31,12 +31,22 @@ class SendOrder:
             lasts: Whether it is a subscription, which must not block calls.
         """
         if not lasts:
-            if len(self._under_way) >= self._max:
+            if len(self._under_way) >= self._max and request not in self._under_way:
                 waiter = self._waiting[request] = asyncio.get_running_loop().create_future()
                 return waiter
             self._under_way.add(request)
         self._unsent[request] = None
         return None
+
+    def leaves_now(self, request: Hashable) -> bool:
+        """Take a request that can be sent at once, so that nothing waits for it; whether it may be.
+
+        One that cannot be sent after all has to `enter`.
+        """
+        if self.opening is not None or len(self._under_way) >= self._max:
+            return False
+        self._under_way.add(request)
+        return True
 
     def left(self, request: Hashable) -> None:
         """Let later notifications pass: the request has left, or never will."""

@@ -103,7 +103,8 @@ class HttpTransport(Transport):
         self._exchanges: dict[RequestId, PostExchange] = {}  # unanswered requests
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()  # of these, the ones closing waits for
-        self._flowing = asyncio.Event()
+        self._paused = False
+        self._flowing = asyncio.Event()  # set unless it is paused
         self._flowing.set()
         self.reading: RequestId | None = None
         """The request on whose stream came what the receiver is being handed."""
@@ -157,9 +158,10 @@ class HttpTransport(Transport):
             self._not_run[id] = "the server ended the session"
             return
         self._exchanges[id] = exchange
-        slot = self._order.enter(exchange, lasts=exchange.about.method == LISTEN)
-        if slot is not None or self._order.opening is not None or not self._send_now(exchange):
-            self._carry_out(exchange, slot)
+        lasts = exchange.about.method == LISTEN
+        if not lasts and self._order.leaves_now(exchange) and self._send_now(exchange):
+            return
+        self._carry_out(exchange, self._order.enter(exchange, lasts=lasts))
 
     def _send_now(self, exchange: PostExchange) -> bool:
         """Send a request without a task, if that is possible; whether it was."""
@@ -174,17 +176,15 @@ class HttpTransport(Transport):
             about.version,
             partial(self._answered, exchange, copy_context()),
         )
-        if exchange.begun is None:
-            return False
-        exchange.sent()
-        return True
+        exchange.has_left = exchange.begun is not None
+        return exchange.has_left
 
     def _answered(self, exchange: PostExchange, context: Context) -> None:
         """Take the answer to a request that was sent at once: in place, or in a task that reads it."""
         connection, id = exchange.begun, exchange.about.id
         assert connection is not None
         assert id is not None
-        ready = self._flowing.is_set() and self._deliveries.has_room
+        ready = self._deliveries.has_room and not self._paused
         answer = self._answers.at_once(exchange, connection) if ready else None
         if answer is None or self._receiver is None:
             context.run(self._carry_out, exchange)  # that of the request, for callbacks
@@ -362,7 +362,7 @@ class HttpTransport(Transport):
             for start in range(0, len(frames), _HANDED_ON):
                 await self._hand_on(frames[start : start + _HANDED_ON], id)
             return
-        while not (self._flowing.is_set() and self._deliveries.has_room):
+        while self._paused or not self._deliveries.has_room:
             await self._flowing.wait()
             await self._deliveries.room()
         if self._receiver is not None and not self._finished and frames:
@@ -372,10 +372,12 @@ class HttpTransport(Transport):
 
     def pause(self) -> None:
         """Stop handing on messages; what is being read fills up, and then the server waits."""
+        self._paused = True
         self._flowing.clear()
 
     def resume(self) -> None:
         """Read again."""
+        self._paused = False
         self._flowing.set()
 
     async def _stand(self) -> None:

@@ -8,7 +8,7 @@ a tenth of the time: no record is made for a line, and a thread writes them.
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
+from os import PathLike
 from typing import Any, Protocol
 
 from mcpearl.net.http_server.request import Head, HeaderMap, Request, Serving
@@ -34,7 +34,7 @@ class AccessLog(Protocol):
         ...
 
 
-def access_log(serving: Serving, where: bool | str | Path) -> AccessLog:
+def access_log(serving: Serving, where: bool | str | PathLike[str]) -> AccessLog:
     """Make the access log of an endpoint.
 
     Args:
@@ -84,7 +84,7 @@ class FiledAccess:
         path: The file.
     """
 
-    def __init__(self, serving: Serving, path: str | Path) -> None:
+    def __init__(self, serving: Serving, path: str | PathLike[str]) -> None:
         self._serve: Callable[[Request], Any] = serving.serve
         self._file = LineFile(path)
         self._put = self._file.put

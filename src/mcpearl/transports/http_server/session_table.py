@@ -42,6 +42,8 @@ _ELSEWHERE = (
     "requests with the same Mcp-Session-Id to the same process, serve with "
     "`app.run('http', workers=…)`, or pass a `session_store`"
 )
+# Looked up once: a member of an enumeration is found by a Python function.
+_USED, _CLOSED = Stage.USED, Stage.CLOSED
 S = TypeVar("S", bound=TransportSession)
 
 
@@ -186,7 +188,7 @@ class SessionTable(Generic[S]):
     def here(self, id: str) -> S | None:
         """Return a session of this process, of any principal."""
         session = self._used.get(id) or self._unused.get(id) or self._opening.get(id)
-        return None if session is None or session.closed else session
+        return None if session is None or session.stage is _CLOSED else session
 
     async def restore(self, id: str, principal: Any, caller: Hashable = None) -> S | None:
         """Rebuild a session that began at another process, if its record is in the store."""
@@ -269,11 +271,11 @@ class SessionTable(Generic[S]):
         session.open -= 1
         session.used = clock.monotonic()
         stage = session.stage
-        if stage is Stage.USED:
+        if stage is _USED:
             self._used.move_to_end(session.id)
         elif not session.id:
             session.end()  # it could not be given one, and will not be found
-        elif stage is not Stage.CLOSED:
+        elif stage is not _CLOSED:
             self._advance(session)
 
     def _advance(self, session: S) -> None:

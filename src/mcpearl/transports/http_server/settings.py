@@ -1,7 +1,7 @@
 """The options of an HTTP endpoint, whichever server it runs under."""
 
 from collections.abc import Collection
-from pathlib import Path
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -56,7 +56,7 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     """A path that tells whether the server is ready, with `/live` and `/ready` below it."""
     metrics: str | None = None
     """A path that Prometheus reads metrics from. It is open to every client that reaches the port."""
-    access_log: bool | str | Path = False
+    access_log: bool | str | PathLike[str] = False
     """Log every request: address, path, status, size, time, method. True for the logger `mcpearl.access`;
     the path of a file for one that costs less."""
 

@@ -390,7 +390,9 @@ def test_files_that_cannot_be_read_and_trees(tmp_path: Path):
 def test_a_file_that_registers_with_the_server_of_another_is_rewritten(tmp_path: Path):
     package = tmp_path / "shop"
     package.mkdir()
-    (package / "__init__.py").write_text("from fastmcp import FastMCP\n\nmcp = FastMCP('shop')\n")
+    (package / "__init__.py").write_text(
+        "from fastmcp import FastMCP\n\nif True:\n    mcp = FastMCP('shop')\n"
+    )
     (package / "site.py").write_text("app = object()\n")
     (package / "tools.py").write_text(
         "from . import mcp\n\n\n@mcp.tool(tags={'a'})\ndef add(a: int) -> int:\n    return a\n"

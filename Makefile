@@ -88,7 +88,7 @@ unit-without-peers: $(VENV)/.compiled
 
 # Two machines, a store, a balancer without stickiness, and a worker killed every second.
 scene: $(VENV)/.test $(NODE_TESTS)/node_modules/.done
-	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis) --strangers
+	$(BIN)/python -m tests.deployment.scene --seconds $(or $(SECONDS),300) --kind $(or $(STORE),redis) --strangers --namespaces
 
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.chaos.rampage $(or $(SECONDS),120)

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from bench import (
@@ -88,7 +89,11 @@ def main() -> int:
     results = Results()
     for part in chosen.only:
         began = time.monotonic()
-        PARTS[part](results, quick=chosen.quick)
+        try:
+            PARTS[part](results, quick=chosen.quick)
+        except Exception as error:  # the other parts are worth having
+            traceback.print_exc()
+            results.wrong.append(f"{part}: {type(error).__name__}: {error}")
         say(f"{part}: took {time.monotonic() - began:.0f} s")
     report.print_report(results)
     is_full = not chosen.quick and set(chosen.only) == set(PARTS)

@@ -214,12 +214,13 @@ def notify_one(count: int) -> float:
 
 
 def _notify(count: int, subscribers: int) -> float:
+    from mcpearl.runtime.budget import Budget
     from mcpearl.server.subscriptions import Subscriber, Subscriptions
 
     uri, index = "bench://resource", Subscriptions()
     outlets = [CountingOutlet() for _ in range(subscribers)]
     for outlet in outlets:
-        index.subscribe(Subscriber(outlet), uri)
+        index.subscribe(Subscriber(outlet, Budget().account()), uri)
     updates = max(count // subscribers, 1)
     expect(index.resource_updated(uri) == subscribers, "not every subscriber was notified")
     expect(all(outlet.last == UPDATED for outlet in outlets), "a subscriber got a wrong message")

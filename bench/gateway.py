@@ -28,7 +28,7 @@ WARM_SESSIONS = 200  # before memory is read
 
 def run(results: Results, *, quick: bool) -> None:
     """Measure calls through a gateway, what it adds to one, how it starts, and its memory."""
-    rounds, seconds = (1, 1) if quick else (4, 3)
+    rounds, seconds = (1, 1) if quick else (3, 3)
     for number in range(1, rounds + 1):
         say(f"gateway: round {number} of {rounds}")
         with results.noting("gateway, mcpearl"):

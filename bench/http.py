@@ -40,8 +40,8 @@ SLOWEST = 60  # seconds that a slow server is measured for
 TOLERANCE = 0.05  # of the mean length of an answer
 AT_ONCE = 16
 WARM_UP, TRIAL = 1, 1  # seconds
-ROUNDS = 4
-FLOOR_ROUNDS = 8  # where a share of the floor is asked for, which differs by little
+ROUNDS = 3
+FLOOR_ROUNDS = 7  # where a share of the floor is asked for, which differs by little
 
 Options = tuple[str, ...]
 STREAMING, JSON = (), ("json_response=true",)

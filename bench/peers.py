@@ -38,7 +38,7 @@ PYTHON_PEERS = (MCPEARL, MCP, FASTMCP)
 _IN_PROJECT = (MCPEARL, FLOOR, ECHO)
 
 
-ROUNDS = 4
+ROUNDS = 3
 """Rounds with all peers. Later ones are for what differs by little: mcpearl and its floors."""
 
 

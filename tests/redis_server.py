@@ -38,7 +38,7 @@ def binary(kind: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "bin" / name
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Have the system end this process when the tests are killed."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -78,7 +78,7 @@ class RedisServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=_end_with_parent,
+            preexec_fn=end_with_parent,
         )
         deadline = time.monotonic() + _PATIENCE
         while not self._answers():

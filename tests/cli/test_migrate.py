@@ -179,6 +179,14 @@ def test_a_server_of_the_official_sdk_runs_afterwards(tmp_path: Path):
             "        return [each async for each in c.tools()], "
             "(await c.read_resource('a'))[0]",
         ),
+        (
+            "from mcp_types import Tool\nTool(name='a', inputSchema={})",
+            "from mcpearl.types import Tool\nTool(name='a', input_schema={})",
+        ),
+        (
+            "import mcp_types\nmcp_types.Tool(name='a', inputSchema={})",
+            "import mcpearl.types as mcp_types\nmcp_types.Tool(name='a', input_schema={})",
+        ),
         ("from fastmcp.tools import Tool\nimport json", "import json"),
         ("def f():\n    from fastmcp.tools import Tool", "def f():\n    pass"),
         ("import json\nx.inputSchema", "import json\nx.inputSchema"),
@@ -382,7 +390,9 @@ def test_files_that_cannot_be_read_and_trees(tmp_path: Path):
 def test_a_file_that_registers_with_the_server_of_another_is_rewritten(tmp_path: Path):
     package = tmp_path / "shop"
     package.mkdir()
-    (package / "__init__.py").write_text("from fastmcp import FastMCP\n\nmcp = FastMCP('shop')\n")
+    (package / "__init__.py").write_text(
+        "from fastmcp import FastMCP\n\nif True:\n    mcp = FastMCP('shop')\n"
+    )
     (package / "site.py").write_text("app = object()\n")
     (package / "tools.py").write_text(
         "from . import mcp\n\n\n@mcp.tool(tags={'a'})\ndef add(a: int) -> int:\n    return a\n"

@@ -10,7 +10,7 @@ from msgspec import Struct
 from mcpearl import Client, Context, Server
 from mcpearl.protocol.errors import RequestTimeout
 from mcpearl.transports.memory import MemoryTransport, memory_pair
-from mcpearl.transports.transport import Outgoing
+from mcpearl.transports.transport import Outgoing, Transport
 from mcpearl.types.elicitation import ElicitResult
 
 
@@ -21,7 +21,7 @@ class Sure(Struct):
 Sent = list[tuple[dict[str, Any], Outgoing]]
 
 
-class Recording:
+class Recording(Transport):
     """The client's side of a pair, which keeps what is sent."""
 
     keeps_alive = True

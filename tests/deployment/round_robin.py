@@ -5,19 +5,23 @@
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import cycle
 
 _LIMIT = 64 * 1024
+_PATIENCE = 2.0  # seconds to reach a server
+
+Place = tuple[str, int]
+"""Host and port."""
 
 
 class RoundRobin:
     """Passes HTTP requests on, in turn."""
 
-    def __init__(self, ports: list[int]) -> None:
-        self._count = len(ports)
-        self._ports = cycle(ports)
+    def __init__(self, places: list[Place]) -> None:
+        self._count = len(places)
+        self._places = cycle(places)
         self.passed = 0
         self.ended: list[str] = []  # ids of sessions that clients ended
         self.port = 0
@@ -55,8 +59,12 @@ class RoundRobin:
         """Connect to the next server; one that does not listen is passed over, as balancers do."""
         for _ in range(self._count - 1):
             with suppress(OSError):
-                return await asyncio.open_connection("127.0.0.1", next(self._ports))
-        return await asyncio.open_connection("127.0.0.1", next(self._ports))
+                return await self._connect()
+        return await self._connect()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async with asyncio.timeout(_PATIENCE):
+            return await asyncio.open_connection(*next(self._places))
 
     async def _copy(self, far: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await far.read(_LIMIT):
@@ -65,9 +73,11 @@ class RoundRobin:
 
 
 @asynccontextmanager
-async def balancing(ports: list[int], port: int = 0) -> AsyncIterator[RoundRobin]:
-    """Listen on a port, and pass on to these."""
-    balancer = RoundRobin(ports)
+async def balancing(places: Sequence[int | Place], port: int = 0) -> AsyncIterator[RoundRobin]:
+    """Listen on a port, and pass on to these places; a number is a port of this machine."""
+    balancer = RoundRobin(
+        [("127.0.0.1", place) if isinstance(place, int) else place for place in places]
+    )
     server = await asyncio.start_server(balancer._serve, "127.0.0.1", port)
     balancer.port = server.sockets[0].getsockname()[1]
     try:

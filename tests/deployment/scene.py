@@ -38,6 +38,7 @@ from mcpearl.stores.redis_sessions import digest_of
 from mcpearl.types.content import TextContent
 from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.sampling import CreateMessageResult
+from tests.deployment.namespaces import Cabled, are_possible, enter
 from tests.deployment.round_robin import balancing
 from tests.interop.peers import HERE, NODE
 from tests.ports import free_port
@@ -72,10 +73,13 @@ STRANGERS = {
 class Machine:
     """One parent with its workers."""
 
-    def __init__(self, store: str, log: Path, errors: Path) -> None:
-        self.port = free_port()
+    def __init__(self, store: str, log: Path, errors: Path, cabled: Cabled | None = None) -> None:
+        self.cabled = cabled
+        self.place = "127.0.0.1" if cabled is None else cabled.host, free_port()
         self._errors = errors.open("ab")
-        command = [sys.executable, str(SERVER), str(self.port), str(WORKERS), store, str(log)]
+        host, port = self.place
+        command = [] if cabled is None else list(cabled.prefix)
+        command += [sys.executable, str(SERVER), str(port), str(WORKERS), store, str(log), host]
         self.process = subprocess.Popen(command, stderr=self._errors)
 
     @property
@@ -86,7 +90,8 @@ class Machine:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
-                async with Client(f"http://127.0.0.1:{self.port}/mcp", connect_timeout=2) as client:
+                host, port = self.place
+                async with Client(f"http://{host}:{port}/mcp", connect_timeout=2) as client:
                     await client.list_tools()
                 return
             except Exception:
@@ -106,6 +111,8 @@ class Machine:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
         self._errors.close()
+        if self.cabled is not None:
+            self.cabled.close()
 
 
 class Books:
@@ -120,6 +127,7 @@ class Books:
         self.kills = 0
         self.restarts = 0
         self.stops = 0
+        self.cuts = 0
 
     def close(self, key: str, outcome: str) -> None:
         assert key not in self.outcomes, f"{key} had two outcomes"
@@ -213,6 +221,16 @@ async def cut(store: RedisServer, books: Books, seconds: float) -> None:
     books.stops += 1
 
 
+async def cut_off(machine: Machine, books: Books, after: float) -> None:
+    """Cut a machine off its clients and the store for a while, if it has a cable."""
+    if machine.cabled is not None:
+        await asyncio.sleep(after)
+        machine.cabled.cut()
+        await asyncio.sleep(FROZEN)
+        machine.cabled.mend()
+        books.cuts += 1
+
+
 async def touch(client: Client, books: Books) -> None:
     """Change the resource, for sure."""
 
@@ -225,20 +243,33 @@ async def touch(client: Client, books: Books) -> None:
 
 
 async def play(
-    kind: str, seconds: float, clients: int, every: float = 1.0, *, strangers: bool = False
+    kind: str,
+    seconds: float,
+    clients: int,
+    every: float = 1.0,
+    *,
+    strangers: bool = False,
+    namespaces: bool = False,
 ) -> dict[str, Any]:
     """Play the scene; return its figures. Raises `AssertionError` if the books do not balance.
 
-    With `strangers`, clients that are not ours take part; what they hear of updates is not asked.
+    With `strangers`, clients that are not ours take part; what they hear of updates is not asked. With
+    `namespaces`, each machine has a network of its own, and one is cut off for a while.
     """
     books = Books()
-    with tempfile.TemporaryDirectory() as folder, running(kind) as store:
+    reached = ["--bind", "0.0.0.0", "--protected-mode", "no"] if namespaces else []
+    port = free_port() if namespaces else 0
+    with tempfile.TemporaryDirectory() as folder, running(kind, *reached, port=port) as store:
         log, errors = Path(folder) / "ran", Path(folder) / "errors"
         log.touch()
-        machines = [Machine(store.url, log, errors) for _ in range(2)]
+        cables = [Cabled(number) for number in range(2)] if namespaces else [None, None]
+        machines = [
+            Machine(store.url if each is None else f"redis://{each.near}:{port}", log, errors, each)
+            for each in cables
+        ]
         try:
             await asyncio.gather(*(machine.up() for machine in machines))
-            async with balancing([machine.port for machine in machines]) as balancer:
+            async with balancing([machine.place for machine in machines]) as balancer:
                 acting = _act(store, machines, balancer.port, books, seconds, clients, every)
                 url = f"http://127.0.0.1:{balancer.port}/mcp"
                 others = [
@@ -298,7 +329,7 @@ async def _act(
     killing = asyncio.create_task(kill(machines, books, until, every))
     cutting = asyncio.create_task(cut(store, books, seconds))
     visits = [asyncio.create_task(visit(name)) for name in speaks]
-    await asyncio.gather(killing, cutting)
+    await asyncio.gather(killing, cutting, cut_off(machines[0], books, seconds / 4))
     async with Client(url) as client:
         await touch(client, books)
         last = books.touched
@@ -337,6 +368,7 @@ def _balance(books: Books, log: str) -> dict[str, Any]:
         "kills": books.kills,
         "restarts of the store": books.restarts,
         "the store stood still": books.stops,
+        "a machine was cut off": books.cuts,
         "errors": sorted({each for each in books.outcomes.values() if ":" in each})[:8],
     }
 
@@ -370,9 +402,18 @@ def main() -> None:
     parser.add_argument("--kind", choices=("redis", "valkey"), default="redis")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--strangers", action="store_true")
+    parser.add_argument("--namespaces", action="store_true", help="where the system allows it")
     options = parser.parse_args()
-    played = play(options.kind, options.seconds, options.clients, strangers=options.strangers)
-    figures = asyncio.run(played)
+    namespaces = options.namespaces and are_possible()
+    if namespaces:
+        enter()
+    figures = asyncio.run(
+        play(
+            *(options.kind, options.seconds, options.clients),
+            strangers=options.strangers,
+            namespaces=namespaces,
+        )
+    )
     print(json.dumps(figures, indent=2))
 
 

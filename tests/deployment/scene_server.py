@@ -1,4 +1,4 @@
-"""A machine of the scene: `scene_server.py PORT WORKERS STORE LOG`, as a process of its own.
+"""A machine of the scene: `scene_server.py PORT WORKERS STORE LOG HOST`, as a process of its own.
 
 Tools note in a file that they ran, so that a call that ran twice is found.
 """
@@ -12,6 +12,7 @@ from mcpearl.server.serving import workers
 from mcpearl.server.tasks.options import Tasks
 
 PORT, WORKERS, STORE, LOG = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+HOST = sys.argv[5]
 app = Server("scene", store=STORE, grace=2.0)
 workers._YOUNG = 0.0  # a worker that is killed is replaced at once, however often
 
@@ -77,4 +78,6 @@ def state(name: str) -> str:
 
 
 if __name__ == "__main__":
-    app.run("http", port=PORT, workers=WORKERS)
+    app.run(
+        "http", host=HOST, port=PORT, workers=WORKERS, allowed_hosts=["127.0.0.1:*", f"{HOST}:*"]
+    )

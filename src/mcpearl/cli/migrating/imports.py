@@ -104,8 +104,8 @@ class Imports:
 
     def _note(self, node: ast.Import) -> None:
         for alias in node.names:
-            if alias.name == "mcp.types" and alias.asname:
-                self.types.add(alias.asname)
+            if alias.name in names.TYPES and (alias.asname or "." not in alias.name):
+                self.types.add(alias.asname or alias.name)
             elif alias.name == "fastmcp":
                 self.modules.add(alias.asname or alias.name)
 
@@ -155,7 +155,7 @@ class Imports:
             return "logging", f"getLogger as {alias.asname or name}"
         if converted:
             return "mcpearl", "Server" + suffix
-        if module in ("mcp.types", "mcp") and name in names.type_names():
+        if module in ("mcp", *names.TYPES) and name in names.type_names():
             return "mcpearl.types", name + suffix
         lowlevel = (alias.asname or name) in self.lowlevel
         if name in names.RENAMED and not lowlevel:
@@ -175,8 +175,9 @@ class Imports:
         texts = []
         for alias in node.names:
             suffix = f" as {alias.asname}" if alias.asname else ""
-            if alias.name == "mcp.types":
-                texts.append("mcpearl.types" + suffix)
+            if alias.name in names.TYPES:
+                local = suffix or (" as mcp_types" if alias.name == "mcp_types" else "")
+                texts.append("mcpearl.types" + local)
             elif alias.name == "fastmcp":
                 texts.append("mcpearl" + suffix)
             elif not _theirs(alias.name) or self._is_used(alias):

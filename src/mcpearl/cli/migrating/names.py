@@ -2,7 +2,10 @@
 
 from functools import cache
 
-ROOTS = ("fastmcp", "mcp")
+ROOTS = ("fastmcp", "mcp", "mcp_types")
+
+# Modules with the types of the protocol; `mcp` 2 has them in a package of their own, too.
+TYPES = ("mcp.types", "mcp_types")
 
 # Classes and errors, wherever they are imported from.
 RENAMED = {

@@ -53,12 +53,20 @@ def servers_of(source: str, module: str) -> Elsewhere:
         return frozenset()
     outside = {
         name.id
-        for node in tree.body
+        for node in _outside_functions(tree)
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for name in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(name, ast.Name)
     }
     return frozenset((module, name) for name in _Rewriting(source, tree, None).servers() & outside)
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is run when a file is imported, branches of conditions included."""
+    for each in ast.iter_child_nodes(node):
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield each
+            yield from _outside_functions(each)
 
 
 def imported(tree: ast.Module, elsewhere: Elsewhere) -> set[str]:

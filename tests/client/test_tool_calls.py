@@ -117,6 +117,23 @@ async def test_a_changed_list_is_learned_again() -> None:
             await client.call_tool("t")
 
 
+async def test_a_list_that_changes_while_it_is_read_is_read_again() -> None:
+    peer = a_peer(INTEGER, {"structuredContent": {"n": "one"}})
+    tool = {"name": "t", "inputSchema": {"type": "object"}, "outputSchema": INTEGER}
+    listed = {"tools": [tool], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+    def change(message: Message) -> None:
+        peer["tools/list"] = lambda _: {"tools": [tool]}
+        peer.send(id=message["id"], result=listed)
+        peer.send(method="notifications/tools/list_changed")
+
+    peer["tools/list"] = change
+    async with await client_of(peer) as client:
+        with pytest.raises(InvalidResult):
+            await client.call_tool("t")
+    assert len(peer.asked("tools/list")) == 2
+
+
 async def test_a_list_that_fails_costs_the_check_and_not_the_call() -> None:
     peer = a_peer(INTEGER, {"structuredContent": {"n": 1}})
     peer["tools/list"] = lambda _: Error(-32603, "broken")

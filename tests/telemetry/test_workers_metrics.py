@@ -62,8 +62,12 @@ async def test_every_worker_shows_the_numbers_of_all(tmp_path: Path) -> None:
         assert None not in seen
 
         async def all_there() -> bool:
-            samples = await scraped(port)
-            return calls(samples) == made and value(samples, "mcpearl_processes") == 2
+            # Of both workers, each of which has to have seen what the other wrote down.
+            pages = [await scraped(port) for _ in range(20)]
+            return all(
+                calls(samples) == made and value(samples, "mcpearl_processes") == 2
+                for samples in pages
+            )
 
         await eventually(all_there)
 

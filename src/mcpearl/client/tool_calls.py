@@ -119,8 +119,11 @@ class ToolCalls:
 
     async def learn(self, name: str, deadline: float) -> None:
         """List the tools until `deadline`, to know what one of them promises."""
-        if await self._list(name, deadline):
-            self._known.settle(name)
+        while await self._list(name, deadline):
+            if self._listed_as == self._known.generation:
+                self._known.settle(name)
+                return
+            # The server announced a change meanwhile: that the tool was not in that list says nothing.
 
     async def _list(self, name: str, deadline: float) -> bool:
         """List all tools; whether that succeeded before `deadline`."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from mcpearl import Client, Gateway, McpError, Server, ToolError
+from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
+from mcpearl.server.extensions import method
 from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, Snapshot
 from mcpearl.telemetry.prometheus import METRICS, render
 from mcpearl.telemetry.recent import RecentCalls
+from mcpearl.types import CallToolResult, RequestParams, Result
 from tests.server.wire import ERAS, wire
 from tests.transports.raw_http import serving
 from tests.waiting import eventually
@@ -283,3 +285,25 @@ async def test_the_last_calls_are_kept() -> None:
         ("work", "result"),
     ]
     assert recent.total >= 3
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_method_that_answers_as_a_tool_does_is_counted_as_itself(version: str) -> None:
+    class Again(ServerExtension):
+        identifier = "com.example/again"
+
+        @method("again/call", undeclared=True)
+        async def call(self, params: RequestParams, ctx: Context) -> Result:
+            return CallToolResult(content=[])
+
+    metrics = Metrics()
+    app = make_app(extensions=[Again()], observer=metrics, telemetry=False)
+    async with wire(app, version) as client:
+        for _ in range(2):  # the second call of the tool is counted the quick way
+            await client.call("work", {})
+            assert (await client.ask("again/call"))["result"]["content"] == []
+        await client.call("work", {})
+    samples = read(await render(metrics.snapshot()))
+    counts = {labels: n for (name, labels), n in samples.items() if name == f"{OPERATION}_count"}
+    others = [n for labels, n in counts.items() if "gen_ai_tool_name" not in dict(labels)]
+    assert 2 in others

@@ -99,7 +99,7 @@ class Calls:
         self._note = None if observer is None else observer.note
         self._answered = None if observer is None else observer.answered
         self._quick = {} if observer is None else observer.quick
-        self.passing = False  # whether the context is marked as that of calls nobody follows
+        self.passing = False  # whether the context is marked as that of calls that are not followed
 
     # Starting
 
@@ -119,7 +119,7 @@ class Calls:
     """The same for one of several calls that were read together, followed by `end_passing`."""
 
     def end_passing(self) -> None:
-        """Take the mark from the context, if calls that nobody follows were started in it."""
+        """Take the mark from the context, if calls that are not followed were started in it."""
 
     def run_here(self, call: Call) -> Coroutine[Any, Any, None]:
         """Run one call to its end in the current task, which goes on after the call was cancelled."""
@@ -253,7 +253,7 @@ class Calls:
         size = 0 if message is None else len(message)
         if self._answered is not None:
             quick = self._quick
-            if quick and size and _is_plain(answer):
+            if quick and size and call.method == "tools/call" and _is_plain(answer):
                 try:
                     put = quick[call.params.name]
                     put(clock.monotonic() - call.noted)
@@ -337,7 +337,7 @@ class SampledCalls(Calls):
         self._passed: Any = None  # what the mark was set with
 
     def start_read(self, call: Call, run: Run | None = None) -> None:
-        """Run a call in a task of its own; the context is marked once for all that nobody follows."""
+        """Run a call in a task of its own; the context is marked once for all that are not followed."""
         stretch = self._stretch
         if stretch.left and not self._closing:
             meta = getattr(call.params, "meta", None)  # params of extensions may have none
@@ -352,7 +352,7 @@ class SampledCalls(Calls):
         self.start(call, run)
 
     def end_passing(self) -> None:
-        """Take the mark from the context, if calls that nobody follows were started in it."""
+        """Take the mark from the context, if calls that are not followed were started in it."""
         if self.passing:
             self.passing = False
             self._resume(self._passed)

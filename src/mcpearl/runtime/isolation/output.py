@@ -20,7 +20,7 @@ _DROPPED = b"[isolated tools print too much; some of it was dropped]\n"
 
 
 def _print(data: bytes) -> bool:
-    """Print as this process; False if not all of it could be without waiting for whoever reads it."""
+    """Print as this process; False if some of it would have to wait for the reader."""
     with suppress(OSError):
         for at in range(0, len(data), _PIECE):
             if not select.select([], [2], [], 0)[1]:

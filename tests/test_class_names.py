@@ -1,4 +1,4 @@
-"""A name means one thing: no class has the name of another, in whatever package, nor differs only by an underscore."""
+"""A name means one thing: no class has the name of another class, with or without an underscore."""
 
 import re
 from collections import defaultdict

@@ -14,15 +14,15 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from mcpearl.protocol.errors import LimitReached, McpError, brief
+from mcpearl.protocol.errors import McpError
 from mcpearl.protocol.task_lifecycle import TERMINAL, TaskStep, following
 from mcpearl.runtime import clock
 from mcpearl.runtime.backoff import Backoff, doubling
 from mcpearl.runtime.eager import spawn
-from mcpearl.schema.errors import OutputError
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Next
-from mcpearl.server.failures import answer_to
+from mcpearl.server.tasks.contents import TaskContents
+from mcpearl.server.tasks.endings import TaskEndings
 from mcpearl.server.tasks.feed import TaskFeed
 from mcpearl.server.tasks.journal import (
     Journal,
@@ -30,16 +30,13 @@ from mcpearl.server.tasks.journal import (
     owner_of,
     pack_request,
     read_question,
-    unpack_journal,
 )
 from mcpearl.server.tasks.keeper import TaskKeeper
 from mcpearl.server.tasks.keys import key_of
 from mcpearl.server.tasks.options import TaskBounds, Tasks
-from mcpearl.server.tasks.outcomes import encoded_error, encoded_result, failure_text
 from mcpearl.server.tasks.promotion import Promotions
 from mcpearl.server.tasks.questions import read_answer
 from mcpearl.server.tasks.run import TaskRun
-from mcpearl.server.tasks.vault import Vault
 from mcpearl.server.tasks.views import unknown_task
 from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity
@@ -49,7 +46,7 @@ from mcpearl.types.elicitation import ElicitResult
 from mcpearl.types.jsonrpc import INTERNAL_ERROR, ErrorObject
 from mcpearl.types.roots import ListRootsResult
 from mcpearl.types.sampling import CreateMessageResult
-from mcpearl.types.tools import CallToolResult, Tool
+from mcpearl.types.tools import Tool
 
 if TYPE_CHECKING:
     from mcpearl.server.core import ServerCore
@@ -100,15 +97,14 @@ class TaskEngine:
         self.name = holder_name()
         self.runs: dict[str, TaskRun] = {}  # tasks of this process, running or in the queue
         self.queue: deque[tuple[TaskRun, Next]] = deque()  # tasks that wait for their turn
-        self.ended: Counter[str] = (
-            Counter()
-        )  # how many runs ended here, by the status of their task
+        self.ended: Counter[str] = Counter()  # runs that ended here, by the status of their task
+        self.contents = TaskContents(core, bounds)
+        self.endings = TaskEndings(core, bounds, self.contents)
         self.feed = TaskFeed(self)
         self.keeper = TaskKeeper(self, lambda name: self._handler.tasks_of(name))
         self.promotions = Promotions(self)
         self._handler = handler
         core.roster.names.serve("task", self.runs)
-        self._vault: Vault | None = None  # seals contents where the store outlives the process
         self._put: set[tuple[str, str]] = set()  # questions that a client has before it
         self._stop_watching: Callable[[], None] | None = None
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
@@ -129,7 +125,7 @@ class TaskEngine:
         """Open the store, and take up tasks that were left behind."""
         await self.store.start()
         if self.store.durable:
-            self._vault = Vault(self.core.state_keys or [key_of(self.store)])
+            self.contents.seal_with(self.core.state_keys or [key_of(self.store)])
         if self._stop_watching is None:
             self._stop_watching = self.store.watch(
                 self.heard, self.is_interested, self.missed_changes
@@ -151,36 +147,6 @@ class TaskEngine:
     def look_in(self, tools: TaskTools) -> None:
         """Look for tools here from now on."""
         self._handler = tools
-
-    # Contents
-
-    def journal_of(self, record: TaskRecord) -> Journal:
-        """Return the journal of a task."""
-        return unpack_journal(self.opened(record.id, record.journal))
-
-    def with_journal(self, record: TaskRecord, journal: Journal) -> TaskRecord:
-        """Return a record with another journal; raises `LimitReached` if it is too large."""
-        packed = journal.pack()
-        limit = self.bounds.max_journal
-        if len(packed) > limit:
-            self.core.bounded("TaskBounds.max_journal", f"{len(packed)} bytes")
-            raise LimitReached(
-                f"questions, answers and `ctx.once` values of the task have {len(packed)} bytes, "
-                f"over the {limit} of `TaskBounds.max_journal`"
-            )
-        return replace(record, journal=self.sealed(record.id, packed))
-
-    def content_of(self, record: TaskRecord) -> bytes | None:
-        """Return the encoded result or error of a task that is over."""
-        return None if record.result is None else self.opened(record.id, record.result)
-
-    def sealed(self, id: str, data: bytes) -> bytes:
-        """Return contents as they are stored."""
-        return data if self._vault is None or not data else self._vault.seal(id, data)
-
-    def opened(self, id: str, data: bytes) -> bytes:
-        """Return contents that were stored."""
-        return data if self._vault is None or not data else self._vault.open(id, data)
 
     # Creating
 
@@ -207,11 +173,11 @@ class TaskEngine:
             owner=owner_of(call),
             ttl=ttl,
             poll=run.options.poll,
-            request=self.sealed(id, pack_request(call)) if self.store.durable else b"",
+            request=self.contents.sealed(id, pack_request(call)) if self.store.durable else b"",
             repeatable=self._is_repeatable(call.params.name, run.options),
             running=running,
         )
-        record = self.with_journal(record, run.questions.journal)
+        record = self.contents.with_journal(record, run.questions.journal)
         await self._awake()
         try:
             record = await self.store.create(record, self.name, self.bounds.lease)
@@ -263,7 +229,7 @@ class TaskEngine:
     async def finish(self, run: TaskRun) -> None:
         """Store what the tool returned or raised, and the end of the task."""
         assert run.record is not None
-        ending = self._ending(run)
+        ending = self.endings.of_run(run)
         attempt = 0
         while not run.ended:
             try:
@@ -279,58 +245,6 @@ class TaskEngine:
         run.peer.close()
         self.forget(run)
         logger.debug("task %s of %s: %s", run.record.id, run.record.owner, run.record.status)
-
-    def _ending(self, run: TaskRun) -> Callable[[TaskRecord], TaskRecord]:
-        call, value = run.call, run.value
-        if run.raised is not None or value is None:
-            answer = answer_to(call, run.raised or RuntimeError(), mask=self.core.mask_errors)
-            if isinstance(answer, McpError):
-                return self.failing(answer)
-            value = answer
-        try:
-            content, tool_error = encoded_result(call, value)
-        except Exception as error:
-            no_form = OutputError(f"The result has no JSON form: {error}")
-            answer = answer_to(call, no_form, mask=False)
-            assert isinstance(answer, CallToolResult)
-            content, tool_error = encoded_result(call, answer)
-        limit = self.bounds.max_result
-        if len(content) > limit:
-            self.core.bounded("TaskBounds.max_result", f"{len(content)} bytes")
-            message = f"The result has {len(content)} bytes, over the {limit} of a task's result"
-            return self.failing(McpError(INTERNAL_ERROR, message))
-        said = failure_text(value) if tool_error else None
-
-        def make(record: TaskRecord) -> TaskRecord:
-            return self._over(record, TaskStep.COMPLETE, said, content, tool_error)
-
-        return make
-
-    def failing(self, error: McpError) -> Callable[[TaskRecord], TaskRecord]:
-        """Return the change that ends a task with an error."""
-        content = encoded_error(error)
-        return lambda record: self._over(record, TaskStep.FAIL, error.message, content)
-
-    def _over(
-        self,
-        record: TaskRecord,
-        step: TaskStep,
-        message: str | None,
-        content: bytes | None = None,
-        tool_error: bool = False,
-    ) -> TaskRecord:
-        status = following(record.status, step)
-        assert status is not None
-        return replace(
-            record,
-            status=status,
-            status_message=None if message is None else brief(message, 1000),
-            request=b"",
-            journal=b"",
-            result=None if content is None else self.sealed(record.id, content),
-            tool_error=tool_error,
-            running=False,
-        )
 
     def hold(self, run: TaskRun) -> None:
         """Have a run found by the id of its task."""
@@ -452,13 +366,13 @@ class TaskEngine:
         """Store answers to open questions; others are ignored. Raises `McpError` for a wrong type."""
 
         def make(record: TaskRecord) -> TaskRecord | None:
-            journal = self.journal_of(record)
+            journal = self.contents.journal_of(record)
             taken = _take(journal, results, refusals or {})
             if not taken:
                 return None
             answered = following(record.status, TaskStep.ANSWERED) or record.status
             status = record.status if journal.asked else answered
-            return self.with_journal(replace(record, status=status), journal)
+            return self.contents.with_journal(replace(record, status=status), journal)
 
         record = await self._change(record, make)
         if record.status == "working" and record.holder is None:
@@ -480,7 +394,7 @@ class TaskEngine:
         """End a task as cancelled, unless it is over; return it."""
 
         def make(record: TaskRecord) -> TaskRecord:
-            return self._over(record, TaskStep.CANCEL, "Cancelled by the client")
+            return self.endings.over(record, TaskStep.CANCEL, "Cancelled by the client")
 
         record = await self._change(record, make)
         run = self.runs.get(record.id)

@@ -211,7 +211,9 @@ class TasksExtension(ServerExtension):
         if not ctx.client.version.modern:
             return views.legacy_got(record)
         engine = self.engine
-        return views.got(record, engine.journal_of(record), engine.content_of(record))
+        return views.got(
+            record, engine.contents.journal_of(record), engine.contents.content_of(record)
+        )
 
     @method("tasks/update", UpdateTaskRequestParams, undeclared=True)
     async def update(self, params: UpdateTaskRequestParams, ctx: Context) -> Result:
@@ -270,7 +272,7 @@ class TasksExtension(ServerExtension):
         finally:
             for task in asking.values():
                 task.cancel()
-        content = self.engine.content_of(record)
+        content = self.engine.contents.content_of(record)
         return views.legacy_payload(record, content or b"{}")
 
     def _put_questions(
@@ -280,7 +282,7 @@ class TasksExtension(ServerExtension):
         if record.status != "input_required":
             return
         loop = asyncio.get_running_loop()
-        for key, raw in self.engine.journal_of(record).asked.items():
+        for key, raw in self.engine.contents.journal_of(record).asked.items():
             if key not in asking and self.engine.reserve_question(record.id, key):
                 asking[key] = loop.create_task(self._put(record, key, read_question(raw), ctx))
 

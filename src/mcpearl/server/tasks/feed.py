@@ -84,7 +84,9 @@ class TaskFeed:
                     if id in self._followers:
                         self._forget(id)
                     return
-                params = notice(record, engine.journal_of(record), engine.content_of(record))
+                params = notice(
+                    record, engine.contents.journal_of(record), engine.contents.content_of(record)
+                )
                 announcement = Announcement("notifications/tasks", params)
                 for subscriber in list(self._followers.get(id, ())):
                     subscriber.deliver(announcement)

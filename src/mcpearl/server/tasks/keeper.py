@@ -92,7 +92,7 @@ class TaskKeeper:
             if self._closing or len(engine.runs) >= engine.bounds.max_running:
                 return
             try:
-                engine.opened(record.id, record.request)
+                engine.contents.opened(record.id, record.request)
             except Unreadable as error:  # a process that has the key may take it
                 logger.error("a task is left to others: %s", error)
             else:
@@ -136,7 +136,9 @@ class TaskKeeper:
             return
         logger.warning("task %s: %s", record.id, message)
         error = McpError(INTERNAL_ERROR, message, {"taskId": record.id, "mayHaveRun": True})
-        await engine.store.update(engine.failing(error)(record), record.revision, record.fence)
+        await engine.store.update(
+            engine.endings.failing(error)(record), record.revision, record.fence
+        )
 
     async def resume(self, record: TaskRecord) -> None:
         """Go on with a parked task whose questions are answered."""
@@ -150,7 +152,7 @@ class TaskKeeper:
     async def _run_again(self, record: TaskRecord) -> None:
         """Run a task from its top, with its journal."""
         engine = self._engine
-        call = unpack_request(engine.opened(record.id, record.request))
+        call = unpack_request(engine.contents.opened(record.id, record.request))
         options = self._options_of(call.params.name)
         if options is None:
             await self._fail(record, f"Tool `{call.params.name}` is not there any more")
@@ -158,7 +160,7 @@ class TaskKeeper:
         ctx = Context(call, NoClient(), engine.core)
         run = TaskRun(engine, ctx, options)
         run.prepare()
-        run.questions.journal = engine.journal_of(record)
+        run.questions.journal = engine.contents.journal_of(record)
         run.settle(record)
         engine.hold(run)
         if engine.store.durable and await run.write(as_running) is None:

@@ -135,6 +135,6 @@ class Promotions:
             peer.answer(call, created(record))
             if run.questions.journal.pack() != stored:  # the tool did something once meanwhile
                 journal = run.questions.journal
-                await run.write(lambda record: engine.with_journal(record, journal))
+                await run.write(lambda record: engine.contents.with_journal(record, journal))
         finally:
             run.adoption = None

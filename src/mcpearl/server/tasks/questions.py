@@ -95,12 +95,12 @@ class TaskQuestions:
         engine = self._run.engine
 
         def make(record: TaskRecord) -> TaskRecord:
-            journal = engine.journal_of(record)
+            journal = engine.contents.journal_of(record)
             journal.asked.update(asks)
             status = following(record.status, TaskStep.ASK)
             assert status is not None
             changed = replace(record, status=status, running=False)
-            return engine.with_journal(changed, journal)
+            return engine.contents.with_journal(changed, journal)
 
         try:
             await self._run.write(make)
@@ -122,7 +122,7 @@ class TaskQuestions:
         """Let the tool go on with the answers that have come."""
         if not self._waiting:
             return
-        journal = self._run.engine.journal_of(record)
+        journal = self._run.engine.contents.journal_of(record)
         arrived = [key for key in self._waiting if journal.knows(key)]
         if not arrived:
             return
@@ -148,9 +148,9 @@ class TaskQuestions:
         engine = self._run.engine
 
         def make(record: TaskRecord) -> TaskRecord:
-            journal = engine.journal_of(record)
+            journal = engine.contents.journal_of(record)
             journal.done[key] = Raw(value)
-            return engine.with_journal(record, journal)
+            return engine.contents.with_journal(record, journal)
 
         stored = await self._run.write(make)
         if stored is None:

@@ -30,9 +30,8 @@ from mcpearl.protocol.errors import (
 from mcpearl.protocol.framing import Frame
 from mcpearl.protocol.limits import Limits
 from mcpearl.protocol.modern import LISTEN
-from mcpearl.runtime.backoff import Backoff, Retries, doubling
 from mcpearl.runtime.eager import spawn
-from mcpearl.transports.http_client.answers import AnswerReader, NotNow
+from mcpearl.transports.http_client.answers import AnswerReader
 from mcpearl.transports.http_client.authorizer import Authorizer
 from mcpearl.transports.http_client.deliveries import Deliveries
 from mcpearl.transports.http_client.endpoint import Oversized, RemoteEndpoint, SessionEnded
@@ -40,7 +39,7 @@ from mcpearl.transports.http_client.event_streams import EventStreams
 from mcpearl.transports.http_client.exchange import NOTICE_TIMEOUT, PostExchange
 from mcpearl.transports.http_client.failures import reason_of
 from mcpearl.transports.http_client.ordering import SendOrder
-from mcpearl.transports.mirrored_headers import ToolHeaders
+from mcpearl.transports.http_client.posts import Posts
 from mcpearl.transports.transport import ClientReceiver, Outgoing, Receiver, Transport
 from mcpearl.types.base import RequestId
 from mcpearl.types.tools import Tool
@@ -48,7 +47,6 @@ from mcpearl.types.tools import Tool
 logger = logging.getLogger("mcpearl.http")
 
 _HANDED_ON = 64  # messages at a time, between which the receiver may have enough
-_AGAIN = Backoff(delays=doubling(0.1, 5.0))  # before an answer is sent again
 _FAREWELL = 2.0  # seconds for messages to leave when closing, and again for ending the session
 
 
@@ -96,7 +94,7 @@ class HttpTransport(Transport):
         bound = limits.max_message
         self._streams = EventStreams(endpoint, bound, reconnect_delay, self._hand_on)
         self._answers = AnswerReader(endpoint, self._streams, bound, self._hand_on, self._fall_back)
-        self._tools = ToolHeaders()
+        self._posts = Posts(endpoint, self._answers)
         self._order = SendOrder(max_exchanges)
         self._deliveries = Deliveries(limits, self._leave, self._deliver, self._overflowed)
         self._receiver: ClientReceiver | None = None
@@ -159,25 +157,11 @@ class HttpTransport(Transport):
             return
         self._exchanges[id] = exchange
         lasts = exchange.about.method == LISTEN
-        if not lasts and self._order.leaves_now(exchange) and self._send_now(exchange):
-            return
+        if not lasts and self._order.leaves_now(exchange):
+            answered = partial(self._answered, exchange, copy_context())
+            if self._posts.send_now(exchange, answered):
+                return
         self._carry_out(exchange, self._order.enter(exchange, lasts=lasts))
-
-    def _send_now(self, exchange: PostExchange) -> bool:
-        """Send a request without a task, if that is possible; whether it was."""
-        about, name = exchange.about, exchange.named
-        if name and about.method == "tools/call" and self._tools.mirrors(name):
-            return False  # its headers depend on the arguments
-        exchange.begun = self._endpoint.post_now(
-            exchange.message,
-            about.method or "",
-            name,
-            partial(exchange.headers, self._tools),
-            about.version,
-            partial(self._answered, exchange, copy_context()),
-        )
-        exchange.has_left = exchange.begun is not None
-        return exchange.has_left
 
     def _answered(self, exchange: PostExchange, context: Context) -> None:
         """Take the answer to a request that was sent at once: in place, or in a task that reads it."""
@@ -263,7 +247,7 @@ class HttpTransport(Transport):
                 await self._order.opened()
             if slot is not None:
                 await slot
-            await self._post(exchange)
+            await self._posts.post(exchange)
         except SessionEnded as error:
             if not error.sent:
                 self._not_run[id] = error.reason
@@ -292,7 +276,7 @@ class HttpTransport(Transport):
         """Send a message that has no answer, whatever its outcome."""
         try:
             async with asyncio.timeout(NOTICE_TIMEOUT) as exchange.limit:
-                await self._persist(exchange)
+                await self._posts.persist(exchange)
         except SessionEnded as error:
             self._retire(error)
         except (ExchangeFailed, TimeoutError, AuthorizationFailed) as error:
@@ -301,47 +285,11 @@ class HttpTransport(Transport):
             logger.exception("the exchange of %s failed", exchange.name)
             self._undelivered(exchange, str(error))
 
-    async def _persist(self, exchange: PostExchange) -> None:
-        """Send a message that has no answer until the server takes it.
-
-        A message that was refused for now is sent again. So is an answer whose connection broke: the
-        server knows by its id whether it had it already.
-        """
-        retries = Retries(_AGAIN)
-        while True:
-            try:
-                await self._post(exchange)
-                return
-            except (SessionEnded, Oversized):
-                raise
-            except NotNow as error:
-                reason, delay = error.reason, error.after
-            except ExchangeFailed as error:
-                if exchange.is_notification:
-                    raise
-                reason, delay = error.reason, retries.next_delay()
-            logger.debug("%s is sent again in %.1f s: %s", exchange.name, delay, reason)
-            await asyncio.sleep(delay)
-
     def _undelivered(self, exchange: PostExchange, reason: str) -> None:
         if exchange.starts_session:  # without it the server will take nothing else
             self._lose(ConnectionLost(f"the session could not be opened: {reason}"))
         else:
             logger.warning("%s was not delivered: %s", exchange.name, reason)
-
-    async def _post(self, exchange: PostExchange) -> None:
-        again = True
-        while again:
-            headers = exchange.headers(self._tools)
-            version = exchange.about.version
-            begun, exchange.begun = exchange.begun, None
-            connection = await self._endpoint.post(
-                exchange.message, headers, version, exchange, begun
-            )
-            try:
-                again = await self._answers.read(exchange, connection)
-            finally:
-                connection.release()
 
     @property
     def has_session(self) -> bool:
@@ -350,7 +298,7 @@ class HttpTransport(Transport):
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
         """Note which parameters of tools go into headers; return the tools with valid schemas."""
-        return self._tools.learn(tools)
+        return self._posts.tools.learn(tools)
 
     # Receiving
 

@@ -1,8 +1,10 @@
-"""One timer for many deadlines."""
+"""One timer for many deadlines, and a timeout that can be held."""
 
 import asyncio
 
-from mcpearl.runtime.timers import DeadlineTimer
+import pytest
+
+from mcpearl.runtime.timers import DeadlineTimer, HeldTimeout
 from mcpearl.testing.clock import MovableClock
 
 
@@ -54,3 +56,32 @@ async def test_cancelled_it_never_runs_again(clock: MovableClock) -> None:
     deadlines.add(1)
     await clock.advance(10)
     assert deadlines.over == []
+
+
+async def test_a_timeout_stands_still_while_it_is_held(clock: MovableClock) -> None:
+    timeout = HeldTimeout(asyncio.get_running_loop())
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def timed() -> None:
+        async with timeout.within(10):
+            await over
+
+    task = asyncio.create_task(timed())
+    await clock.advance(6)
+    timeout.hold(True)
+    await clock.advance(100)
+    assert not task.done()
+    timeout.hold(False)
+    await clock.advance(3)
+    assert not task.done()
+    await clock.advance(2)
+    with pytest.raises(TimeoutError):
+        await task
+
+
+async def test_a_timeout_that_was_never_set_can_be_held() -> None:
+    timeout = HeldTimeout(asyncio.get_running_loop())
+    timeout.hold(True)
+    timeout.hold(False)
+    async with timeout.within(60):
+        pass

@@ -31,7 +31,7 @@ from mcpearl.protocol.pending import PendingRequest
 from mcpearl.runtime.eager import spawn
 from mcpearl.runtime.liveness import Keepalive, Watch
 from mcpearl.runtime.ordered import OrderedCalls
-from mcpearl.runtime.timers import DeadlineTimer
+from mcpearl.runtime.timers import DeadlineTimer, HeldTimeout
 from mcpearl.transports.transport import ClientReceiver, Outgoing, ToolAware, Transport
 from mcpearl.types.base import SUBSCRIPTION_ID_KEY, RequestId, RequestParams, Result
 from mcpearl.types.initialize import InitializeResult
@@ -62,8 +62,7 @@ class ClientConnection(ClientReceiver):
         self.lost_reason: ConnectionLost | None = None
         self.heard_at = 0.0  # when the server was last heard
         self._now = self.loop.time
-        self._opening: asyncio.Timeout | None = None  # how long the transport may take to connect
-        self._opening_left = 0.0  # seconds left of it, while it is held
+        self._opening = HeldTimeout(self.loop)  # how long the transport may take to connect
         self._on_notice = on_notice
         self._on_lost = on_lost
         self._watch: Watch | None = None
@@ -81,7 +80,7 @@ class ClientConnection(ClientReceiver):
 
         The time stands still while the transport waits for authorization.
         """
-        async with asyncio.timeout(timeout) as self._opening:
+        async with self._opening.within(timeout):
             await self.transport.open(self)
 
     # Sending
@@ -357,19 +356,11 @@ class ClientConnection(ClientReceiver):
     def held(self, request_id: RequestId | None, holding: bool) -> None:
         """Stop the clock of a request, or of connecting (None), while it waits for authorization."""
         if request_id is None:
-            self._hold_opening(holding)
+            self._opening.hold(holding)
         elif holding:
             self.end.pending.hold(request_id)
         elif (entry := self.end.pending.release(request_id, self.loop.time())) is not None:
             self._timer.at_latest(entry.deadline)
-
-    def _hold_opening(self, holding: bool) -> None:
-        opening, now = self._opening, self.loop.time()
-        if opening is None or opening.expired():
-            return
-        if holding:
-            self._opening_left = (opening.when() or now) - now
-        opening.reschedule(None if holding else now + self._opening_left)
 
     def learn_tools(self, tools: list[Tool]) -> list[Tool]:
         """Show listed tools to the transport; return those it can call."""

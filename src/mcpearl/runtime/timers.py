@@ -1,4 +1,4 @@
-"""One timer for many deadlines: it runs when the earliest is due and learns the next then."""
+"""Timers of a loop: one for many deadlines, and a timeout that can be held."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,3 +39,30 @@ class DeadlineTimer:
             self._handle.cancel()
             self._handle = None
         self._due = -inf
+
+
+class HeldTimeout:
+    """A timeout that stands still while it is held.
+
+    Args:
+        loop: The loop of the code that is timed.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timeout: asyncio.Timeout | None = None
+        self._left = 0.0  # seconds left while it is held
+
+    def within(self, seconds: float) -> asyncio.Timeout:
+        """Return the context manager that raises `TimeoutError` after so many seconds."""
+        self._timeout = asyncio.timeout(seconds)
+        return self._timeout
+
+    def hold(self, holding: bool) -> None:
+        """Stop the clock, or let it run again with the seconds that were left."""
+        timeout, now = self._timeout, self._loop.time()
+        if timeout is None or timeout.expired():
+            return
+        if holding:
+            self._left = (timeout.when() or now) - now
+        timeout.reschedule(None if holding else now + self._left)

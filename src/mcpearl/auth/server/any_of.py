@@ -10,6 +10,7 @@ from mcpearl.auth.server.verifier import (
     TokenRefused,
     Verifier,
     VerifierUnavailable,
+    audience_of,
     checked,
     issuers_of,
 )
@@ -53,8 +54,7 @@ class AnyOf:
     @property
     def audience(self) -> frozenset[str]:
         """The audiences of all verifiers that have one."""
-        said = [getattr(verifier, "audience", None) for verifier in self._verifiers]
-        return frozenset().union(*(each for each in said if isinstance(each, frozenset)))
+        return frozenset[str]().union(*map(audience_of, self._verifiers))
 
     async def verify(self, token: str) -> Principal:
         """Return the principal of a token. Raises `TokenRefused`.

@@ -7,7 +7,7 @@ import msgspec
 
 from mcpearl.auth.server.jose import ALGORITHMS
 from mcpearl.auth.server.proof_memory import ProofMemory
-from mcpearl.auth.server.verifier import Verifier, checked, issuers_of
+from mcpearl.auth.server.verifier import Verifier, audience_of, checked, issuers_of
 from mcpearl.runtime import clock
 from mcpearl.runtime.arguments import refuse_text
 
@@ -127,8 +127,8 @@ class ResourceServer:
 
 def _address_of(verifier: Verifier) -> str | None:
     """Return the audience of a verifier if it is a single URL, which is then the resource's."""
-    audience = getattr(verifier, "audience", None)
-    if not isinstance(audience, frozenset) or len(audience) != 1:
+    audience = audience_of(verifier)
+    if len(audience) != 1:
         return None
     (only,) = audience
     return only if only.startswith(("https://", "http://")) else None

@@ -41,13 +41,46 @@ def checked(verifier: Verifier) -> Verifier:
     return verifier
 
 
+@runtime_checkable
+class OfIssuer(Protocol):
+    """A verifier of the tokens of one issuer."""
+
+    @property
+    def issuer(self) -> str | None:
+        """The issuer; None if it is not known."""
+
+
+@runtime_checkable
+class OfIssuers(Protocol):
+    """A verifier of the tokens of several issuers."""
+
+    @property
+    def issuers(self) -> Iterable[str]:
+        """The issuers."""
+
+
+@runtime_checkable
+class ForAudience(Protocol):
+    """A verifier that demands an audience."""
+
+    @property
+    def audience(self) -> frozenset[str]:
+        """The audiences, of which a token has to have one."""
+
+
 def issuers_of(verifier: object) -> list[str]:
     """Return the issuers of a verifier, which may be none, one or several."""
-    several = getattr(verifier, "issuers", None)
-    if several is not None:
-        return list(several)
-    issuer = getattr(verifier, "issuer", None)
-    return [] if issuer is None else [issuer]
+    if isinstance(verifier, OfIssuers):
+        return list(verifier.issuers)
+    if isinstance(verifier, OfIssuer) and verifier.issuer is not None:
+        return [verifier.issuer]
+    return []
+
+
+def audience_of(verifier: object) -> frozenset[str]:
+    """Return the audiences that a verifier demands; none of a verifier that does not say."""
+    said = verifier.audience if isinstance(verifier, ForAudience) else None
+    return said if isinstance(said, frozenset) else frozenset()
 
 
 def principal_of(claims: Mapping[str, Any]) -> Principal:

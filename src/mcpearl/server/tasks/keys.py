@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from mcpearl.runtime import clock
 from mcpearl.stores.errors import StoreUnavailable
@@ -11,12 +12,18 @@ from mcpearl.stores.tasks import TaskStore
 _BYTES = 32
 
 
+@runtime_checkable
+class KeptInFile(Protocol):
+    """A store that is a file, beside which a key can be kept."""
+
+    path: Path
+
+
 def key_of(store: TaskStore) -> bytes:
     """Return the key of a store that is a file; raises `StoreUnavailable` for any other."""
-    path = getattr(store, "path", None)
-    if not isinstance(path, Path):
+    if not isinstance(store, KeptInFile):
         raise StoreUnavailable("tasks that outlive the process need `Server(state_keys=[…])`")
-    return key_beside(path)
+    return key_beside(store.path)
 
 
 def key_beside(path: Path) -> bytes:

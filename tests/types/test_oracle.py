@@ -322,8 +322,11 @@ NOTIFICATION_TABLES = (oracle.CLIENT_NOTIFICATIONS, oracle.SERVER_NOTIFICATIONS)
 RESULT_TABLES = (oracle.SERVER_RESULTS, oracle.CLIENT_RESULTS)
 
 
+adapter_of = functools.cache(TypeAdapter)
+
+
 def oracle_reads(model: Any, message: dict[str, Any]) -> Any:
-    adapter = TypeAdapter(model)
+    adapter = adapter_of(model)
     parsed = adapter.validate_python(message, by_name=False)
     return adapter.dump_python(parsed, by_alias=True, mode="json", exclude_unset=True)
 

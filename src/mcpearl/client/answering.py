@@ -43,7 +43,7 @@ class Answering:
         reply: Callable[[bytes], None],
     ) -> None:
         self.observer: Guarded | None = None
-        """Is told of every request and its answer."""
+        """Notified of every request and its answer."""
         self._end = end
         self._medium = medium
         self._held = HeldTasks(callbacks, notify)

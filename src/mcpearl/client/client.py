@@ -234,7 +234,7 @@ class Client(Calling):
     def _watching(
         self, observer: Guarded | None, telemetry: Telemetry | bool | None
     ) -> Guarded | None:
-        """Return what is told of calls: the application's observers, and OpenTelemetry if it is used."""
+        """Return what observes calls: the application's observers, and OpenTelemetry if it is used."""
         exported = chosen(telemetry)
         if exported is None:
             return observer

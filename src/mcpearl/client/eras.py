@@ -93,7 +93,7 @@ class LegacyEra:
         self._link.set_log_level(level)
 
     def notify_roots_changed(self) -> None:
-        """Send the notification; without a connection there is no need, a new session asks."""
+        """Send the notification. Without a connection none is needed: a new session asks anyway."""
         if self._link.connection is not None:
             self._link.connection.notify("notifications/roots/list_changed")
 
@@ -123,7 +123,7 @@ class ModernEra:
         return self._subscriptions.stream(wanted)
 
     async def ping(self, timeout: float | None) -> None:
-        """Ask the server to discover: there is no ping."""
+        """Send `server/discover`, since the modern era has no ping."""
         await self._requests.ask("server/discover", RequestParams(), Result, timeout)
 
     async def set_log_level(self, level: LoggingLevel) -> None:

@@ -89,7 +89,7 @@ legacy_servers = EraMemory()
 
 
 class Introduction(msgspec.Struct):
-    """What a server said of itself in the handshake."""
+    """How a server described itself in the handshake."""
 
     version: Version
     """The version agreed on."""

@@ -108,7 +108,7 @@ class KnownTools:
     def check(self, name: str, result: CallToolResult) -> bool:
         """Refuse a result that breaks its tool's output schema; False when that is not known.
 
-        A result with `data` is given what makes it, since this is on the way of every call.
+        A result also gets what its `data` is made with, since every call passes here.
         """
         known = self._tools.get(name)
         if known is None or known.seen_in != self.generation:

@@ -116,7 +116,7 @@ class Link:
         self._opening.handshake.listen_to_logs(self.connection)
 
     def introduced(self) -> Introduction:
-        """Return what the server said of itself in the last handshake, also after closing."""
+        """Return how the server described itself in the last handshake, also after closing."""
         if self._opening.introduction is None:
             raise self._not_connected()
         return self._opening.introduction

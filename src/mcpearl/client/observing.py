@@ -1,4 +1,4 @@
-"""Calls of a client that an observer is told about."""
+"""Calls of a client that an observer is notified of."""
 
 import asyncio
 from typing import Any, TypeVar
@@ -12,9 +12,9 @@ R = TypeVar("R", bound=Result)
 
 
 class ObservedRequests(Requests):
-    """Requests that an observer is told about: when a call begins, and how it ended.
+    """Requests that an observer is notified of: when a call begins, and how it ended.
 
-    A call is told once, whatever it took: rounds of questions, a connection that was lost and came back.
+    A call is reported once, whatever it took: rounds of questions, a connection lost and made again.
 
     Args:
         observer: Is told.

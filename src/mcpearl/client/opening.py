@@ -42,7 +42,7 @@ class Opening:
     ) -> None:
         self.handshake = handshake
         self.introduction: Introduction | None = None
-        """What the server said of itself in the last handshake."""
+        """How the server described itself in the last handshake."""
         self.offered: frozenset[str] = frozenset()
         """The capabilities it announced there; none after closing."""
         self._target = target

@@ -163,7 +163,7 @@ class ToolCalls:
 
 
 class _ListingPace:
-    """Says when the tools may be listed again, of a client that was not told to list them."""
+    """Decides when a client that was not asked to list tools may list them again."""
 
     def __init__(self) -> None:
         self._listings = Retries(_AFTER_LISTING)

@@ -59,7 +59,7 @@ def notify(state: str) -> None:
         try:
             channel.sendto(state.encode(), address)
         except OSError:
-            pass  # a manager that is away cannot be told
+            pass  # a manager that is away cannot be notified
 
 
 class SystemdWatchdog:

@@ -184,7 +184,7 @@ class ToolError(McpearlError):
 
 
 class RequestTimeout(McpearlError, TimeoutError):
-    """No answer arrived in time. The peer has been told to cancel the request.
+    """No answer arrived in time. The peer has been asked to cancel the request.
 
     Args:
         method: What was asked.

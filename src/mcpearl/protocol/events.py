@@ -38,7 +38,7 @@ class Outlet(Protocol):
 
     @property
     def session_id(self) -> str | None:
-        """What tells the legacy session from others; None where there is no session."""
+        """Identifies the legacy session; None where there is no session."""
         ...
 
     def send(self, message: bytes) -> None:
@@ -155,7 +155,7 @@ class Call(Struct, eq=False):
     progress_token: RequestId | None = None
     batch: Batch | None = None
     key: Any = None
-    """What it is told apart by while in flight: its id, where ids are of one peer."""
+    """Identifies the call while it is in flight: its id, where all ids are of one peer."""
     outlet: Any = None
     """The `Outlet`, attached by the connection that received it."""
     work: Any = None

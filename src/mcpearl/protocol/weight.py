@@ -1,4 +1,4 @@
-"""How much memory a message takes once it is decoded, told from its bytes without decoding it.
+"""How much memory a message takes once it is decoded, computed from its bytes without decoding it.
 
 Small JSON becomes large objects: `{}` are two bytes and a dictionary of 64. What decides is how many
 values there are, and those are separated by commas. The estimate is high for most messages.

@@ -1,6 +1,5 @@
 """Streams that end, and when they are opened again: servers cannot make a client ask in a loop."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,6 +15,7 @@ from tests.transports.http_peer import (
     request,
     wired,
 )
+from tests.waiting import turns
 
 JITTER = 0.25
 
@@ -98,7 +98,7 @@ async def test_a_server_that_ends_every_standing_stream_at_once(
         await in_session(wire, heard)
         await peer.until_asked("GET")
         for _ in range(60):
-            await asyncio.sleep(0.01)  # what the sockets need
+            await turns()
             await clock.advance(10)
         assert 5 < len(peer.asked("GET")) < 40  # in ten minutes
 
@@ -126,6 +126,6 @@ async def test_a_server_that_ends_every_resumed_stream_at_once(
         wire.send(request(1, "tools/call", name="x"))
         await peer.until_asked("tools/call")
         for _ in range(60):
-            await asyncio.sleep(0.01)
+            await turns()
             await clock.advance(10)
         assert 5 < len(peer.asked("GET")) < 40

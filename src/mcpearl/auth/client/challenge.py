@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Possessive throughout: what was read once is not given back to be read another way.
+# All quantifiers are possessive: what was matched once is not matched another way.
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++")
 _VALUE = re.compile(
     r'[ \t]*+=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)"|([!#$%&\'*+\-.^_`|~0-9A-Za-z]++))', re.DOTALL

@@ -125,7 +125,7 @@ class Loopback:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._unread) >= _MAX_CONNECTIONS:
-            # The one that has said nothing for longest makes room: the browser speaks at once.
+            # The connection that was silent for longest makes room: a browser sends at once.
             oldest, silent = next(iter(self._unread.items()))
             del self._unread[oldest]
             silent.transport.abort()

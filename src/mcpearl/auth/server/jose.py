@@ -29,7 +29,7 @@ ALGORITHMS: dict[str, tuple[str, str | None]] = {
 
 MAX_TOKEN = 16 * 1024
 _MIN_RSA_BITS = 2048
-# By key type: the members a key is told by, in the order of their names.
+# By key type: the members that identify a key, in the order of their names.
 _IDENTITY = {
     "RSA": ("e", "kty", "n"),
     "EC": ("crv", "kty", "x", "y"),

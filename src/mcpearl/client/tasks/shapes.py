@@ -77,7 +77,7 @@ class ModernTasks:
         self._requests = requests
         self._callbacks = callbacks
         self._stream = stream
-        self._seen = seen  # told each state on the way to an outcome
+        self._seen = seen  # called with each state on the way to an outcome
 
     async def get(self, id: str) -> Task:
         """Ask for the state of a task."""

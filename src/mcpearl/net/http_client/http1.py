@@ -102,7 +102,7 @@ class Http1Connection(asyncio.Protocol):
         return format_head("POST", self._prefix + target, [*self._fixed, *headers])[:-2]
 
     def post(self, head: bytes, body: bytes, told: "Callable[[], None]") -> None:
-        """Send a POST, and have `told` called once: when the answer's head is there, or never will be.
+        """Send a POST. `told` is called once: when the answer's head has arrived, or never will.
 
         Args:
             head: What `head_of_post` returned.

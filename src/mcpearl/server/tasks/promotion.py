@@ -62,7 +62,7 @@ class Promotions:
     def __init__(self, engine: "TaskEngine") -> None:
         self.engine = engine
         self.now = 0.0  # at the latest look
-        self.shortest = inf  # the least `after` of calls in flight; without any there are no looks
+        self.shortest = inf  # the least `after` of calls in flight; without any, no timer runs
         self._period = 0.0  # between two looks
         self._timer: asyncio.TimerHandle | None = None
 

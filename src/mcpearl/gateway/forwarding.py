@@ -79,7 +79,7 @@ _LEGACY_NOT_FOUND = -32002
 _KNOWN_CALLERS = 512  # whose presentations are kept
 
 
-class _State(Struct, array_like=True):
+class _SealedState(Struct, array_like=True):
     """What a gateway seals into `requestState`."""
 
     upstream: str | None = None
@@ -316,11 +316,11 @@ class Forwarding:
         """Return an upstream's questions with its state bound to the caller."""
         if asked.request_state is None:
             return asked
-        payload = encode(_State(upstream=asked.request_state))
+        payload = encode(_SealedState(upstream=asked.request_state))
         return replace(asked, request_state=core.sealer().seal(payload, bound, clock.now()))
 
-    def _opened(self, state: str, bound: Binding, core: ServerCore) -> _State:
-        return decode(_State, core.sealer().open(state, bound, clock.now()))
+    def _opened(self, state: str, bound: Binding, core: ServerCore) -> _SealedState:
+        return decode(_SealedState, core.sealer().open(state, bound, clock.now()))
 
     # To an upstream of the legacy era
 
@@ -411,11 +411,11 @@ class Forwarding:
             return self._answer(outcome, call, core)
         sealer = core.sealer()
         parked.expire_in(sealer.ttl)
-        payload = encode(_State(parked=parked.id, home=self._upstream.home))
+        payload = encode(_SealedState(parked=parked.id, home=self._upstream.home))
         return required(outcome, sealer.seal(payload, bound, clock.now()))
 
     async def _elsewhere(
-        self, state: _State, call: Call, ctx: Context, core: ServerCore, bound: Binding
+        self, state: _SealedState, call: Call, ctx: Context, core: ServerCore, bound: Binding
     ) -> Result | Encoded:
         """Have another process go on with a call that is parked there."""
         away = self._upstream.away

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.events import EventsLost, Follower, Kept, StoredEvent
+from mcpearl.stores.events import EventsLost, Follower, StoredEvent, StoredEvents
 from mcpearl.stores.redis_bus import RedisBus
 from mcpearl.stores.redis_event_scripts import (
     AFTER,
@@ -43,7 +43,7 @@ _TOPIC = "events"
 _Notice = tuple[str, str, int]
 
 
-class _Stream:
+class _RedisStream:
     """What this process does with one stream: it writes to it, follows it, or both."""
 
     __slots__ = (
@@ -101,9 +101,9 @@ class RedisEventStore:
         self._link = link
         self._bus = bus
         self._members = members
-        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._streams: dict[tuple[str, str], _RedisStream] = {}
         self._count = 0  # of the streams so far
-        self._dirty: set[_Stream] = set()  # read further than is noted
+        self._dirty: set[_RedisStream] = set()  # read further than is noted
         self._noting: asyncio.TimerHandle | None = None
         self._keeping: asyncio.TimerHandle | None = None
         self._beside: set[asyncio.Task[None]] = set()
@@ -125,12 +125,12 @@ class RedisEventStore:
                     keeping = self._link.send("PEXPIRE", key, KEPT_FOR * 1000)
                     self._link.post(keeping, "a stream that is read may expire")
 
-    def _stream(self, session: str, name: str) -> _Stream:
+    def _stream(self, session: str, name: str) -> _RedisStream:
         found = self._streams.get((session, name))
         if found is None:
             self._count += 1
             writer = f"{self._members.number}.{self._count}"
-            found = self._streams[session, name] = _Stream(session, name, writer)
+            found = self._streams[session, name] = _RedisStream(session, name, writer)
         return found
 
     def _keys(self, session: str, stream: str) -> list[str]:
@@ -138,7 +138,7 @@ class RedisEventStore:
         key = self._link.key_of
         return [key(owner, "m", stream), key(owner, "e", stream), key(owner, "streams")]
 
-    def _settle(self, stream: _Stream) -> None:
+    def _settle(self, stream: _RedisStream) -> None:
         """Forget about a stream that this process neither writes to nor follows."""
         busy = stream.followers or stream.unwritten or stream.writing is not None
         if not busy and stream not in self._dirty:
@@ -170,11 +170,11 @@ class RedisEventStore:
             found.ending = True
             self._write_soon(found)
 
-    def _write_soon(self, stream: _Stream) -> None:
+    def _write_soon(self, stream: _RedisStream) -> None:
         if stream.writing is None:
             stream.writing = asyncio.get_running_loop().create_task(self._write_all(stream))
 
-    async def _write_all(self, stream: _Stream) -> None:
+    async def _write_all(self, stream: _RedisStream) -> None:
         try:
             while stream.unwritten or (stream.ending and not stream.end_written):
                 try:
@@ -186,7 +186,7 @@ class RedisEventStore:
             stream.writing = None
             self._settle(stream)
 
-    async def _write(self, stream: _Stream) -> None:
+    async def _write(self, stream: _RedisStream) -> None:
         """Write what has gathered, in one step, and hand it over or tell its reader."""
         messages, ending, heard = list(stream.unwritten), stream.ending, stream.heard
         said = [] if stream.begun else [words.decode() for words in stream.last_words or ()]
@@ -223,7 +223,7 @@ class RedisEventStore:
             stream.end_written = True
             self._end_here(stream)
 
-    def _written(self, stream: _Stream, messages: list[bytes], before: int, last: int) -> None:
+    def _written(self, stream: _RedisStream, messages: list[bytes], before: int, last: int) -> None:
         """Hand over what was written here, and before it what came from elsewhere."""
         if not stream.followers:
             stream.heard = last
@@ -236,13 +236,13 @@ class RedisEventStore:
             self._look_soon(stream)
 
     @staticmethod
-    def _hand_over(stream: _Stream, number: int, message: bytes) -> None:
+    def _hand_over(stream: _RedisStream, number: int, message: bytes) -> None:
         if stream.heard is None or number > stream.heard:
             stream.heard = number
             for follower in stream.followers:
                 follower.heard(number, message)
 
-    def _end_here(self, stream: _Stream) -> None:
+    def _end_here(self, stream: _RedisStream) -> None:
         stream.ending = True
         if stream.looking is not None or stream.over:
             return  # the look finds the end
@@ -309,7 +309,7 @@ class RedisEventStore:
         if found is not None:
             self._leave(found)
 
-    def _leave(self, stream: _Stream) -> None:
+    def _leave(self, stream: _RedisStream) -> None:
         if not stream.reads:
             return
         stream.reads = False
@@ -338,7 +338,7 @@ class RedisEventStore:
             )
             self._settle(stream)
 
-    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+    async def after(self, session: str, stream: str, number: int | None) -> StoredEvents:
         """Return what is kept after a position; from now on this process reads the stream."""
         found = self._streams.get((session, stream))
         read = 0 if found is None else found.read
@@ -362,7 +362,7 @@ class RedisEventStore:
             found.reads = True
             found.producer = 0 if producer == self._members.number else producer
             found.heard = max(found.heard or 0, last)
-        return Kept(events, last, ended)
+        return StoredEvents(events, last, ended)
 
     async def _after(
         self, session: str, stream: str, position: int | str, read: int, registers: bool = True
@@ -383,7 +383,7 @@ class RedisEventStore:
         others = [int(each) for each in readers]
         return int(last), bool(ended), int(producer or 0), events, others
 
-    def _tell(self, reader: int, stream: _Stream, last: int) -> None:
+    def _tell(self, reader: int, stream: _RedisStream, last: int) -> None:
         """Tell the process that reads a stream that it has grown."""
         notice = msgspec.json.encode((stream.session, stream.name, last))
         self._run_beside(self._tell_surely(reader, notice))
@@ -402,11 +402,11 @@ class RedisEventStore:
         if stream is not None and stream.followers:
             self._look_soon(stream)
 
-    def _look_soon(self, stream: _Stream) -> None:
+    def _look_soon(self, stream: _RedisStream) -> None:
         if stream.looking is None:
             stream.looking = asyncio.get_running_loop().create_task(self._look(stream))
 
-    async def _look(self, stream: _Stream) -> None:
+    async def _look(self, stream: _RedisStream) -> None:
         """Hand over everything that was appended since, by whatever process."""
         try:
             while True:
@@ -432,7 +432,7 @@ class RedisEventStore:
             self._end_here(stream)
 
     @staticmethod
-    def _lost(stream: _Stream) -> None:
+    def _lost(stream: _RedisStream) -> None:
         """Go on with what the store has not noted as read: it lost newer events, as a failover may."""
         logger.warning("the store lost events of a stream; its reader goes on with what comes")
         stream.heard = stream.read = 0
@@ -447,7 +447,7 @@ class RedisEventStore:
             elif stream.followers and stream.heard:
                 self._look_soon(stream)
 
-    async def _take_over(self, stream: _Stream, producer: int) -> None:
+    async def _take_over(self, stream: _RedisStream, producer: int) -> None:
         await self._end_for(stream.session, stream.name, producer)
         self._look_soon(stream)
 

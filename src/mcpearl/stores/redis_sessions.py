@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from mcpearl.protocol.seal import KeyRing, Unsealable
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
@@ -109,7 +109,7 @@ class _Changing(Struct, array_like=True, frozen=True):
     capabilities: ClientCapabilities | None = None
 
 
-class _Notice(Struct, array_like=True, frozen=True):
+class _SessionNotice(Struct, array_like=True, frozen=True):
     """What other processes hear of a change."""
 
     id: str
@@ -231,7 +231,7 @@ class RedisSessionStore:
         given: list[Any] = [self._first(), record.revision, int(_is_young(facts))]
         given += [msgspec.msgpack.encode(changing), ttl]
         tells = record.revision > 2  # before, no other process can have it
-        message = _message(_Notice(record.id, record.revision, changing)) if tells else b""
+        message = _message(_SessionNotice(record.id, record.revision, changing)) if tells else b""
         if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
             keys.append(self._bus.key)
             given += self._bus.entry(_TOPIC, message)
@@ -265,13 +265,13 @@ class RedisSessionStore:
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
         self.counted.ended(digest_of(id))
-        await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
+        await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
         """Hear of sessions that other processes changed or ended."""
 
         def heard(message: bytes) -> None:
-            notice = msgspec.msgpack.decode(message, type=_Notice)
+            notice = msgspec.msgpack.decode(message, type=_SessionNotice)
             facts, changing = self._open(notice.id), notice.changing
             if facts is None:
                 return
@@ -285,10 +285,10 @@ class RedisSessionStore:
         return self._bus.subscribe(_TOPIC, heard, missed)
 
 
-def _message(notice: _Notice) -> bytes:
+def _message(notice: _SessionNotice) -> bytes:
     message = msgspec.msgpack.encode(notice)
     if len(message) > MAX_MESSAGE - len(_TOPIC):
-        message = msgspec.msgpack.encode(_Notice(notice.id, notice.revision))
+        message = msgspec.msgpack.encode(_SessionNotice(notice.id, notice.revision))
     return message
 
 
@@ -314,7 +314,7 @@ def _record(
     client, capabilities = facts.client, facts.capabilities
     if not facts.whole:
         client, capabilities = changing.client, changing.capabilities or ClientCapabilities()
-    state = Snapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
+    state = EndSnapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
     return SessionRecord(
         id=id,
         identity=facts.identity,

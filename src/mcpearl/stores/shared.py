@@ -21,7 +21,7 @@ REQUEST_BITS = 24
 """Bits of the id of a request to a client below the number of the process that sent it."""
 
 
-class Relay(Protocol):
+class ProcessRelay(Protocol):
     """A way to the other processes that loses nothing it accepted."""
 
     @property
@@ -75,7 +75,7 @@ class SharedStore(Protocol):
         ...
 
     @property
-    def relay(self) -> Relay:
+    def relay(self) -> ProcessRelay:
         """The way to single processes."""
         ...
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 
 _MOST = 10_000  # files of a directory
 _MARK = b"\xef\xbb\xbf"
@@ -20,7 +20,7 @@ _PASSED_OVER = {"__pycache__", "node_modules", "site-packages"}
 @make_command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--write", is_flag=True, help="Change the files, and do not only show how.")
-def command(out: Output, paths: tuple[Path, ...], write: bool) -> int:
+def command(out: CommandOutput, paths: tuple[Path, ...], write: bool) -> int:
     """Rewrite programs of FastMCP 2 to 4 and of mcp 1 and 2 for mcpearl.
 
     PATHS are files and directories. The changes are shown, and made with --write. A file that git could
@@ -34,7 +34,7 @@ def command(out: Output, paths: tuple[Path, ...], write: bool) -> int:
     servers = _servers(files)
     for path in files:
         try:
-            file = _File.read(path)
+            file = _MigratedFile.read(path)
             before = file.text
             after, leftovers = rewrite(before, servers)
             compile(after, str(path), "exec", dont_inherit=True)
@@ -59,7 +59,7 @@ def _servers(files: list[Path]) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for path in files:
         try:
-            text = _File.read(path).text
+            text = _MigratedFile.read(path).text
             if path.stem != "__init__":
                 found |= servers_of(text, path.stem)
             else:  # `from package import app`, and `from . import app` in the package
@@ -70,7 +70,7 @@ def _servers(files: list[Path]) -> set[tuple[str, str]]:
     return found
 
 
-class _File(NamedTuple):
+class _MigratedFile(NamedTuple):
     """A file as it is on disk: its text, and how that was written."""
 
     path: Path
@@ -79,7 +79,7 @@ class _File(NamedTuple):
     line_end: str
 
     @classmethod
-    def read(cls, path: Path) -> "_File":
+    def read(cls, path: Path) -> "_MigratedFile":
         """Read a file in UTF-8; raises `UnicodeDecodeError` for one in another encoding."""
         content = path.read_bytes()
         mark = _MARK if content.startswith(_MARK) else b""
@@ -125,11 +125,13 @@ def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
                 continue
             count += 1
             if count > _MOST:
-                raise Failure(f"more than {_MOST:,} files; name a smaller directory", Exit.USAGE)
+                raise CommandFailed(
+                    f"more than {_MOST:,} files; name a smaller directory", Exit.USAGE
+                )
             yield file
 
 
-def _show(out: Output, path: Path, before: str, after: str) -> None:
+def _show(out: CommandOutput, path: Path, before: str, after: str) -> None:
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(path), str(path), lineterm="", n=2
     )
@@ -142,7 +144,7 @@ def _show(out: Output, path: Path, before: str, after: str) -> None:
         out.line(line, **styles.get(line[:1], {}))
 
 
-def _conclude(out: Output, results: list[dict[str, Any]], write: bool) -> int:
+def _conclude(out: CommandOutput, results: list[dict[str, Any]], write: bool) -> int:
     left = sum(len(each["leftovers"]) for each in results)
     if out.as_json:
         out.document({"files": results, "written": write})

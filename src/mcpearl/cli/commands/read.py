@@ -7,10 +7,10 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer, decoded
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.target import ServerTarget, connected, target_options
 from mcpearl.protocol.errors import McpError
 from mcpearl.types.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from mcpearl.types.resources import ReadResourceResult
@@ -20,7 +20,7 @@ from mcpearl.types.resources import ReadResourceResult
 @target_options
 @click.argument("uri")
 @click.option("-o", "--output", type=click.Path(), help="The file to write it to.")
-async def command(out: Output, target: Target, uri: str, output: str | None) -> None:
+async def command(out: CommandOutput, target: ServerTarget, uri: str, output: str | None) -> None:
     """Read a resource.
 
     Text is written as it is. What is binary goes to a file, or to stdout if that is not a terminal.
@@ -50,7 +50,7 @@ def _refused(error: McpError) -> Exception:
     about = error.data if isinstance(error.data, dict) else {}
     if error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and "uri" in about):
         hint = "`mcpearl list TARGET resources templates` shows what there is"
-        return Failure(error.message, Exit.NOT_FOUND, hint)
+        return CommandFailed(error.message, Exit.NOT_FOUND, hint)
     return error
 
 
@@ -61,7 +61,7 @@ def _bytes(result: ReadResourceResult) -> bytes:
     return decoded(contents.blob or "")
 
 
-def _save(out: Output, result: ReadResourceResult, path: Path) -> None:
+def _save(out: CommandOutput, result: ReadResourceResult, path: Path) -> None:
     content = _bytes(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

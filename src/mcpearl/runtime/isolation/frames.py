@@ -47,7 +47,7 @@ def frame(mark: bytes, kind: int, *parts: bytes) -> bytes:
     return b"".join((_HEAD.pack(mark, sum(map(len, parts)), kind), *parts))
 
 
-class Framer:
+class FrameReader:
     """Cuts what is read into frames.
 
     Args:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from msgspec.structs import replace
 
 from mcpearl.protocol.errors import LimitReached
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime import clock
 from mcpearl.runtime.budget import Account, Budget, NoRoom
 from mcpearl.runtime.keeper import Keeper
@@ -454,7 +454,7 @@ def _merged(
     """Apply what this process changed to a record another process has changed meanwhile."""
     old_uris = set(() if before is None else before.uris)
     added, removed = set(wanted.uris) - old_uris, old_uris - set(wanted.uris)
-    state: Snapshot = stored.state
+    state: EndSnapshot = stored.state
     if before is None or before.state != wanted.state:
         state = wanted.state
     uris = tuple(sorted((set(stored.uris) | added) - removed))

@@ -46,8 +46,8 @@ class IsolatedContext(Context[Any]):
         self._promotable = False
 
     def takes_encoded(self) -> bool:
-        """Return False: whether a tool failed is sent beside its result."""
-        return False
+        """Return True: the server decodes a result again where something looks at it."""
+        return True
 
     def take_over(self, given: CallContext) -> None:
         """Take over what the server says about the call."""

@@ -15,7 +15,7 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.congestion import Congestion
-from mcpearl.runtime.rate import By, Meter, RateLimit
+from mcpearl.runtime.rate import NOBODY, By, Meter, RateLimit
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Answering, Dispatch
 
@@ -88,15 +88,20 @@ class Throttle:
             return dispatch
         take, key_of, over = self.meter.take, self._key_of, self._over
         times, interval = self.meter.times, self.meter.interval
-        known = times.get
         if self.meter.limit.by == "principal" and not self.meter.is_shared:
 
             def limited_by_principal(call: Call, ctx: Context) -> Answering:
-                # Every call passes here, so a caller that has used nothing is let in without a call.
-                mark, now = hash(call.caller.principal), clock.monotonic()
-                if known(mark, now) < now:
+                # Every call passes here, so a caller that has used nothing is let in by one look at
+                # its time, with as few function calls as there can be.
+                principal, now = call.caller.principal, clock.monotonic()
+                mark = NOBODY if principal is None else hash(principal)
+                try:
+                    free_at = times[mark]
+                except KeyError:
+                    free_at = now
+                if free_at < now:
                     times[mark] = now + interval
-                elif wait := take(call.caller.principal):
+                elif wait := take(principal):
                     raise over(wait)
                 return dispatch(call, ctx)
 

@@ -25,6 +25,7 @@ COLUMNS = {
     "open": "mcpearl without auth",
     "executor": "ProcessPoolExecutor",
     "threads": "threads",
+    "bare": "bare processes",
 }
 GROUPS = {
     "stdio": "stdio",

@@ -5,9 +5,13 @@ that is slow for some seconds is so for both sides.
 """
 
 import statistics
+import subprocess
 import sys
 from contextlib import ExitStack
 
+import msgspec
+
+from bench import names
 from bench.environments import SERVERS
 from bench.http_server import serving
 from bench.overload import Outcome, Wire, load
@@ -33,6 +37,7 @@ def run(results: Results, *, quick: bool) -> None:
         with results.noting("rate limits"):
             share = rate_of_open(*((500, 20) if quick else (2_000, 40)))
             results.add_round("rate_limited", MCPEARL.name, share)
+        count_names(results, 100_000 if quick else 1_000_000)
         if number > 3:
             continue
         for wire in WIRES if number == 1 else WIRES[:1]:
@@ -64,6 +69,17 @@ def shed(results: Results, wire: Wire, seconds: float, pairs: int) -> None:
         goodput, p99 = map(statistics.median, zip(*shares, strict=True))
         results.add_round("overload_goodput", MCPEARL.name, goodput)
         results.add_round("overload_p99", MCPEARL.name, p99)
+
+
+def count_names(results: Results, count: int) -> None:
+    """Measure a registry with many names, and a dictionary with the same."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.names", str(count)], stdout=subprocess.PIPE, check=True
+    )
+    figures = msgspec.json.decode(done.stdout, type=names.Figures)
+    results.add_round("names_lookup", MCPEARL.name, figures.lookup)
+    results.add_round("names_lookup", "dict", figures.dictionary)
+    results.add_round("names_size", MCPEARL.name, figures.size)
 
 
 def rate_of_open(calls: int, parts: int) -> float:

@@ -26,6 +26,7 @@ COLUMNS = {
     "executor": "ProcessPoolExecutor",
     "threads": "threads",
     "bare": "bare processes",
+    "dict": "a dictionary",
 }
 GROUPS = {
     "stdio": "stdio",

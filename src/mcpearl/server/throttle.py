@@ -83,7 +83,7 @@ class Throttle:
             self.congestion.stop()
 
     def around(self, dispatch: Dispatch) -> Dispatch:
-        """Put the rate in front of what answers calls."""
+        """Return a dispatch that counts each call against the rate first."""
         if self.meter is None or self._key_of is None:
             return dispatch
         take, key_of, over = self.meter.take, self._key_of, self._over
@@ -121,7 +121,7 @@ class Throttle:
         return error
 
     def gate(self) -> Callable[[str], None] | None:
-        """Return what refuses requests while the server is behind; None if it never does."""
+        """Return a function that refuses requests while the server is behind; None if it never does."""
         congestion = self.congestion
         if congestion is None:
             return None
@@ -137,7 +137,7 @@ class Throttle:
         return gate
 
     def refusal(self, method: str) -> Overloaded | None:
-        """Return what a method is refused with while the server is behind, if it is."""
+        """Return the error for a request while the server is behind; None for methods that pass."""
         if method in _SPARED or method[:6] == "tasks/":
             return None
         error = self._overload

@@ -28,9 +28,9 @@ class Kind(IntEnum):
     UNUSABLE = 7
     """The process cannot take calls, and why."""
     TELL = 8
-    """Something that is not answered."""
+    """Something of the call that is not answered: a notification."""
     ASK = 9
-    """Something that is."""
+    """A question of the call, which a `REPLY` answers."""
 
 
 _KINDS = frozenset(map(int, Kind))

@@ -56,20 +56,20 @@ class Pool:
         """The loop it is used on."""
         self._processes: set[Process] = set()
         self._starting = 0  # of them not ready yet
-        self._able = 0  # of them not on their way out
+        self._able = 0  # of them that are not ending
         self._idle: list[Process] = []
         self._waiting = Turns()
         self._average = _QUICK  # seconds of a call, the latest ones counting most
         self._depth = 1  # calls of a process: one in hand, the others in its inbox
         self._most = self._size + profile.queue
-        self._calls = 0  # that wait or run
+        self._calls = 0  # how many wait or run
         self._drained: asyncio.Future[None] | None = None
         self._up = False
         self._first: asyncio.Future[None] | None = None  # whether the first process came up
         self._all_gone: asyncio.Future[None] | None = None
         self._retries = Retries(_PAUSES)
         self._timer: asyncio.TimerHandle | None = None
-        self._ended = 0  # processes that ended and were not meant to
+        self._ended = 0  # processes that ended unexpectedly
         self._last_error: str | None = None
 
     # Calls

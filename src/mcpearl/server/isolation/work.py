@@ -171,7 +171,7 @@ class _Worker:
 
     def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> tuple[bytes, ...]:
         state = ctx.sendable_state()
-        if isinstance(result, Encoded):  # which only results of success are
+        if isinstance(result, Encoded):  # only a tool that succeeded returns one
             return pack_result(result.body, result.complete, False, pack(state) if state else b"")
         version = ctx.client.version
         is_error = isinstance(result, CallToolResult) and result.is_error

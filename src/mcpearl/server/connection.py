@@ -87,8 +87,8 @@ class ServerConnection(CallEnd):
         self.end = end = ServerEnd(
             core.offer, core.stamp, core.limits, principal, renewable=renewable
         )
-        if core.first_request and not renewable:
-            end.pending.number_from(core.first_request)
+        if not renewable and (first := core.first_request()):
+            end.pending.number_from(first)
         self._core = core
         self.session: Session | None = None  # once a legacy client is ready
         self.outlet: Outlet = WholeOutlet(transport)

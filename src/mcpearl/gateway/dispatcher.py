@@ -104,7 +104,7 @@ class UpstreamDispatcher:
     @property
     def mirrored(self) -> Mapping[str, Mapping[Path, str]]:
         """The parameters that the upstream's tools mirror into HTTP headers."""
-        tools = self._upstream.tools()
+        tools = self._upstream.lists.tools()
         if self._mirrored[0] is not tools:
             found: dict[str, Mapping[Path, str]] = {}
             for tool in tools or ():
@@ -150,7 +150,7 @@ class UpstreamDispatcher:
         if leg is not None and kind in leg.own_lists:
             own: Result = result(**{member: await self._own_list(leg, kind)})
             return own
-        items = await self._upstream.listed(kind)
+        items = await self._upstream.lists.listed(kind)
         known = self._pages.get(kind)
         if known is None or known[0] is not items:
             listing = known[1] if known is not None else Listing(kind, self._upstream.name, _PAGE)

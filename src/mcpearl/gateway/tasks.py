@@ -87,7 +87,7 @@ class UpstreamTasks:
             return None
         if self._upstream.is_modern:
             return _LATER
-        tools = self._upstream.tools()
+        tools = self._upstream.lists.tools()
         if self._by_name[0] is not tools:
             self._by_name = tools, {tool.name: tool for tool in tools or ()}
         tool = self._by_name[1].get(name)

@@ -18,11 +18,14 @@ from mcpearl._version import __version__
 from mcpearl.client.entries import ServerEntry
 from mcpearl.gateway.away import Away
 from mcpearl.gateway.dispatcher import UpstreamDispatcher
-from mcpearl.gateway.forwarding import Forwarding, declared
+from mcpearl.gateway.forwarding import Forwarding
 from mcpearl.gateway.legs import Leg, Legs
 from mcpearl.gateway.lists import UpstreamLists, first_line
 from mcpearl.gateway.parked import ParkedCalls
+from mcpearl.gateway.presenting import declared
+from mcpearl.gateway.sending import Sending
 from mcpearl.gateway.settings import Access, UpstreamSettings
+from mcpearl.gateway.shared_subscriptions import SharedSubscriptions
 from mcpearl.gateway.tasks import UpstreamTasks
 from mcpearl.gateway.tenants import Tenant, owner_of, tenant_of
 from mcpearl.gateway.trust import guard_of
@@ -36,7 +39,7 @@ from mcpearl.protocol.errors import (
     McpError,
     RequestTimeout,
 )
-from mcpearl.protocol.events import Call, Notice
+from mcpearl.protocol.events import Call, Caller, Notice
 from mcpearl.protocol.versions import NEWEST
 from mcpearl.runtime import clock
 from mcpearl.runtime.breaker import Breaker
@@ -95,7 +98,9 @@ class Upstream:
         self.state_ttl = 600.0
         """Seconds a parked call waits for its client."""
         self.tasks = UpstreamTasks(self)
-        self.forwarding = Forwarding(self)
+        self.subscriptions = SharedSubscriptions(self)
+        self.sending = Sending(self)
+        self.forwarding = Forwarding(self, self.sending)
         self.dispatcher = UpstreamDispatcher(self)
         self.dispatch: Dispatch = self.dispatcher.dispatch
         self.lists = UpstreamLists(self, self._announce)
@@ -182,7 +187,7 @@ class Upstream:
         return self._client(
             capabilities=QUIET,
             on_notification=self._noticed,
-            heard=self.forwarding.logs.heard,
+            heard=self.sending.logs.heard,
             on_state=member.entered,
         )
 
@@ -215,6 +220,7 @@ class Upstream:
             if self._introduced is not None:
                 self._introduced()
             self.lists.reconnected()
+            self.subscriptions.reconnected(client)
         elif change.status.state == "down":
             self.lists.down()
 
@@ -238,7 +244,7 @@ class Upstream:
         if notice.method == _UPDATED:
             for outer in self._outer:
                 outer.resource_updated(notice.params.uri)
-            self.dispatcher.updated(notice.params.uri)
+            self.subscriptions.updated(notice.params.uri)
         elif self._member is not None:
             self._member.noticed(notice)
 
@@ -316,6 +322,13 @@ class Upstream:
         if self.capabilities is not None and self.capabilities.logging is not None:
             with suppress(McpearlError):
                 await client.set_log_level(level)
+
+    async def follow_level(self, leg: Leg, caller: Caller) -> None:
+        """Have the upstream send log messages in a session as the client wants them."""
+        if caller.log_level != leg.level:
+            leg.level = caller.log_level
+            if caller.log_level is not None:
+                await self.set_level(leg.client, caller.log_level)
 
     async def joint_leg(self, tenant: Tenant) -> Leg:
         """Return the session for all calls of a client that has none and cannot be asked."""

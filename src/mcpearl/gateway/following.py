@@ -21,7 +21,7 @@ from mcpearl.types.base import encode
 _FEWEST = 64  # resources of a tenant from which on they are looked through
 
 
-class _Resources(dict[str, dict[Call, tuple[Peer, str]]]):
+class _TenantResources(dict[str, dict[Call, tuple[Peer, str]]]):
     """The listening calls of one tenant, by the resources they follow."""
 
     look_at = _FEWEST
@@ -32,7 +32,7 @@ class Following:
     """The followed resources of all tenants. Calls that ended are forgotten when they are met."""
 
     def __init__(self) -> None:
-        self._calls: dict[Hashable, _Resources] = {}
+        self._calls: dict[Hashable, _TenantResources] = {}
 
     def add(self, tenant: Hashable, uri: str, ctx: Context) -> list[str]:
         """Note that a listening call follows a resource; return those that no call follows any more.
@@ -46,7 +46,7 @@ class Following:
         spelled = spelling_of(peer, uri)
         known = self._calls.get(tenant)
         if known is None:
-            known = self._calls[tenant] = _Resources()
+            known = self._calls[tenant] = _TenantResources()
         self._live(known, uri)  # forgets those that ended
         known.setdefault(uri, {})[call_of(ctx)] = (peer, spelled)
         if len(known) <= known.look_at:
@@ -65,7 +65,7 @@ class Following:
             del self._calls[tenant]
         return found
 
-    def _live(self, known: _Resources, uri: str) -> dict[Call, tuple[Peer, str]]:
+    def _live(self, known: _TenantResources, uri: str) -> dict[Call, tuple[Peer, str]]:
         calls = known.get(uri, {})
         for call, (peer, _) in list(calls.items()):
             if not peer.waits_for(call):

@@ -27,7 +27,7 @@ _BETWEEN_LOOKS = 1.0  # seconds, while there are as many as there may be
 _BEGINNING = 30.0  # seconds in which a client that asked for a resource may not follow it yet
 
 
-class _Followed(Struct, eq=False):
+class _FollowedResource(Struct, eq=False):
     owner: Hashable
     """The client it is counted to: the first that asked for it."""
     asked: float
@@ -44,7 +44,7 @@ class SharedSubscriptions:
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._client: UpstreamClient | None = None  # which has these subscriptions
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedResource] = {}
         self._look_at = _FEWEST  # how many there are when they are looked through next
         self._looked = 0.0  # when that was done last
         limit = upstream.settings.max_subscriptions
@@ -77,7 +77,7 @@ class SharedSubscriptions:
         if uri in self._followed:  # another client asked for it meanwhile
             self._places.give_back(owner)
         else:
-            self._followed[uri] = _Followed(owner, clock.monotonic())
+            self._followed[uri] = _FollowedResource(owner, clock.monotonic())
 
     def _take(self, owner: Hashable) -> None:
         """Take a place for a subscription; those that no client needs any more are given up first."""

@@ -10,7 +10,7 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import Output, counted
 
 _MOST = 10_000  # files of a directory
 _MARK = b"\xef\xbb\xbf"
@@ -157,6 +157,6 @@ def _conclude(out: Output, results: list[dict[str, Any]], write: bool) -> int:
             out.line(f"  {each['path']}:{item['line']}: {item['text']}")
     changed = sum(each["changed"] for each in results)
     if changed:
-        said = "were rewritten" if write else "would be rewritten; --write does it"
-        out.note(f"{changed} files {said}")
+        said = "rewritten" if write else "to rewrite; --write does it"
+        out.note(f"{counted(changed, 'file')} {said}")
     return Exit.FAILED if left else Exit.OK

@@ -137,8 +137,6 @@ class Observer:
 class FastObserver(Observer):
     """One of ours that is told of answers directly, because every call passes through it."""
 
-    quick: dict[str, Callable[[float], None]]
-    """By the name of a tool, what takes the seconds and then the bytes of a call with a result."""
     tell_followed: Callable[[Any, Any, int], None]
     """What `answered` calls instead for a call that another observer follows: a list was noted for it."""
 

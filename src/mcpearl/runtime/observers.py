@@ -166,15 +166,6 @@ class Guarded:
         return self.call_began if _overrides(self._observer, "call_began") else None
 
     @property
-    def quick(self) -> dict[str, Callable[[float], None]]:
-        """By the name of a tool, what takes the seconds and bytes of a call instead of `answered`.
-
-        It is for calls with a result for which no more than the time was noted.
-        """
-        own = self._observer
-        return own.quick if isinstance(own, FastObserver) else {}
-
-    @property
     def answered(self) -> Callable[[Any, Any, int], None]:
         """What is called with a call, its answer and the size of that, when a call was answered."""
         own = self._observer
@@ -232,11 +223,6 @@ class Several(Guarded):
     def note(self) -> Callable[[Any], Any]:
         """What tells each that a call begins."""
         return self.call_began
-
-    @property
-    def quick(self) -> dict[str, Callable[[float], None]]:
-        """Nothing: each is told of each call."""
-        return {}
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:
@@ -348,11 +334,6 @@ class Sampled(Several):
         """Return what marks the context of calls that are not followed, and what ends it."""
         marks: tuple[Callable[[], Any], Callable[[Any], object]] = self._sampler.passing_by()
         return marks
-
-    @property
-    def quick(self) -> dict[str, Callable[[float], None]]:
-        """That of the other."""
-        return {} if self._other is None else self._other.quick
 
     @property
     def answered(self) -> Callable[[Any, Any, int], None]:

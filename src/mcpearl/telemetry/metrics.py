@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
 from mcpearl.types.jsonrpc import ERROR_CODES
@@ -130,7 +131,7 @@ class Metrics(FastObserver):
         self._knows = knows
         self._max_series = max_series
         self._calls: dict[Key, Series] = {}
-        self.quick: dict[str, Put] = {}  # of the series of tools that had a result
+        self._tools: dict[str, Put] = {}  # of the series of tools that had a result
         self._sessions: dict[str, Series] = {}
         self._began: dict[object, float] = {}  # when each open connection began
         self._counters: dict[str, dict[str, float]] = {}
@@ -158,10 +159,20 @@ class Metrics(FastObserver):
     # Calls
 
     def answered(self, call: Any, answer: Any, size: int) -> None:
-        """Count a call and its time, unless `quick` has.
+        """Count a call and its time.
 
         Without a size it did not run, was told before, or its batch goes on.
         """
+        if size and type(answer) is EncodedToolResult and call.method == "tools/call":
+            # Most calls are such: a tool that was counted before has succeeded.
+            try:
+                put = self._tools[call.params.name]
+                put(clock.monotonic() - call.noted)
+            except (KeyError, TypeError):  # the first of a tool, or not only the time was noted
+                pass
+            else:
+                put(size)
+                return
         noted = call.noted
         if noted.__class__ is list:
             self.tell_followed(call, answer, size)
@@ -183,7 +194,7 @@ class Metrics(FastObserver):
         if series is None:
             series = self._admit(method, name, error, outcome)
         if not error and method == "tools/call" and (method, name, "") in self._calls:
-            self.quick[name] = series.put
+            self._tools[name] = series.put
         return series
 
     def _admit(self, method: str, name: str, error: str, outcome: Outcome) -> Series:

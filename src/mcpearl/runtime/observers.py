@@ -79,6 +79,15 @@ class Guarded:
         except Exception:
             self.failed("call_ended")
 
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Pass on that a request was answered without a call."""
+        try:
+            self._observer.message_answered(method, seconds, code, size, wire)
+        except Exception:
+            self.failed("message_answered")
+
     def question_began(self, question: Any) -> Any:
         """Pass on that a client is asked."""
         try:
@@ -258,6 +267,13 @@ class Several(Guarded):
         """Tell each that a call is over."""
         for one, each in zip(self._each, began, strict=True):
             one.call_ended(each, call, outcome, size, answer)
+
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Tell each that a request was answered without a call."""
+        for one in self._each:
+            one.message_answered(method, seconds, code, size, wire)
 
     def question_began(self, question: Any) -> list[Any]:
         """Tell each that a client is asked."""

@@ -17,6 +17,7 @@ from mcpearl.protocol.events import EncodedToolResult
 from mcpearl.runtime import clock
 from mcpearl.runtime.observer import Counters, FastObserver, Outcome, outcome_of
 from mcpearl.types.jsonrpc import ERROR_CODES
+from mcpearl.types.methods import REQUESTS
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper bounds of the buckets of durations, in seconds, as the MCP semantic conventions have them."""
@@ -211,6 +212,13 @@ class Metrics(FastObserver):
             return True
         return self._knows is not None and self._knows(method, name)
 
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Count a request that was answered without a call."""
+        error = "" if code is None else code_of(code)
+        self._admit(known_method(method), "", error, "result").add(seconds, size)
+
     # Everything else
 
     def connection_began(self, connection: Any) -> None:
@@ -309,8 +317,18 @@ def _type_of(outcome: Outcome, answer: Any) -> str:
     if outcome == "error":
         if not isinstance(answer, McpError):
             return type(answer).__name__
-        return str(answer.code) if answer.code in ERROR_CODES else OTHER
+        return code_of(answer.code)
     return outcome
+
+
+def code_of(code: int) -> str:
+    """Return the code of an error as it is counted: those that servers make up are one."""
+    return str(code) if code in ERROR_CODES else OTHER
+
+
+def known_method(method: str) -> str:
+    """Return the method of a request that is not a call, as it is counted: clients may make it up."""
+    return method if method in REQUESTS else OTHER
 
 
 def _written(connection: Any) -> float:

@@ -442,12 +442,15 @@ class Endpoint:
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         async with nullcontext() if self._lifespan is None else self._lifespan():
-            uncount = self.host.add_counters(self._admission.counters)
+            uncount = self.host.add_counters(self._counters)
             try:
                 yield
             finally:
                 uncount()
                 await self.close()
+
+    def _counters(self) -> dict[str, int]:
+        return {**self._admission.counters(), **self._refusals.counters()}
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""

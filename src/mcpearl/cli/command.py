@@ -56,6 +56,7 @@ def make_command(name: str | None = None, **settings: Any) -> Callable[[Function
         run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
         named = name or function.__module__.rpartition(".")[2]
-        return click.command(named, cls=Command, **settings)(option(run))
+        first = (run.__doc__ or "").partition("\n")[0]
+        return click.command(named, cls=Command, **{"short_help": first, **settings})(option(run))
 
     return decorate

@@ -56,7 +56,7 @@ def as_failure(error: BaseException) -> CommandFailed | None:
         ResourceNotFound,
     )
     from mcpearl.runtime.arguments import Unusable
-    from mcpearl.types.jsonrpc import METHOD_NOT_FOUND
+    from mcpearl.types.jsonrpc import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
     match error:
         case AuthorizationFailed():
@@ -72,6 +72,10 @@ def as_failure(error: BaseException) -> CommandFailed | None:
             )
         case ResourceNotFound() | CapabilityMissing():
             return CommandFailed(str(error), Exit.NOT_FOUND)
+        case McpError(code=code) if code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+            return CommandFailed(
+                str(error), Exit.FAILED, "some questions can only be answered at a terminal"
+            )
         case McpError(code=code):
             return CommandFailed(
                 str(error), Exit.NOT_FOUND if code == METHOD_NOT_FOUND else Exit.FAILED

@@ -44,6 +44,10 @@ class ServerTarget(NamedTuple):
         """Return what a `Client` takes: an address, a command or a host's entry."""
         return resolve(self.text)
 
+    def runs_already(self) -> bool:
+        """Return whether the target is at an address, and not started for the command."""
+        return way_of(self.reach())[1] is not None
+
 
 def target_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command TARGET and the options of connecting to it; it gets them as `target`."""
@@ -157,6 +161,15 @@ def resolve(text: str) -> Any:
         Exit.USAGE,
         "a target is server.py, a URL, 'a command in quotes', mcp.json, or the name of a server",
     )
+
+
+def way_of(reach: Any) -> tuple[list[str] | None, str | None]:
+    """Return the command or the address that `resolve` found for a target."""
+    if isinstance(reach, list):
+        return reach, None
+    if isinstance(reach, str):
+        return (None, reach) if "://" in reach else (["node", reach], None)
+    return (list(reach.command) if reach.command else None), reach.url
 
 
 def passed_on(text: str) -> "Server | None":
@@ -327,5 +340,9 @@ def _complete_target(ctx: click.Context, param: click.Parameter, incomplete: str
     from click.shell_completion import CompletionItem
 
     names = sorted({each.entry.name for each in configured_servers()})
-    fitting = [CompletionItem(name) for name in names if incomplete and name.startswith(incomplete)]
-    return [*fitting, CompletionItem(incomplete, type="file")]
+    fitting = [name for name in names if incomplete and name.startswith(incomplete)]
+    if not fitting:
+        return [CompletionItem(incomplete, type="file")]
+    # bash completes either files of its own or what it is given, so it is given the files, too.
+    files = sorted(each.name for each in Path().iterdir() if each.name.startswith(incomplete))
+    return [CompletionItem(each) for each in (*fitting, *files)]

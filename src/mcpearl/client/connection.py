@@ -19,6 +19,7 @@ from mcpearl.protocol.client_end import ClientEnd
 from mcpearl.protocol.codec import Envelope
 from mcpearl.protocol.errors import (
     ConnectionLost,
+    LimitReached,
     Malformed,
     McpError,
     RequestTimeout,
@@ -279,13 +280,21 @@ class ClientConnection(ClientReceiver):
         self.heard_at = self._now()
         for frame in frames:
             if isinstance(frame, FrameError):
-                logger.warning("the server sent an invalid message: %s", frame.reason)
+                self._refuse(frame)
                 continue
             event = self.end.receive(frame)
             if isinstance(event, Answer):
                 _settle(event)
             else:
                 self._handle(event)
+
+    def _refuse(self, frame: FrameError) -> None:
+        """Fail the request whose answer cannot be taken, if it can be told which that is."""
+        id = codec.answered_by(frame.head)
+        if id is not None and id in self.end.pending:
+            self.failed(id, LimitReached(f"the answer cannot be taken: {frame.reason}"))
+        else:
+            logger.warning("the server sent an invalid message: %s", frame.reason)
 
     def _handle(self, event: Event) -> None:
         match event:

@@ -59,7 +59,7 @@ class Pool:
         )
 
     async def connect(self) -> None:
-        """Connect all clients; raises what kept one from it."""
+        """Connect all clients; raises the error of one that cannot connect."""
         try:
             await self._supervisor.start()
         except StartFailed as error:
@@ -177,12 +177,12 @@ class Pool:
         return self._make(self._target)
 
     def _joined(self, client: Client) -> None:
-        """Lend a client from now on."""
+        """Make a client available to be borrowed."""
         self._up.add(client)
         self._offer(client)
 
     def _left(self, client: Client) -> None:
-        """Lend a client no more."""
+        """Stop lending a client."""
         self._up.discard(client)
         if client in self._idle:
             self._idle.remove(client)

@@ -287,7 +287,7 @@ class Console:
     def _choose_followed(self) -> None:
         if self._watch is not None:
             wanted = self._follows.values()
-            self._watch.followed = {(each.by, each.value) for each in wanted if each.by is not None}
+            self._watch.follow({(each.by, each.value) for each in wanted if each.by is not None})
 
     async def operate(
         self, action: actions.StopCall | actions.EndSession | actions.RestartChild

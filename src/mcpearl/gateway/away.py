@@ -219,8 +219,6 @@ class Away:
         parked = self._upstream.parked.find(wanted.call)
         if parked is None:
             raise McpError(INVALID_PARAMS, "the call this state belongs to is over; start it again")
-        if parked.attended:
-            raise McpError(INVALID_PARAMS, "another request brings answers to this call already")
         parked.take(wanted.answers)
         outcome = await parked.outcome(None)
         if isinstance(outcome, Raw):

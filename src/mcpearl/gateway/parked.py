@@ -106,6 +106,8 @@ class ParkedCall:
 
     def take(self, responses: dict[str, dict[str, Any]] | None) -> None:
         """Hand the client's answers to the upstream's session; raises `McpError` for a wrong one."""
+        if self.attended:
+            raise McpError(INVALID_PARAMS, "another request brings answers to this call already")
         for key, response in (responses or {}).items():
             question = self._questions.get(key)
             if question is None or question.answer.done():

@@ -134,11 +134,10 @@ def _write(out: CommandOutput, measures: Measures, title: str, figures: dict[str
         rates = [moment.rate for moment in measures.moments]
         for line in chart(rates, max(20, min(100, out.columns - 12)), 6):
             click.echo(line, color=out.colour)
-    latency = figures["latency_ms"]
     rows = [
         ["calls", f"{figures['calls']:,} in {figures['seconds']:g} s"],
         ["rate", f"{figures['rate']:,.0f} per second"],
-        ["latency", ", ".join(f"{name} {value:,.2f}" for name, value in latency.items()) + " ms"],
+        *([["latency", _milliseconds(figures["latency_ms"])]] if figures["calls"] else []),
         ["errors", f"{figures['errors']:,}"],
     ]
     out.table((), rows, 2)
@@ -147,3 +146,7 @@ def _write(out: CommandOutput, measures: Measures, title: str, figures: dict[str
     if measures.busy > 0.9:
         share = f"{measures.busy:.0%}"
         out.note(f"the load itself took {share} of a processor: the server may be able to do more")
+
+
+def _milliseconds(latency: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.2f}" for name, value in latency.items()) + " ms"

@@ -52,18 +52,22 @@ async def command(
         tool = await find_named(client.tools(), name, "tool")
         values = read_arguments(arguments, tool.input_schema, f"tool `{name}`")
         if as_task:
-            return await _start(out, client, name, values)
+            return await _start(out, client, target, name, values)
         async with Progress(out, name) as progress:
             person.pause = progress.clear
             result = await client.call_tool(name, values, on_progress=progress.heard)
     return show_result(out, result, output)
 
 
-async def _start(out: CommandOutput, client: "Client", name: str, values: dict[str, Any]) -> int:
+async def _start(
+    out: CommandOutput, client: "Client", target: ServerTarget, name: str, values: dict[str, Any]
+) -> int:
     task = await client.start_task(name, values)
     if not task.id:
         return show_result(out, await task.result(), None)
     out.show({"task": task.id}, lambda: out.line(task.id))
+    if not target.runs_already():
+        out.warning("the server was started for this call and ends with it, and so does the task")
     return Exit.OK
 
 

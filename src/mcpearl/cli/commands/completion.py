@@ -33,6 +33,8 @@ def command(out: CommandOutput, shell: str | None) -> None:
     from mcpearl.cli.main import mcpearl
 
     script = kind(mcpearl, {}, "mcpearl", "_MCPEARL_COMPLETE").source()
+    # click's script for fish cuts what is said about a command at its first comma.
+    script = script.replace('string split "," $completion', 'string split -m 1 "," $completion')
     out.show({"shell": name, "script": script, "install": _HOW[name]}, lambda: click.echo(script))
     if out.tty:
         out.note(_HOW[name])

@@ -2,6 +2,8 @@
 
 import keyword
 import re
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -45,12 +47,15 @@ def command(out: CommandOutput, directory: Path, name: str | None) -> None:
 def _write(out: CommandOutput, directory: Path, package: str, files: list[str]) -> None:
     server = f"src/{package}/server.py"
     steps = [
-        *([["cd", str(directory)]] if directory != Path() else []),
         [f"mcpearl dev {server}", "serve it while you write it"],
         [f"mcpearl call {server} add a=2 b=3", "call a tool"],
         ["python -m pytest", "run the tests"],
         [f"mcpearl install {server}", "put it into the hosts on this computer"],
     ]
+    if find_spec("pytest") is None:
+        steps.insert(2, ["python -m pip install pytest", "once, for the tests"])
+    if directory.resolve() != Path.cwd():
+        steps.insert(0, [f"cd {shlex.quote(str(directory))}", "go there"])
 
     def text() -> None:
         out.line(f"{len(files)} files in {directory.resolve()}:")
@@ -58,6 +63,6 @@ def _write(out: CommandOutput, directory: Path, package: str, files: list[str]) 
             out.line(f"  {each}")
         out.line()
         out.line("Next:")
-        out.table((), [[step[0], step[1]] for step in steps if step[0] != "cd"], 2)
+        out.table((), steps, 2)
 
     out.show({"directory": str(directory.resolve()), "package": package, "files": files}, text)

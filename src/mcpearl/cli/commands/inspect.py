@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from mcpearl.cli.arguments import object_of
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import Exit, as_failure
 from mcpearl.cli.findings import Objection, findings, tokens
@@ -132,12 +133,20 @@ def _write_tools(out: CommandOutput, lists: ServerOffer, sizes: dict[str, int]) 
         name = out.styled(_clean(tool.name), bold=True)
         click.echo(f"  {name}{size}", color=out.colour)
         out.table((), [["", summary_of(tool)]], 4)
-        required = tool.input_schema.get("required") or ()
-        rows = [
-            [each, type_name(schema), "" if each in required else "optional", _about(schema)]
-            for each, schema in members(tool.input_schema).items()
-        ]
-        out.table((), rows, 6)
+        out.table((), _rows(tool.input_schema, tool.input_schema), 6)
+
+
+def _rows(schema: Any, root: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """Return a row for each argument; below one that is an object, its members: `trip.days`."""
+    rows = []
+    required = schema.get("required") or ()
+    for name, own in members(schema).items():
+        optional = "" if name in required else "optional"
+        rows.append([prefix + name, type_name(own), optional, _about(own)])
+        inner = object_of(own, root)
+        if inner is not None and not prefix:
+            rows += _rows(inner, root, f"{name}.")
+    return rows
 
 
 def _clean(text: str) -> str:

@@ -11,14 +11,20 @@ import click
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.installing.change import shown_change, write
-from mcpearl.cli.installing.hosts import HostEntry, HostFile, host_file, host_files
+from mcpearl.cli.installing.hosts import (
+    HostEntry,
+    HostFile,
+    complete_host,
+    host_file,
+    host_files,
+)
 from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.target import pairs, read_env_file, resolve
 
 
 @make_command()
 @click.argument("target")
-@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_host)
 @click.option(
     "--name", help="The server's name in the host; by default the file's or the address's."
 )
@@ -178,9 +184,9 @@ def _change(
     if dry_run or not _agreed(file, yes or out.as_json):
         return result
     backup = write(file.path, after)
-    kept = f"; as it was: {backup}" if backup else ""
+    kept = f"; a copy of the file before: {backup}" if backup else ""
     what = "has" if entry is not None else "no longer has"
-    out.note(f"{file.title} {what} {name!r} from its next start on{kept}", fg="green")
+    out.note(f"{file.title} {what} {name!r} when it is started again{kept}", fg="green")
     return {**result, "changed": True, "backup": str(backup) if backup else None}
 
 

@@ -10,7 +10,7 @@ import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.exits import CommandFailed, Exit
-from mcpearl.cli.output import CommandOutput
+from mcpearl.cli.output import CommandOutput, counted
 
 _MOST = 10_000  # files of a directory
 _MARK = b"\xef\xbb\xbf"
@@ -34,7 +34,7 @@ def command(out: CommandOutput, paths: tuple[Path, ...], write: bool) -> int:
     servers = _servers(files)
     for path in files:
         try:
-            file = _MigratedFile.read(path)
+            file = _File.read(path)
             before = file.text
             after, leftovers = rewrite(before, servers)
             compile(after, str(path), "exec", dont_inherit=True)
@@ -59,7 +59,7 @@ def _servers(files: list[Path]) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for path in files:
         try:
-            text = _MigratedFile.read(path).text
+            text = _File.read(path).text
             if path.stem != "__init__":
                 found |= servers_of(text, path.stem)
             else:  # `from package import app`, and `from . import app` in the package
@@ -70,7 +70,7 @@ def _servers(files: list[Path]) -> set[tuple[str, str]]:
     return found
 
 
-class _MigratedFile(NamedTuple):
+class _File(NamedTuple):
     """A file as it is on disk: its text, and how that was written."""
 
     path: Path
@@ -79,7 +79,7 @@ class _MigratedFile(NamedTuple):
     line_end: str
 
     @classmethod
-    def read(cls, path: Path) -> "_MigratedFile":
+    def read(cls, path: Path) -> "_File":
         """Read a file in UTF-8; raises `UnicodeDecodeError` for one in another encoding."""
         content = path.read_bytes()
         mark = _MARK if content.startswith(_MARK) else b""
@@ -159,6 +159,6 @@ def _conclude(out: CommandOutput, results: list[dict[str, Any]], write: bool) ->
             out.line(f"  {each['path']}:{item['line']}: {item['text']}")
     changed = sum(each["changed"] for each in results)
     if changed:
-        said = "were rewritten" if write else "would be rewritten; --write does it"
-        out.note(f"{changed} files {said}")
+        said = "rewritten" if write else "to rewrite; --write does it"
+        out.note(f"{counted(changed, 'file')} {said}")
     return Exit.FAILED if left else Exit.OK

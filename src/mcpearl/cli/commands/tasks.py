@@ -1,5 +1,7 @@
 """List, look at, wait for and cancel tasks of a server."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mcpearl.cli.asking import Person
@@ -9,7 +11,12 @@ from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
 from mcpearl.cli.target import ServerTarget, connected, pairs, target_options
+from mcpearl.protocol.errors import CapabilityMissing, McpError
+from mcpearl.types.jsonrpc import INVALID_PARAMS
 from mcpearl.types.tasks import Task
+
+if TYPE_CHECKING:
+    from mcpearl.client.client import Client
 
 ACTIONS = ("list", "get", "result", "cancel")
 
@@ -38,20 +45,37 @@ async def command(
     person = Person(out, dict(pairs(answer, "=", "--answer")))
     async with connected(target, out, elicitation=person.elicit) as client:
         if id is None:
-            tasks = [task async for task in client.tasks()]
+            tasks = await _listed(client)
             out.show({"tasks": tasks}, lambda: _write(out, tasks))
             return Exit.OK
         task = client.task(id)
-        if action == "result":
-            async with Progress(out, f"task {id}") as progress:
-                person.pause = progress.clear
-                result = await task.result()
-            return show_result(out, result, output)
-        if action == "cancel":
-            await task.cancel()
-        state = await task.status()
+        try:
+            if action == "result":
+                async with Progress(out, f"task {id}") as progress:
+                    person.pause = progress.clear
+                    result = await task.result()
+                return show_result(out, result, output)
+            if action == "cancel":
+                await task.cancel()
+            state = await task.status()
+        except McpError as error:
+            if error.code == INVALID_PARAMS:
+                raise CommandFailed(error.message, Exit.NOT_FOUND) from None
+            raise
     out.show(state, lambda: _write(out, [state]))
     return Exit.OK
+
+
+async def _listed(client: "Client") -> list[Task]:
+    try:
+        return [task async for task in client.tasks()]
+    except CapabilityMissing:
+        raise CommandFailed(
+            "the server does not list tasks",
+            Exit.NOT_FOUND,
+            "servers of 2026-07-28 never do; `mcpearl tasks TARGET get ID` takes the id that "
+            "`mcpearl call --task` printed",
+        ) from None
 
 
 def _write(out: CommandOutput, tasks: list[Task]) -> None:

@@ -15,8 +15,8 @@ from mcpearl.cli.diagnosis.state import Check, Found
 from mcpearl.cli.exits import CommandFailed, as_failure
 from mcpearl.cli.findings import findings
 from mcpearl.cli.offered import offered
-from mcpearl.cli.output import CommandOutput
-from mcpearl.cli.target import ServerTarget, connected
+from mcpearl.cli.output import CommandOutput, counted
+from mcpearl.cli.target import ServerTarget, connected, way_of
 
 _PATIENCE = 5.0  # seconds for each step below the protocol
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
@@ -39,7 +39,7 @@ async def examine_server(target: ServerTarget, found: Found) -> None:
     except (CommandFailed, ValueError) as error:
         found(Check("bad", "target", str(error), getattr(error, "hint", None) or ""))
         return
-    command, url = _way(reach)
+    command, url = way_of(reach)
     if command is not None and not _has_program(command, found):
         return
     if url is not None and not await _is_reachable(url, found):
@@ -62,22 +62,14 @@ async def examine_server(target: ServerTarget, found: Found) -> None:
             await asyncio.to_thread(_look_at_output, command, target, reach, found)
         return
     counts = (
-        f"{len(lists.tools)} tools, {len(lists.resources)} resources, {len(lists.prompts)} prompts"
+        f"{counted(len(lists.tools), 'tool')}, {counted(len(lists.resources), 'resource')}, "
+        f"{counted(len(lists.prompts), 'prompt')}"
     )
     found(Check("ok", "offers", counts))
     problems = [each for each in findings(lists, info, instructions) if each.grade != "note"]
     if problems:
         text = f"{len(problems)}, such as {problems[0].about}: {problems[0].text}"
         found(Check("bad", "problems for hosts", text, "`mcpearl inspect TARGET` lists them"))
-
-
-def _way(reach: Any) -> tuple[list[str] | None, str | None]:
-    """Return the command or the address that a target stands for."""
-    if isinstance(reach, list):
-        return reach, None
-    if isinstance(reach, str):
-        return (None, reach) if "://" in reach else (["node", reach], None)
-    return (list(reach.command) if reach.command else None), reach.url
 
 
 def _has_program(command: list[str], found: Found) -> bool:

@@ -1,6 +1,7 @@
 """A change of a host's file: shown, kept a backup of, written in one step."""
 
 import difflib
+import glob
 import os
 import tempfile
 import time
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from mcpearl.cli.exits import CommandFailed
 from mcpearl.cli.output import CommandOutput
+
+_BACKUPS = 20  # kept of each file
 
 
 def shown_change(out: CommandOutput, path: Path, before: str, after: str) -> list[str]:
@@ -57,5 +60,13 @@ def _kept(place: Path) -> Path | None:
             backup.chmod(place.stat().st_mode & 0o7777)
         except FileExistsError:
             continue
+        _forget_old(place)
         return backup
     raise CommandFailed(f"there are too many backups of {place}; remove some")
+
+
+def _forget_old(place: Path) -> None:
+    """Remove the oldest backups of a file; their names sort by time."""
+    backups = sorted(place.parent.glob(f"{glob.escape(place.name)}.????????-??????*.bak"))
+    for each in backups[:-_BACKUPS]:
+        each.unlink(missing_ok=True)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.installing.json_text import with_member
 from mcpearl.cli.installing.yaml_text import entry_names, with_entry
@@ -129,3 +131,8 @@ def host_file(name: str, project: bool) -> HostFile:
             f"choose one of {', '.join(files)}",
         )
     return files[name]
+
+
+def complete_host(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the hosts whose names begin so, for a shell."""
+    return [each.host for each in host_files() if each.host.startswith(incomplete)]

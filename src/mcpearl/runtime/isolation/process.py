@@ -354,7 +354,7 @@ class Process:
             self.retire()
 
     def has_ended(self, status: int | None) -> None:
-        """Take the wait status it ended with, and let everyone know."""
+        """Take the wait status it ended with; fail its call, and tell the pool."""
         self.over = True
         self._stop_timer()
         self._take_rest()

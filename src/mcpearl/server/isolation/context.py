@@ -41,13 +41,13 @@ class IsolatedContext(Context[Any]):
     def __init__(self, call: Call, peer: "ServerPeer", core: ServerCore, line: LineOfCall) -> None:
         super().__init__(call, peer, core)
         self._line = line
-        self._once = False  # whether what is done once is written down
+        self._once = False  # whether the server keeps the results of `once`
         self._task: str | None = None
         self._promotable = False
 
     def takes_encoded(self) -> bool:
-        """Return False: whether a tool failed is sent beside its result."""
-        return False
+        """Return True: the server decodes a result again where something looks at it."""
+        return True
 
     def take_over(self, given: VisibleContext) -> None:
         """Take over what the server says about the call."""
@@ -149,7 +149,7 @@ class BlockingContext(IsolatedContext):
 
 
 def drive(work: Awaitable[T]) -> T:
-    """Run something to its end that waits for nothing but the server, which blocks."""
+    """Run an awaitable to its end. It may wait for the server only, which blocks this thread."""
     steps = work.__await__()
     try:
         while next(steps) is None:

@@ -27,7 +27,7 @@ _STOPPING = 15.0  # seconds the processes have to end
 
 
 class Isolation:
-    """What a server has for its isolated tools.
+    """The zygote and the pools of a server's isolated tools.
 
     Args:
         core: The server's.
@@ -53,7 +53,7 @@ class Isolation:
         self._lock = asyncio.Lock()
 
     def add(self, tool: "IsolatedTool", profile: Isolate) -> tuple[int, int, int]:
-        """Take note of a tool; return the number of its pool, its own there, and over all."""
+        """Add a tool; return the numbers of its pool, of itself in there, and of itself among all."""
         if profile in self._profiles:
             pool = self._profiles.index(profile)
         else:

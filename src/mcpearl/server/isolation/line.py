@@ -20,7 +20,7 @@ _LONGEST = 2**32 - 1  # the server decides what it sends
 
 
 class BlockingLine:
-    """One process's connection to its server, without an event loop: what is asked is waited for.
+    """A process's connection to its server, without an event loop: asking blocks until it is answered.
 
     Args:
         connection: Carries frames in both directions.
@@ -45,7 +45,7 @@ class BlockingLine:
         os.register_at_fork(after_in_child=self._is_copied)
 
     def _is_copied(self) -> None:
-        """Say nothing any more: the line belongs to the process that this one was forked from."""
+        """Write nothing from now on: the line belongs to the process that this one was forked from."""
         self.call = 0
         self._copied = True
         self._writing = threading.Lock()

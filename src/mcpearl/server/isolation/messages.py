@@ -37,7 +37,7 @@ class VisibleContext(Struct, array_like=True):
     address: str | None
     headers: dict[bytes, bytes]
     rounds: bool
-    """Whether what is done once is written down: of a modern client, or a task."""
+    """Whether results of `Context.once` are kept: for a modern client, or a task."""
     task: str | None
     promotable: bool
     """Whether it may become a task while it runs."""

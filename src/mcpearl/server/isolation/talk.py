@@ -138,7 +138,7 @@ class ContextRequests:
             process.kill(f"wrote a message that makes no sense: {error}")
 
     def close(self) -> None:
-        """Pass nothing on any more: the call has ended."""
+        """Stop passing things on: the call has ended."""
         if self._pumping is not None:
             self._pumping.cancel()
         for task in self._asked:

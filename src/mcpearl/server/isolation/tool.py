@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from mcpearl.protocol.errors import McpError, Overloaded, ToolError
-from mcpearl.protocol.events import Caller, Encoded
+from mcpearl.protocol.events import Caller, Encoded, EncodedToolResult
 from mcpearl.runtime import tracing
 from mcpearl.runtime.isolation.frames import Kind
 from mcpearl.runtime.isolation.pool import PoolFull
@@ -74,9 +74,8 @@ class IsolatedTool(ToolEntry):
         if not self._function.is_stream:
             self._function.run = self._function.run_in_place
 
-    def run_here(self, raw: Raw | UnsetType, ctx: Context) -> Any:
-        """Run the tool in this process, which is an isolated one."""
-        return ToolEntry.call(self, raw, ctx)
+    run_here = ToolEntry.call
+    """Run the tool in this process, which is an isolated one."""
 
     async def call(self, raw: Raw | UnsetType, ctx: Context) -> Result | Encoded:
         """Run the tool in an isolated process."""
@@ -84,11 +83,11 @@ class IsolatedTool(ToolEntry):
         if self._serial >= isolation.known:
             await isolation.renew()
         pool = isolation.pools[self._pool_number]
-        loop = asyncio.get_running_loop()
+        loop = pool.loop
         context = self._context(ctx) if self._wants_context or tracing.is_used() else b""
         version = call_of(ctx).caller.version.index
-        job = Job(pack_call(self._index, version, context, raw), loop.create_future())
-        job.share = share_of(ctx)
+        payload = pack_call(self._index, version, context, raw)
+        job = Job(payload, loop.create_future(), None, share_of(ctx))
         timer, talk = None, None
         if context:
             job.talk = talk = ContextRequests(ctx, job)
@@ -142,7 +141,7 @@ class IsolatedTool(ToolEntry):
             body.decode()
         if is_error or not ctx.takes_encoded():
             return decode(CallToolResult, body)
-        return Encoded(body, complete)
+        return Encoded(body, True) if complete else EncodedToolResult(body)
 
     def _story(self, ended: ProcessEnded) -> str:
         """Say what became of the process, to the client."""

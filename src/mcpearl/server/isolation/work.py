@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcpearl.protocol.codec import splice
 from mcpearl.protocol.errors import McpError
+from mcpearl.protocol.events import Encoded
 from mcpearl.protocol.fields import narrow
 from mcpearl.protocol.versions import VERSIONS
 from mcpearl.runtime import tracing
@@ -168,10 +169,12 @@ class _BlockingWorker:
             self._bare[index, version] = ctx
         return tool, ctx, arguments
 
-    def _result(self, result: Result, ctx: IsolatedContext) -> tuple[bytes, ...]:
-        version = ctx.client.version
-        is_error = bool(getattr(result, "is_error", False))
+    def _result(self, result: Result | Encoded, ctx: IsolatedContext) -> tuple[bytes, ...]:
         state = ctx.sendable_state()
+        if isinstance(result, Encoded):  # only a tool that succeeded returns one
+            return pack_result(result.body, result.complete, False, pack(state) if state else b"")
+        version = ctx.client.version
+        is_error = isinstance(result, CallToolResult) and result.is_error
         if not version.modern:
             body, complete = encode(narrow(result, version.name)), True
         else:
@@ -231,7 +234,8 @@ class _LoopWorker(_BlockingWorker):
 
 
 def _run(tool: "IsolatedTool", arguments: Any, ctx: IsolatedContext) -> Any:
-    tracing.enter(ctx.params.meta)
+    if tracing.is_used():
+        tracing.enter(ctx.params.meta)
     return drive(tool.run_here(arguments, ctx))
 
 

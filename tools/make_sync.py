@@ -225,8 +225,8 @@ def method(source: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     decorators = [ast.unparse(each) for each in source.decorator_list]
     returns = ast.unparse(source.returns) if source.returns else "None"
     form = "{value}"
-    if returns.startswith("Listing["):
-        returns = returns.replace("Listing", "Iterator", 1)
+    if returns.startswith("PagedItems["):
+        returns = returns.replace("PagedItems", "Iterator", 1)
         call = f"self._portal.iterate(self._inner.{source.name}({_passed(source.args)}))"
     elif "property" in decorators:
         call = f"self._inner.{source.name}"

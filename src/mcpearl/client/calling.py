@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mcpearl.client.arguments import encode_arguments
 from mcpearl.client.known_tools import KnownTools
 from mcpearl.client.link import Link
-from mcpearl.client.pages import Listing
+from mcpearl.client.pages import PagedItems
 from mcpearl.client.progress import ProgressCallback
 from mcpearl.client.reading import Reading
 from mcpearl.client.tasks.client_tasks import ClientTasks
@@ -47,9 +47,9 @@ class Calling(Reading):
         self._known_tools.learn(result.tools)
         return result
 
-    def tools(self) -> Listing[Tool]:
+    def tools(self) -> PagedItems[Tool]:
         """Iterate over all tools, page by page."""
-        return Listing(self.list_tools, lambda page: page.tools)
+        return PagedItems(self.list_tools, lambda page: page.tools)
 
     @overload
     async def call_tool(
@@ -162,9 +162,9 @@ class Calling(Reading):
         """
         return self._tasks.handle(id)
 
-    def tasks(self) -> Listing[Task]:
+    def tasks(self) -> PagedItems[Task]:
         """Iterate over the states of all tasks at a server of 2025-11-25; later ones do not list."""
-        return Listing(self._list_tasks, lambda page: page.tasks)
+        return PagedItems(self._list_tasks, lambda page: page.tasks)
 
     async def _list_tasks(self, cursor: str | None) -> ListTasksResult:
         params = PaginatedRequestParams(cursor=cursor)

@@ -60,7 +60,7 @@ async def pages(
     raise InvalidResult(f"the list has more than {max_pages} pages")
 
 
-class Listing(AsyncIterator[T]):
+class PagedItems(AsyncIterator[T]):
     """All items of a list that comes in pages: iterate over it, or await it for a list.
 
     >>> async for tool in client.tools():

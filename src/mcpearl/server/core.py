@@ -50,7 +50,7 @@ class _Failed(msgspec.Struct):
 _read_error = msgspec.json.Decoder(_Failed).decode
 
 
-class _Refusal:
+class _RefusedMessage:
     """An encoded error, which is decoded when something wants to know what it says."""
 
     def __init__(self, message: bytes) -> None:
@@ -266,7 +266,7 @@ class ServerCore:
         if isinstance(event, Opened):
             method, kind = "initialize", "session"
         elif event.refused:
-            method, kind, refusal = event.method, "refused", _Refusal(message)
+            method, kind, refusal = event.method, "refused", _RefusedMessage(message)
             self._refusals.note("refused a request over %s: %s", medium, refusal)
         elif not event.method:
             return  # the answers of a batch

@@ -34,7 +34,7 @@ def command(out: CommandOutput, paths: tuple[Path, ...], write: bool) -> int:
     servers = _servers(files)
     for path in files:
         try:
-            file = _File.read(path)
+            file = _MigratedFile.read(path)
             before = file.text
             after, leftovers = rewrite(before, servers)
             compile(after, str(path), "exec", dont_inherit=True)
@@ -59,7 +59,7 @@ def _servers(files: list[Path]) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for path in files:
         try:
-            text = _File.read(path).text
+            text = _MigratedFile.read(path).text
             if path.stem != "__init__":
                 found |= servers_of(text, path.stem)
             else:  # `from package import app`, and `from . import app` in the package
@@ -70,7 +70,7 @@ def _servers(files: list[Path]) -> set[tuple[str, str]]:
     return found
 
 
-class _File(NamedTuple):
+class _MigratedFile(NamedTuple):
     """A file as it is on disk: its text, and how that was written."""
 
     path: Path
@@ -79,7 +79,7 @@ class _File(NamedTuple):
     line_end: str
 
     @classmethod
-    def read(cls, path: Path) -> "_File":
+    def read(cls, path: Path) -> "_MigratedFile":
         """Read a file in UTF-8; raises `UnicodeDecodeError` for one in another encoding."""
         content = path.read_bytes()
         mark = _MARK if content.startswith(_MARK) else b""

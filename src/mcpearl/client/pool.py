@@ -54,7 +54,7 @@ class Pool:
         self._waiting: dict[asyncio.Future[Client], None] = {}
         self._supervisor = Supervisor(
             "pool",
-            [Child(f"client {number}", _Member(self)) for number in range(1, size + 1)],
+            [Child(f"client {number}", _PoolPlace(self)) for number in range(1, size + 1)],
             stop_together=True,
         )
 
@@ -188,7 +188,7 @@ class Pool:
             self._idle.remove(client)
 
 
-class _Member:
+class _PoolPlace:
     """One place in the pool, and the client that has it at the moment."""
 
     def __init__(self, pool: Pool) -> None:

@@ -48,7 +48,7 @@ def frame(mark: bytes, kind: int, *parts: bytes) -> bytes:
     return _HEAD.pack(mark, len(payload), kind) + payload
 
 
-class Framer:
+class FrameReader:
     """Cuts what is read into frames.
 
     Args:

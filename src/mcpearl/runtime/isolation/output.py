@@ -29,7 +29,7 @@ def _print(data: bytes) -> bool:
     return True
 
 
-class Output:
+class ProcessOutput:
     """Reads what a process prints, and prints it as the server's own standard error."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

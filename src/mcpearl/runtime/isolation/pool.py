@@ -32,7 +32,7 @@ class PoolFull(Exception):
     """As many calls wait as there may be."""
 
 
-class Pool:
+class ProcessPool:
     """Runs calls in isolated processes. A service, in the tree below the zygote.
 
     Args:

@@ -18,9 +18,9 @@ from mcpearl.runtime.isolation.process import Job, ProcessEnded
 from mcpearl.runtime.isolation.profile import Isolate, profile_of
 from mcpearl.server.context import Context, call_of, rounds_of, share_of
 from mcpearl.server.isolation.messages import (
-    CallContext,
     CallerRecord,
     PrincipalRecord,
+    VisibleContext,
     decode_failure,
     decode_state,
     json_or_none,
@@ -28,7 +28,7 @@ from mcpearl.server.isolation.messages import (
     pack_call,
     unpack_result,
 )
-from mcpearl.server.isolation.talk import Conversation
+from mcpearl.server.isolation.talk import ContextRequests
 from mcpearl.server.isolation.work import IN_PLACE
 from mcpearl.server.registry.limited import LimitedTool
 from mcpearl.server.registry.tools import ToolEntry
@@ -90,7 +90,7 @@ class IsolatedTool(ToolEntry):
         job = Job(payload, loop.create_future(), None, share_of(ctx))
         timer, talk = None, None
         if context:
-            job.talk = talk = Conversation(ctx, job)
+            job.talk = talk = ContextRequests(ctx, job)
         try:
             pool.submit(job)
             if self.patience is not None:
@@ -158,7 +158,7 @@ class IsolatedTool(ToolEntry):
         meta = tracing.carried(ctx.params.meta)
         encoded = {key: json_or_none(value) for key, value in ctx.state.items()}
         return pack(
-            CallContext(
+            VisibleContext(
                 id=call.id,
                 caller=self._caller(call.caller),
                 meta=None if meta is None else msgspec.json.encode(meta),

@@ -29,9 +29,9 @@ from mcpearl.server.isolation.context import (
     IsolatedContext,
     drive,
 )
-from mcpearl.server.isolation.line import Line, LoopLine
+from mcpearl.server.isolation.line import BlockingLine, LoopLine
 from mcpearl.server.isolation.messages import (
-    Failure,
+    CallFailure,
     json_or_none,
     pack,
     pack_result,
@@ -77,7 +77,7 @@ def work(
     else:
         for tool in tools:
             tool.settle()
-        _Worker(core, tools, profile, Line(*sockets)).run()
+        _BlockingWorker(core, tools, profile, BlockingLine(*sockets)).run()
 
 
 async def _work_on_loop(
@@ -103,7 +103,7 @@ async def _work_on_loop(
         await worker.serve()
 
 
-class _Worker:
+class _BlockingWorker:
     """Takes calls without an event loop."""
 
     kind: type[IsolatedContext] = BlockingContext
@@ -113,7 +113,7 @@ class _Worker:
         core: ServerCore,
         tools: "list[IsolatedTool]",
         profile: Isolate,
-        line: Line,
+        line: BlockingLine,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._core = core
@@ -186,21 +186,21 @@ class _Worker:
     def _fail(self, error: BaseException, ctx: IsolatedContext) -> None:
         if isinstance(error, MemoryError) and self._profile.memory is not None:
             text = f"Tool `{ctx.params.name}` exceeded its memory of {self._profile.memory_text}"
-            self._line.end(Kind.LAST, pack(Failure(text)))
+            self._line.end(Kind.LAST, pack(CallFailure(text)))
             return
         if isinstance(error, asyncio.CancelledError):
-            self._line.end(Kind.FAILURE, pack(Failure("The call was cancelled")))
+            self._line.end(Kind.FAILURE, pack(CallFailure("The call was cancelled")))
             return
         answer = ctx.fail(error)
         if isinstance(answer, McpError):
-            failure = Failure(None, answer.code, answer.message, json_or_none(answer.data))
+            failure = CallFailure(None, answer.code, answer.message, json_or_none(answer.data))
         else:
-            failure = Failure(_text(answer))
+            failure = CallFailure(_text(answer))
         failure.state = ctx.sendable_state()
         self._line.end(Kind.FAILURE, pack(failure))
 
 
-class _LoopWorker(_Worker):
+class _LoopWorker(_BlockingWorker):
     """Takes calls on an event loop."""
 
     kind = IsolatedContext

@@ -34,9 +34,9 @@ from mcpearl.transports.http_server.gate import WELL_KNOWN, Gate, Refused
 from mcpearl.transports.http_server.header_check import MessageHeaders
 from mcpearl.transports.http_server.host import EndpointHost, SoloConversation
 from mcpearl.transports.http_server.legacy import ALLOW, LegacyRequests
-from mcpearl.transports.http_server.origin import Location
+from mcpearl.transports.http_server.origin import ServedLocation
 from mcpearl.transports.http_server.pages import Pages
-from mcpearl.transports.http_server.post import PostOutlet, Running, Terms
+from mcpearl.transports.http_server.post import CallRunner, PostOutlet, Terms
 from mcpearl.transports.http_server.refused_requests import RefusedRequests
 from mcpearl.transports.http_server.responses import Pace
 from mcpearl.transports.http_server.reverse import Reverse
@@ -49,7 +49,7 @@ from mcpearl.transports.mirrored_headers import NAMED_BY
 from mcpearl.types.jsonrpc import PARSE_ERROR
 
 if TYPE_CHECKING:
-    from mcpearl.stores.shared import Relay
+    from mcpearl.stores.shared import ProcessRelay
     from mcpearl.transports.http_server.siblings import Siblings
     from mcpearl.transports.websocket.asgi import AsgiWebSockets
 
@@ -71,7 +71,7 @@ class Post(Struct):
     """Bytes if it is a batch, or not a message."""
     principal: Any
 
-    def checked(self, conversation: Running, calls: list[Call], modern: bool) -> list[Call]:
+    def checked(self, conversation: CallRunner, calls: list[Call], modern: bool) -> list[Call]:
         """Return the calls to be run: none if the headers differ. Raises `Refused` for missing scopes."""
         call, endpoint = calls[0], self.endpoint
         if call.batch is not None:
@@ -130,14 +130,14 @@ class Endpoint:
         websockets: "AsgiWebSockets | None" = None,
         siblings: "Siblings | None" = None,
         pages: Pages | None = None,
-        relay: "Relay | None" = None,
+        relay: "ProcessRelay | None" = None,
     ) -> None:
         hosts, origins = settings.allowed_hosts, settings.allowed_origins
         self.host = host
         self.gate = gate
         self._settings = settings
         self._anonymous = host.anonymous
-        self._location = Location(settings.path, hosts, origins)
+        self._location = ServedLocation(settings.path, hosts, origins)
         self._siblings = siblings
         self._relay = relay
         self._pages = pages
@@ -160,9 +160,11 @@ class Endpoint:
             LateWatch(_WATCH_AFTER),
             callers,
         )
-        self._sse_locations: dict[str, Location] = {}
+        self._sse_locations: dict[str, ServedLocation] = {}
         if settings.http_sse:
-            self._sse_locations = {path: Location(path, hosts, origins) for path in sse_2024.PATHS}
+            self._sse_locations = {
+                path: ServedLocation(path, hosts, origins) for path in sse_2024.PATHS
+            }
         self._open()
 
     def _open(self) -> None:
@@ -451,16 +453,17 @@ class Endpoint:
             if self._closed:
                 self._open()
             if self._uncount is None:
-                self._uncount = self.host.add_counters(self._admission.counters)
+                self._uncount = self.host.add_counters(self._counters)
             try:
                 yield
             finally:
-                if (
-                    not self._life.up
-                ):  # it may be held by several, such as applications it is mounted in
+                if not self._life.up:  # several applications may hold it up
                     self._uncount()
                     self._uncount = None
                     await self.close()
+
+    def _counters(self) -> dict[str, int]:
+        return {**self._admission.counters(), **self._refusals.counters()}
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""

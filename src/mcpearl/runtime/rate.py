@@ -16,7 +16,6 @@ from mcpearl.runtime import clock
 By = Literal["principal", "client", "address"]
 _WAYS = 8  # places in the shared table that one key can have
 _EXACT = 1e-9  # seconds that rounding may make up
-NOBODY = 0  # the mark of callers that are not told apart; small numbers are found fastest
 _MANY = 100_000  # keys that are remembered in one process, and twice as many for a while
 
 
@@ -64,6 +63,7 @@ class Meter:
         "_used",
         "interval",
         "limit",
+        "nobody",
         "take",
         "times",
     )
@@ -77,6 +77,8 @@ class Meter:
         self._most = most
         self.times: dict[int, float] = {}
         """When each key will have used nothing, by its hash: of those this process saw lately."""
+        self.nobody = [0.0]
+        """The same of callers that are not told apart, which have None as their key."""
         self._earlier: dict[int, float] = {}
         self._shared: SharedTimes | None = None
         self._used: dict[Hashable, int] | None = None  # calls of each key that other machines count
@@ -133,40 +135,38 @@ class Meter:
         """Note that a key, with its calls everywhere, will have used nothing only after some seconds."""
         used = 0 if self._used is None else self._used.get(key, 0)
         free_at = clock.monotonic() + seconds + used * self.interval
-        mark = NOBODY if key is None else hash(key)
-        known = self.times.get(mark)
-        if free_at > (self._first(mark) if known is None else known):
-            self.times[mark] = free_at
+        times, mark = self._place(key)
+        times[mark] = max(times[mark], free_at)
 
     def _taking(self) -> Callable[[Hashable], float]:
         """Return `take` as a function with everything at hand: calls go through it."""
-        newer, interval, tolerance = self.times, self.interval, self._tolerance
-        known, first = newer.get, self._first
+        place, interval, tolerance = self._place, self.interval, self._tolerance
 
         def take(key: Hashable) -> float:
-            mark, now = NOBODY if key is None else hash(key), clock.monotonic()
-            free_at = known(mark)
-            if free_at is None:
-                free_at = first(mark)
+            (times, mark), now = place(key), clock.monotonic()
+            free_at = times[mark]
             if free_at < now:
                 free_at = now
             free_at += interval
             wait = free_at - now - tolerance
             if wait > 0:
                 return wait
-            newer[mark] = free_at
+            times[mark] = free_at
             return 0.0
 
         return take
 
-    def _first(self, mark: int) -> float:
-        """Return the time of a key that is not among the newer ones, and make room for it there."""
-        if len(self.times) >= self._most:
-            self._earlier = self.times.copy()
-            self.times.clear()
-        free_at = self._earlier.pop(mark, 0.0)
-        self.times[mark] = free_at
-        return free_at
+    def _place(self, key: Hashable) -> tuple[dict[int, float] | list[float], int]:
+        """Return where the time of a key is: in what, and under which number."""
+        if key is None:
+            return self.nobody, 0
+        times, mark = self.times, hash(key)
+        if mark not in times:
+            if len(times) >= self._most:
+                self._earlier = times.copy()
+                times.clear()
+            times[mark] = self._earlier.pop(mark, 0.0)
+        return times, mark
 
 
 class SharedTimes:

@@ -15,7 +15,7 @@ from mcpearl.protocol.errors import Overloaded, RateLimited
 from mcpearl.protocol.events import Call
 from mcpearl.runtime import clock
 from mcpearl.runtime.congestion import Congestion
-from mcpearl.runtime.rate import NOBODY, By, Meter, RateLimit
+from mcpearl.runtime.rate import By, Meter, RateLimit
 from mcpearl.server.context import Context
 from mcpearl.server.dispatch import Answering, Dispatch
 
@@ -87,20 +87,15 @@ class Throttle:
         if self.meter is None or self._key_of is None:
             return dispatch
         take, key_of, over = self.meter.take, self._key_of, self._over
-        times, interval = self.meter.times, self.meter.interval
+        nobody, interval = self.meter.nobody, self.meter.interval
         if self.meter.limit.by == "principal" and not self.meter.is_shared:
 
             def limited_by_principal(call: Call, ctx: Context) -> Answering:
-                # Every call passes here, so a caller that has used nothing is let in by one look at
-                # its time, with as few function calls as there can be.
-                principal, now = call.caller.principal, clock.monotonic()
-                mark = NOBODY if principal is None else hash(principal)
-                try:
-                    free_at = times[mark]
-                except KeyError:
-                    free_at = now
-                if free_at < now:
-                    times[mark] = now + interval
+                # Every call passes here. Where callers are not told apart, calls are short, as on stdio:
+                # while they have used nothing, they are counted without calling a function.
+                principal = call.caller.principal
+                if principal is None and nobody[0] < (now := clock.monotonic()):
+                    nobody[0] = now + interval
                 elif wait := take(principal):
                     raise over(wait)
                 return dispatch(call, ctx)

@@ -46,15 +46,31 @@ def signalling(profile: Isolate) -> Server:
     return app
 
 
+SPARED = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE}
+SPARED |= {signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
+
+
 async def test_signals_to_the_zygote_do_not_end_it() -> None:
     async with Client(signalling(ONE)) as client:
         zygote = (await client.call_tool("parent")).data
-        spared = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE}
-        spared |= {signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
-        for number in signal.valid_signals() - spared:
+        for number in signal.valid_signals() - SPARED:
             await client.call_tool("send", {"pid": zygote, "number": int(number)})
         await told(client, "segfault")  # the next process is forked from it
         assert (await client.call_tool("parent")).data == zygote
+
+
+async def test_all_signals_at_once_do_not_end_the_zygote() -> None:
+    async with Client(signalling(ONE)) as client:
+        zygote = (await client.call_tool("parent")).data
+        os.kill(zygote, signal.SIGSTOP)
+        await eventually(lambda: psutil.Process(zygote).status() == psutil.STATUS_STOPPED)
+        for number in signal.valid_signals() - SPARED - {signal.SIGCONT}:
+            os.kill(zygote, number)
+        os.kill(zygote, signal.SIGCONT)  # now it gets all of them
+        await told(client, "segfault")
+        assert (await client.call_tool("parent")).data == zygote
+        waiting = Path(f"/proc/{zygote}/status").read_text().split("ShdPnd:")[1].split()[0]
+        assert int(waiting, 16) == 0, "signals wait for ever"
 
 
 async def test_a_stopped_zygote_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

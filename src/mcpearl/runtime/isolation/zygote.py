@@ -96,10 +96,9 @@ def _be(control: socket.socket, work: Work, profiles: Profiles) -> NoReturn:
         gc.freeze()  # what is garbage now has descriptors that are not this process's to close
         os.setsid()  # what a terminal sends is for the server
         _silence(control.fileno())
-        earlier = {number: signal.signal(number, _ignore) for number in _ENDING}
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        _Zygote(control, work, profiles, earlier).run()
+        _Zygote(control, work, profiles).run()
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -154,8 +153,13 @@ def _ignore(number: int, frame: object) -> None:
 
 _FAULTS = {*(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)}
 _FAULTS |= {signal.SIGTRAP, signal.SIGSYS}
-_ENDING = signal.valid_signals() - _FAULTS - {signal.SIGKILL, signal.SIGSTOP}
-"""Signals that could end or stop the zygote if it did not handle them."""
+_BLOCKED = signal.valid_signals() - _FAULTS - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}
+"""Signals that could end or stop the zygote.
+
+They are not handled: many handlers at once would need more than the signal stack that `faulthandler`
+sets up in an application that uses it.
+"""
+_DROPPED_AT_ONCE = 1000  # of them, before the zygote does something else
 _OF_THE_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that are for the server, if they are sent to all."""
 
@@ -168,12 +172,10 @@ class _Zygote:
         control: socket.socket,
         work: Work,
         profiles: Profiles,
-        earlier: "dict[signal.Signals, signal._HANDLER]",
     ) -> None:
         self._control = control
         self._work = work
         self._profiles = profiles
-        self._earlier = earlier  # the application's handlers of signals
         self._began_with = family.own_memory()
         self._watching = False
         self._calls = False  # whether some run, as far as the server has said
@@ -201,6 +203,7 @@ class _Zygote:
                             self._wake.recv(4096)
                     elif not self._take():
                         return
+                _drop_signals()
                 self._reap()
                 if self._watching:
                     self._look()
@@ -254,10 +257,10 @@ class _Zygote:
                 os._exit(code)  # it died before that was set
             system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
             signal.set_wakeup_fd(-1)
-            for number, handler in self._earlier.items():
-                if number not in _OF_THE_SERVER and handler is not None:
-                    signal.signal(number, handler)
+            for number in _OF_THE_SERVER:
+                signal.signal(number, _ignore)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             nowhere = os.open(os.devnull, os.O_RDWR)
             for each in (self._control, self._wake, self._wakes):
                 os.dup2(nowhere, each.fileno(), inheritable=False)
@@ -328,6 +331,13 @@ class _Zygote:
                 os.waitpid(found.si_pid, 0)
                 for pid in _children():
                     family.end(pid)
+
+
+def _drop_signals() -> None:
+    """Drop signals that are blocked and were sent: they count against a limit of the user."""
+    for _ in range(_DROPPED_AT_ONCE):
+        if signal.sigtimedwait(_BLOCKED, 0) is None:
+            return
 
 
 def _kill_group(pid: int) -> None:

@@ -10,7 +10,7 @@ from mcpearl.protocol.routes import Route, unknown_method
 from mcpearl.server.composition.context import spelling_of
 from mcpearl.server.context import Context, call_of, peer_of
 from mcpearl.server.dispatch import Answering
-from mcpearl.server.registry.pagination import Listing
+from mcpearl.server.registry.pagination import Registered
 from mcpearl.transports.mirrored_headers import Path, annotated
 from mcpearl.types.base import Result, decode
 from mcpearl.types.capabilities import (
@@ -62,7 +62,7 @@ class UpstreamDispatcher:
 
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
-        self._pages: dict[str, tuple[list[Any], Listing[Any]]] = {}
+        self._pages: dict[str, tuple[list[Any], Registered[Any]]] = {}
         self._mirrored: tuple[Any, dict[str, Mapping[Path, str]]] = (None, {})
 
     # What it is asked
@@ -149,7 +149,9 @@ class UpstreamDispatcher:
         items = await self._upstream.lists.listed(kind)
         known = self._pages.get(kind)
         if known is None or known[0] is not items:
-            listing = known[1] if known is not None else Listing(kind, self._upstream.name, _PAGE)
+            listing = (
+                known[1] if known is not None else Registered(kind, self._upstream.name, _PAGE)
+            )
             _renew(listing, items, key)
             known = self._pages[kind] = (items, listing)
         entries, following = known[1].page(call.params.cursor)
@@ -245,7 +247,7 @@ class UpstreamDispatcher:
                 leg.client.notify_roots_changed()
 
 
-def _renew(listing: Listing[Any], items: list[Any], key: str) -> None:
+def _renew(listing: Registered[Any], items: list[Any], key: str) -> None:
     """Put items into a listing; those that stay keep their place."""
     found = {getattr(item, key): item for item in items}
     for gone in listing.keys_but(found):

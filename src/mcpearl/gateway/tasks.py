@@ -178,12 +178,12 @@ def is_task(raw: Raw) -> bool:
     if b'"task"' not in bytes(raw):
         return False
     try:
-        return msgspec.json.decode(raw, type=_Kind).resultType == "task"
+        return msgspec.json.decode(raw, type=_TaskResultKind).resultType == "task"
     except UNREADABLE:
         return False
 
 
-class _Kind(msgspec.Struct):
+class _TaskResultKind(msgspec.Struct):
     resultType: str | None = None  # noqa: N815 (as on the wire)
 
 

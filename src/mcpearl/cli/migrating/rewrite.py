@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mcpearl.cli.migrating import names
 from mcpearl.cli.migrating.imports import Imports, is_theirs, names_used
 from mcpearl.cli.migrating.lowlevel import LowLevel
-from mcpearl.cli.migrating.source import Leftover, Source
+from mcpearl.cli.migrating.source import Leftover, SourceFile
 from mcpearl.cli.migrating.variables import Variables
 
 Elsewhere = Set[tuple[str, str]]  # servers of other files, by module and variable
@@ -93,7 +93,7 @@ class _Rewriting:
         used: set[str] | None,
         elsewhere: Elsewhere = frozenset(),
     ) -> None:
-        self._source = Source(source)
+        self._source = SourceFile(source)
         self._tree = tree
         self._imports = Imports(self._source, tree, used)
         self._original = self._imports.original
@@ -110,7 +110,7 @@ class _Rewriting:
             if moving:
                 self._of_run[name] = moving
 
-    def do(self) -> Source:
+    def do(self) -> SourceFile:
         """Find everything that has to change."""
         lowlevel = LowLevel(
             self._source, self._tree, self._imports.is_lowlevel, self._imports.bound

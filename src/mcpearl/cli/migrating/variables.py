@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterator, Set
 
 from mcpearl.cli.migrating import names
-from mcpearl.cli.migrating.source import Source
+from mcpearl.cli.migrating.source import SourceFile
 
 
 class Variables:
@@ -19,7 +19,7 @@ class Variables:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceFile,
         tree: ast.Module,
         original: Callable[[ast.AST], str | None],
         imported: Set[str],

@@ -305,6 +305,32 @@ async def test_contents_are_exported_when_they_are_asked_for(spans: Any) -> None
     assert read.attributes["mcp.resource.uri"] == "secret://1"
 
 
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_a_mounted_server_is_part_of_the_trace(spans: Any, version: str) -> None:
+    from opentelemetry import trace
+
+    outer, inner = Server("outer", telemetry=True), Server("inner", telemetry=False)
+
+    @inner.tool
+    async def work() -> str:
+        with trace.get_tracer("inside").start_as_current_span("inside"):
+            return "done"
+
+    outer.mount("parts", inner)
+    async with Client(outer, telemetry=True, protocol=version) as client:
+        assert (await client.call_tool("parts__work")).text == "done"
+    found = {(each.name, each.kind.name): each for each in spans.get_finished_spans()}
+    chain = [
+        found["tools/call parts__work", "CLIENT"],
+        found["tools/call parts__work", "SERVER"],
+        found["inside", "INTERNAL"],
+    ]
+    assert chain[0].parent is None
+    for above, span in itertools.pairwise(chain):
+        assert span.parent.span_id == above.context.span_id, f"{span.name} is below {above.name}"
+        assert span.context.trace_id == above.context.trace_id
+
+
 @pytest.mark.parametrize(
     "meta",
     [

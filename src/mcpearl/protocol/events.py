@@ -201,6 +201,8 @@ class Reply(Struct):
 
     message: bytes
     refused: bool = False
+    method: str = ""
+    """That of the request; empty for one that could not be read, and for the answers of a batch."""
 
 
 class Opened(Struct):

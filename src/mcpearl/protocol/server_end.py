@@ -165,7 +165,7 @@ class ServerEnd(End):
     def _open(self, id: RequestId, method: str, params: Any, batch: Batch | None) -> Event:
         """Answer what may come before a session is ready: `ping`, and `initialize` itself."""
         if method == "ping":
-            return Reply(codec.encode_result(id, b"{}"))
+            return Reply(codec.encode_result(id, b"{}"), method=method)
         if batch is not None:
             raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         if not self.offer.legacy_versions:
@@ -182,7 +182,7 @@ class ServerEnd(End):
             members, body = self.stamp.encode(discovered, caller.version)
         elif method == "logging/setLevel":
             caller.log_level = params.level
-        return Reply(codec.encode_result(id, body, members))
+        return Reply(codec.encode_result(id, body, members), method=method)
 
     def _refuse_notice(self, method: str) -> str | None:
         # A modern client may cancel, and notify an extension, whatever the session beside it is in.

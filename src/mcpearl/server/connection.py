@@ -170,14 +170,13 @@ class ServerConnection(CallEnd):
 
     def receive(self, message: bytes | Envelope, outlet: Outlet) -> list[Call]:
         """Take one message whose answer has an outlet of its own; return the calls to `run`."""
+        began = 0.0 if self._core.observer is None else self._now()
         event = self.end.receive(message)
         if isinstance(event, Call):
             event.outlet = outlet
             return [event]
-        if isinstance(event, Opened):
-            self._core.opened(event.message, outlet.medium)
-        if isinstance(event, Reply) and event.refused:
-            self._core.refused(event.message, outlet.medium)
+        if isinstance(event, (Reply, Opened)):
+            self._core.replied(event, outlet.medium, self._now() - began)
         return take(event, outlet, self._handle)
 
     def recognize(self, principal: Any) -> None:
@@ -238,10 +237,7 @@ class ServerConnection(CallEnd):
                 else:
                     self._calls.start(event)
             case Reply(message) | Opened(message):
-                if isinstance(event, Reply) and event.refused:
-                    self._core.refused(message, self.transport.medium)
-                elif isinstance(event, Opened):
-                    self._core.opened(message, self.transport.medium)
+                self._core.replied(event, self.transport.medium, self._now() - self.heard_at)
                 self.transport.send(message)
             case Answer():
                 self._questions.settle(event)

@@ -338,15 +338,15 @@ class Server(Operating, Running):
         )
 
     def _around(self, dispatch: Dispatch) -> Dispatch:
-        """Put limits around what answers calls, and hold back answers until they are recorded."""
+        """Put limits around what answers calls, and have calls recorded."""
         if self._throttle is not None:
             dispatch = self._throttle.around(dispatch)
             self.core.offer.gate = self._throttle.gate()
             self.core.refusal = self._throttle.refusal
-        if self.core.recorder is not None and self.core.recorder.durable:
-            from mcpearl.server.recording import durable
+        if self.core.recorder is not None:
+            from mcpearl.server.recording import recorded
 
-            dispatch = durable(self.core, self.core.recorder, dispatch)
+            dispatch = recorded(self.core, self.core.recorder, dispatch)
         return dispatch
 
     def share_limits(self) -> None:

@@ -22,7 +22,7 @@ from mcpearl.protocol.errors import McpError
 from mcpearl.runtime import clock, tracing
 from mcpearl.runtime.observer import Outcome, SamplingObserver, Stretch
 from mcpearl.telemetry.durations import MEDIA, NAMES, Attributes, Durations, Side
-from mcpearl.telemetry.metrics import OTHER
+from mcpearl.telemetry.metrics import OTHER, known_method
 from mcpearl.telemetry.options import Telemetry
 from mcpearl.telemetry.sampling import Coin, Draws, Unsampled, Untraced, has_trace, passing_by
 from mcpearl.telemetry.sdk import set_up
@@ -278,6 +278,14 @@ class OpenTelemetry(SamplingObserver):
         if outcome in ("result", "tool_error"):
             return name
         return name if self._knows is not None and self._knows(call.method, name) else OTHER
+
+    def message_answered(
+        self, method: str, seconds: float, code: int | None, size: int, wire: str
+    ) -> None:
+        """Record the time of a request that was answered without a call. It has no span."""
+        if self._durations is not None and self._durations.are_recorded:
+            error = None if code is None else str(code)
+            self._durations.call(seconds, (known_method(method), ""), error, ("", wire), Context())
 
     # Questions of servers
 

@@ -119,6 +119,12 @@ METRICS: dict[str, Metric] = {
     ),
     "subscriptions_": Metric("mcpearl_subscriptions", "gauge", "Subscriptions of clients.", "kind"),
     "requests": Metric("mcpearl_http_requests", "gauge", "HTTP requests being answered."),
+    "refused_": Metric(
+        "mcpearl_http_refused_total",
+        "counter",
+        "HTTP requests that were refused before their message was read.",
+        "status",
+    ),
     "streams": Metric("mcpearl_streams", "gauge", "HTTP streams that wait for something to send."),
     "threads": Metric("mcpearl_threads", "gauge", "Threads of plain handlers."),
     "threads_waiting": Metric("mcpearl_threads_waiting", "gauge", "Calls that wait for a thread."),

@@ -453,16 +453,17 @@ class Endpoint:
             if self._closed:
                 self._open()
             if self._uncount is None:
-                self._uncount = self.host.add_counters(self._admission.counters)
+                self._uncount = self.host.add_counters(self._counters)
             try:
                 yield
             finally:
-                if (
-                    not self._life.up
-                ):  # it may be held by several, such as applications it is mounted in
+                if not self._life.up:  # several applications may hold it up
                     self._uncount()
                     self._uncount = None
                     await self.close()
+
+    def _counters(self) -> dict[str, int]:
+        return {**self._admission.counters(), **self._refusals.counters()}
 
     def end_streams(self) -> None:
         """End in order the streams that would stay open forever; calls continue."""

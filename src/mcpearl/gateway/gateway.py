@@ -58,8 +58,8 @@ class Gateway(Server):
         name: The gateway's name, which clients show and log.
         version: Its version.
         upstreams: How upstreams are treated: timeouts, limits, when they are tried again.
-        access: How upstreams are got into, by name; see `Access`. By default with the headers and the
-            environment of the configuration, and nothing of the caller's is passed on.
+        access: How the gateway authenticates to upstreams, by name; see `Access`. By default it uses the
+            headers and the environment of the configuration, and passes on nothing of the caller's.
         rewrite: What is changed of an upstream, by name; see `Rewrite`.
         prefix: Whether an upstream's name is part of the names of its tools and prompts.
         watch: Whether the file is watched: servers are added, removed and changed with it.

@@ -191,7 +191,7 @@ def _is_not_found(error: McpError) -> bool:
 
 
 def _further(meta: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what a caller says in `_meta` beside who it is: trace context, and what else there is."""
+    """Return what a caller's `_meta` has beside its identity, such as trace context."""
     if not meta or meta.keys() <= _PRESENTED:
         return None
     return {key: value for key, value in meta.items() if key not in _PRESENTED}

@@ -53,11 +53,11 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """How an upstream is got into.
+    """How a gateway authenticates to an upstream.
 
     Args:
         auth: How the gateway itself logs in, as for `Client`.
-        identity: Makes headers of the caller's principal; without it the caller stays unknown.
+        identity: Makes headers of the caller's principal; without it the caller is not named.
     """
 
     auth: Any = None

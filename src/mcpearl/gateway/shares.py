@@ -14,7 +14,7 @@ class Shares:
 
     Args:
         limit: How many places there are.
-        taken: What is said of all places being taken, such as "10 calls are parked already".
+        taken: The message when all places are taken, such as "10 calls are parked already".
         option: The name of the option that sets the limit.
     """
 

@@ -43,7 +43,7 @@ def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
         call: The call.
         ctx: Its context.
         shared: Whether the upstream keeps nothing of its clients.
-        named: Whether the upstream is told who the caller is, and therefore can tell callers apart.
+        named: Whether the upstream is told the caller's identity, and can tell callers apart.
     """
     principal = call.caller.principal
     known = principal if principal is not None and principal.subject else None
@@ -54,7 +54,7 @@ def tenant_of(call: Call, ctx: Context, *, shared: bool, named: bool) -> Tenant:
 
 
 def owner_of(call: Call, ctx: Context) -> Hashable:
-    """Return whom sessions and parked calls are counted to: the principal, else the address.
+    """Return the owner that sessions and parked calls are counted to: the principal, else the address.
 
     Where there is neither, it is the connection: one client, however many calls it makes.
 

@@ -65,7 +65,7 @@ class Upstream:
     Args:
         entry: How it is reached.
         settings: How it is treated.
-        access: How it is got into.
+        access: How the gateway authenticates to it.
         trusted: Whether it may be a program, or at a private address.
         eager: Whether the gateway starts only when it was connected to, or `patience` is over.
         introduced: Called when it has introduced itself.
@@ -118,7 +118,7 @@ class Upstream:
         self._introduced = introduced
         self._access = access or Access()
         self.is_named = self._access.identity is not None
-        """Whether it is told who the caller is: then callers share nothing."""
+        """Whether the upstream is told the caller's identity: then callers share nothing."""
         self._guard = None if trusted else guard_of(entry)
         self._legs = Legs(entry.name, settings, self._leg_client)
         self._member: Member | None = None
@@ -304,7 +304,7 @@ class Upstream:
         return McpError(INTERNAL_ERROR, f"`{self.name}` is not there: {first_line(reason)}", data)
 
     def tenant_of(self, call: Call, ctx: Context) -> Tenant:
-        """Return whom sessions with this upstream are for, of a client that has none."""
+        """Return the tenant that sessions are opened for when the client has none."""
         found = tenant_of(call, ctx, shared=self.is_stateless, named=self.is_named)
         if self.is_named and found.key is None:
             raise self._not_known()
@@ -402,7 +402,7 @@ class Upstream:
         )
 
     async def _headers_for(self, principal: Any) -> Any:
-        """Return headers that say who the caller is, where that is configured."""
+        """Return headers that identify the caller, where that is configured."""
         identity = self._access.identity
         if identity is None:
             return None

@@ -1,4 +1,4 @@
-"""One server of a host: its connection, which is tried again for ever, and the lists kept of it.
+"""One server of a host: its connection, which is tried again without end, and the lists kept of it.
 
 A `Client` comes back by itself once it was connected. What is added here: the first connection is tried
 again too, and so is one that the client gave up.

@@ -9,6 +9,7 @@ from mcpearl.cli.migrating import names
 from mcpearl.cli.migrating.imports import Imports, is_theirs, names_used
 from mcpearl.cli.migrating.lowlevel import LowLevel
 from mcpearl.cli.migrating.source import Leftover, SourceFile
+from mcpearl.cli.migrating.variables import Variables
 
 Elsewhere = Set[tuple[str, str]]  # servers of other files, by module and variable
 
@@ -58,7 +59,9 @@ def servers_of(source: str, module: str) -> Elsewhere:
         for name in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(name, ast.Name)
     }
-    return frozenset((module, name) for name in _Rewriting(source, tree, None).servers() & outside)
+    return frozenset(
+        (module, name) for name in _Rewriting(source, tree, None).variables.servers() & outside
+    )
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
@@ -92,9 +95,9 @@ class _Rewriting:
     ) -> None:
         self._source = SourceFile(source)
         self._tree = tree
-        self._imported = imported(tree, elsewhere)
         self._imports = Imports(self._source, tree, used)
         self._original = self._imports.original
+        self.variables = Variables(self._source, tree, self._original, imported(tree, elsewhere))
         self._awaited = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
         self._outer = {  # attributes that are taken of attributes
             id(node.value): node for node in ast.walk(tree) if isinstance(node, ast.Attribute)
@@ -102,6 +105,10 @@ class _Rewriting:
         self._alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         # Options of the constructor that belong to `run` now, by the variable of the server.
         self._of_run: dict[str, list[ast.keyword]] = {}
+        for name, made in self.variables.made(names.SERVERS):
+            moving = [each for each in made.keywords if each.arg in names.OF_RUN]
+            if moving:
+                self._of_run[name] = moving
 
     def do(self) -> SourceFile:
         """Find everything that has to change."""
@@ -110,7 +117,8 @@ class _Rewriting:
         )
         lowlevel.rewrite()
         self._imports.rewrite(lowlevel.needed(self._imports.local))
-        servers, contexts, clients = self.servers(), self._contexts(), self._clients()
+        variables = self.variables
+        servers, contexts, clients = variables.servers(), variables.contexts(), variables.clients()
         for node in ast.walk(self._tree):
             match node:
                 case ast.Name(id=name) if self._imports.local.get(name) in names.SERVERS:
@@ -145,76 +153,6 @@ class _Rewriting:
                 ) in servers and (member == "settings" or member.startswith("_")):
                     self._source.leave(node, f".{member}", names.SERVER_MEMBERS)
         return self._source
-
-    # What is what
-
-    def servers(self) -> set[str]:
-        """Return the variables that hold a server, as they are written."""
-        found = {
-            *self._imported,
-            *self._assigned(names.SERVERS),
-            *self._annotated(names.SERVERS),
-        }
-        return found | set(self._handed_on(found))
-
-    def _handed_on(self, servers: set[str]) -> Iterator[str]:
-        """Find variables that get a server from an attribute, or from a function annotated so."""
-        attributes = {each.rpartition(".")[2] for each in servers if "." in each}
-        makers = {
-            node.name
-            for node in ast.walk(self._tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and node.returns is not None
-            and self._original(node.returns) in names.SERVERS
-        }
-        for node in ast.walk(self._tree):
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute(attr=attribute)):
-                    if attribute in attributes:
-                        yield name
-                case ast.Assign(
-                    targets=[ast.Name(id=name)],
-                    value=ast.Call(func=ast.Name(id=maker))
-                    | ast.Await(value=ast.Call(func=ast.Name(id=maker))),
-                ):
-                    if maker in makers:
-                        yield name
-
-    def _contexts(self) -> set[str]:
-        return set(self._annotated({"Context", "ServerRequestContext"}))
-
-    def _clients(self) -> set[str]:
-        """Return the variables that hold a client of FastMCP."""
-        found = set(self._assigned({"Client"}))
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.withitem) and isinstance(node.optional_vars, ast.Name):
-                made = node.context_expr
-                if isinstance(made, ast.Call) and self._original(made.func) == "Client":
-                    found.add(node.optional_vars.id)
-        return found
-
-    def _assigned(self, kinds: set[str]) -> Iterator[str]:
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
-                if self._original(node.value.func) not in kinds:
-                    continue
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for target in targets:
-                    if isinstance(target, ast.Name | ast.Attribute):
-                        self._note_options(self._source.of(target), node.value)
-                        yield self._source.of(target)
-
-    def _annotated(self, kinds: set[str]) -> Iterator[str]:
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.arg) and node.annotation is not None:
-                parts = ast.walk(node.annotation)
-                if any(self._original(part) in kinds for part in parts):
-                    yield node.arg
-
-    def _note_options(self, owner: str, made: ast.Call) -> None:
-        found = [each for each in made.keywords if each.arg in names.OF_RUN]
-        if found:
-            self._of_run[owner] = found
 
     # Contexts
 

@@ -282,6 +282,6 @@ def part_of(name: str, other: Any) -> Part:
         return made
     if hasattr(other, "dispatch") and hasattr(other, "capabilities"):
         return HandlerPart(other)
-    # The layer above has clients; a server that mounts nothing of the kind does not load it.
+    # The layer above has clients; a server that mounts nothing elsewhere does not load it.
     reach: ReachPart = doors.behind("server.mount")
     return reach(name, other)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mcpearl.stores.errors import StoreUnavailable
-from mcpearl.stores.events import EventsLost, Follower, Kept
+from mcpearl.stores.events import EventsLost, Follower, StoredEvents
 from mcpearl.stores.redis_bus import RedisBus
 from mcpearl.stores.redis_event_steps import KEPT_FOR, EventSteps, Found
 from mcpearl.stores.redis_event_stream import LocalStream
@@ -233,7 +233,7 @@ class RedisEventStore:
             self._steps.note_read(stream.session, stream.name, stream.read)
             self._settle(stream)
 
-    async def after(self, session: str, stream: str, number: int | None) -> Kept:
+    async def after(self, session: str, stream: str, number: int | None) -> StoredEvents:
         """Return what is kept after a position; from now on this process reads the stream."""
         own = self._members.number
         known = self._streams.get((session, stream))
@@ -249,7 +249,7 @@ class RedisEventStore:
             if not await self._members.is_alive(reader):  # it did not leave by itself
                 self._steps.leave(session, stream, reader, 0)
         self._reads(session, stream, found)
-        return Kept(found.events, found.last, found.ended)
+        return StoredEvents(found.events, found.last, found.ended)
 
     def _reads(self, session: str, stream: str, found: Found) -> None:
         """Note that this process reads a stream, if it follows it."""

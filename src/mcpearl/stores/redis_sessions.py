@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mcpearl.protocol.seal import KeyRing, Unsealable
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.runtime import clock
 from mcpearl.stores.bus import MAX_MESSAGE, Unsubscribe
 from mcpearl.stores.errors import StoreUnavailable
@@ -115,7 +115,7 @@ class _Changing(Struct, array_like=True, frozen=True, gc=False):
 _NOTHING = _Changing(None, False, ())  # of a session that has just begun
 
 
-class _Notice(Struct, array_like=True, frozen=True):
+class _SessionNotice(Struct, array_like=True, frozen=True):
     """What other processes hear of a change."""
 
     id: str
@@ -241,7 +241,7 @@ class RedisSessionStore:
         given += [msgspec.msgpack.encode(changing), ttl]
         hearer = self._hearer(record, facts)
         tells = hearer is not None
-        message = _message(_Notice(record.id, record.revision, changing)) if tells else b""
+        message = _message(_SessionNotice(record.id, record.revision, changing)) if tells else b""
         if tells and self._link.address.kind != "cluster":  # there the two are at different nodes
             keys.append(self._bus.key if not hearer else self._bus.inbox_of(hearer))
             given += self._bus.entry(_TOPIC, message)
@@ -284,13 +284,13 @@ class RedisSessionStore:
         young = YOUNG if _is_young(facts) else 0.0
         await self._link.run(_END, [self._key(id)], (self._first(), young))
         self.counted.ended(digest_of(id))
-        await self._bus.spread(_TOPIC, _message(_Notice(id, _ENDED)))
+        await self._bus.spread(_TOPIC, _message(_SessionNotice(id, _ENDED)))
 
     def watch(self, hear: Changed, missed: Callable[[], None]) -> Unsubscribe:
         """Hear of sessions that other processes changed or ended."""
 
         def heard(message: bytes) -> None:
-            notice = msgspec.msgpack.decode(message, type=_Notice)
+            notice = msgspec.msgpack.decode(message, type=_SessionNotice)
             facts, changing = self._open(notice.id), notice.changing
             if facts is None:
                 return
@@ -310,10 +310,10 @@ class RedisSessionStore:
         return stop
 
 
-def _message(notice: _Notice) -> bytes:
+def _message(notice: _SessionNotice) -> bytes:
     message = msgspec.msgpack.encode(notice)
     if len(message) > MAX_MESSAGE - len(_TOPIC):
-        message = msgspec.msgpack.encode(_Notice(notice.id, notice.revision))
+        message = msgspec.msgpack.encode(_SessionNotice(notice.id, notice.revision))
     return message
 
 
@@ -339,7 +339,7 @@ def _record(
     client, capabilities = facts.client, facts.capabilities
     if not facts.whole:
         client, capabilities = changing.client, changing.capabilities or ClientCapabilities()
-    state = Snapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
+    state = EndSnapshot(facts.version, client, capabilities, changing.log_level, changing.ready)
     return SessionRecord(
         id=id,
         identity=facts.identity,

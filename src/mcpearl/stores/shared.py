@@ -26,7 +26,7 @@ REQUEST_BLOCKS = 1 << 11
 """Beginnings that are used in turn; the upper half of the ids is left to sessions that ask a lot."""
 
 
-class Relay(Protocol):
+class ProcessRelay(Protocol):
     """A way to the other processes that loses nothing it accepted."""
 
     @property
@@ -80,7 +80,7 @@ class SharedStore(Protocol):
         ...
 
     @property
-    def relay(self) -> Relay:
+    def relay(self) -> ProcessRelay:
         """The way to single processes."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from mcpearl.protocol.snapshot import Snapshot
+from mcpearl.protocol.snapshot import EndSnapshot
 from mcpearl.stores.errors import TOLD, StoreUnavailable
 from mcpearl.stores.sessions import Identity, Missed, SessionRecord, SessionStore
 from mcpearl.transports.http_server.gate import Refused, busy
@@ -246,7 +246,7 @@ def _merged(
     """Apply what this process changed to a record another process has changed meanwhile."""
     old_uris = set(() if before is None else before.uris)
     added, removed = set(wanted.uris) - old_uris, old_uris - set(wanted.uris)
-    state: Snapshot = stored.state
+    state: EndSnapshot = stored.state
     if before is None or before.state != wanted.state:
         state = wanted.state
     uris = tuple(sorted((set(stored.uris) | added) - removed))

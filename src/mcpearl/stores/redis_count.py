@@ -17,9 +17,10 @@ _AT_ONCE = 500  # sessions of one step
 _NOTE = Script(
     """
 local now = time_of('')
-for n = 1, #ARGV, 2 do
-    if ARGV[n + 1] == '' then redis.call('ZREM', KEYS[1], ARGV[n])
-    else redis.call('ZADD', KEYS[1], 'GT', exact(now + tonumber(ARGV[n + 1])), ARGV[n]) end
+local expires = ARGV[1] ~= '' and exact(now + tonumber(ARGV[1]))
+for n = 2, #ARGV do
+    if expires then redis.call('ZADD', KEYS[1], 'GT', expires, ARGV[n])
+    else redis.call('ZREM', KEYS[1], ARGV[n]) end
 end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', exact(now))
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
@@ -76,13 +77,14 @@ class SessionCount:
         """Note what changed, and read the count."""
         changed, more = self._changed, self._more
         self._changed = {}
-        noted = list(changed.items())
+        by_time: dict[float | None, list[str]] = {}
+        for digest, ttl in changed.items():
+            by_time.setdefault(ttl, []).append(digest)
         try:
-            for start in range(0, max(1, len(noted)), _AT_ONCE):
-                given: list[str | float] = []
-                for digest, ttl in noted[start : start + _AT_ONCE]:
-                    given += [digest, "" if ttl is None else ttl]
-                self._known = int(await self._link.run(_NOTE, [self._key], given))
+            for ttl, digests in (by_time or {None: []}).items():
+                for start in range(0, max(1, len(digests)), _AT_ONCE):
+                    given = ["" if ttl is None else ttl, *digests[start : start + _AT_ONCE]]
+                    self._known = int(await self._link.run(_NOTE, [self._key], given))
         except StoreUnavailable:
             self._changed = {**changed, **self._changed}
             raise

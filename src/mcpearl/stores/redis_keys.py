@@ -48,8 +48,8 @@ async def agreed_keys(link: RedisLink) -> list[bytes]:
     form, salt, stored = await link.run(_AGREE, [link.key("keys")], (form, salt, stored, _YEAR))
     if form == _PLAIN and len(stored) == _KEY:
         logger.warning(
-            "%s has no password, so the keys of this deployment are in it as they are; give it one, or "
-            "give every process the same `Server(state_keys=…)` or MCPEARL_STATE_KEYS",
+            "%s has no password, so the keys of this deployment are stored there in clear; give it one, "
+            "or give every process the same `Server(state_keys=…)` or MCPEARL_STATE_KEYS",
             where,
         )
         return [bytes(stored)]

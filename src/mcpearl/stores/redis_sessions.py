@@ -88,7 +88,7 @@ return 1
 )
 
 
-class _Facts(Struct, array_like=True, frozen=True):
+class _Facts(Struct, array_like=True, frozen=True, gc=False):
     """What never changes in a session."""
 
     began: float
@@ -102,7 +102,7 @@ class _Facts(Struct, array_like=True, frozen=True):
     """The number of the process at which it began."""
 
 
-class _Changing(Struct, array_like=True, frozen=True):
+class _Changing(Struct, array_like=True, frozen=True, gc=False):
     """What is stored of a session."""
 
     log_level: str | None
@@ -110,6 +110,9 @@ class _Changing(Struct, array_like=True, frozen=True):
     uris: tuple[str, ...]
     client: Implementation | None = None
     capabilities: ClientCapabilities | None = None
+
+
+_NOTHING = _Changing(None, False, ())  # of a session that has just begun
 
 
 class _SessionNotice(Struct, array_like=True, frozen=True):
@@ -209,7 +212,7 @@ class RedisSessionStore:
         if reply is None:
             if not _is_young(facts) or not facts.whole:
                 return None
-            return _record(id, facts, _Changing(None, False, ()), 1, facts.began)
+            return _record(id, facts, _NOTHING, 1, facts.began)
         revision = int(reply[0])
         if revision == _ENDED:
             return None
@@ -231,7 +234,7 @@ class RedisSessionStore:
         if facts is None:
             return False
         changing = _changing_of(record, facts)
-        if record.revision == 1 and changing == _Changing(None, False, ()):
+        if record.revision == 1 and changing == _NOTHING:
             return True  # all of it is in the id
         keys: list[str] = [self._key(record.id)]
         given: list[Any] = [self._first(), record.revision, int(_is_young(facts))]

@@ -16,7 +16,7 @@ Identity = tuple[str | None, str, str | None]
 """Issuer, subject and client of a principal: what stays the same from one token to the next."""
 
 
-class SessionRecord(Struct, frozen=True, kw_only=True):
+class SessionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """All a process needs to continue a session. No token or scope is part of it."""
 
     id: str

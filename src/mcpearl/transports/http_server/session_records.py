@@ -79,21 +79,20 @@ class SessionRecords(Generic[S]):
     def new_id(self, session: S) -> str:
         """Return an id for a session that begins; refused with 503 while the store cannot make one."""
         try:
-            return self._store.new_id(self._record_of(session))
+            return self._store.new_id(self._following(session, None))
         except StoreUnavailable as error:
             raise _unavailable(error) from None
 
-    def _record_of(self, session: S) -> SessionRecord:
+    def _following(self, session: S, saved: SessionRecord | None) -> SessionRecord:
+        """Return the record of a session as it is now, with the revision after the saved one."""
         state, uris = session.receiver.snapshot()
-        saved = self._saved.get(session.id)
-        revision, since = (0, 0.0) if saved is None else (saved.revision, saved.since)
         return SessionRecord(
             id=session.id,
             identity=session.principal.identity,
             state=state,
             uris=uris,
-            revision=revision,
-            since=since,
+            revision=1 if saved is None else saved.revision + 1,
+            since=0.0 if saved is None else saved.since,
         )
 
     # Reading
@@ -162,18 +161,18 @@ class SessionRecords(Generic[S]):
 
     async def save(self, session: S) -> None:
         """Write what changed in a session; refused with 503 when the store is not available."""
-        saved, record = self._saved.get(session.id), self._record_of(session)
-        if record == saved or session.closed:
+        saved = self._saved.get(session.id)
+        following = wanted = self._following(session, saved)
+        if session.closed or (saved is not None and _says_the_same(saved, wanted)):
             return
         self._saving.add(session.id)
         try:
-            following = replace(record, revision=record.revision + 1)
             while not await self._store.save(following, self._ttl):
                 stored = await self._store.load(session.id)
                 if stored is None:
                     self._holder.drop(session)  # it was ended at another process
                     raise gone()
-                following = _merged(saved, record, stored)
+                following = _merged(saved, wanted, stored)
                 session.receiver.adopt(following.state, following.uris)
         except StoreUnavailable as error:
             raise _unavailable(error) from None
@@ -185,7 +184,7 @@ class SessionRecords(Generic[S]):
     def save_narrowed(self, session: S) -> None:
         """Write, beside the request, that a session's token allows fewer subscriptions than before."""
         saved = self._saved.get(session.id)
-        if saved is not None and self._record_of(session).uris != saved.uris:
+        if saved is not None and self._following(session, saved).uris != saved.uris:
             self._run_beside(self._narrow(session))
 
     async def _narrow(self, session: S) -> None:
@@ -235,6 +234,10 @@ class SessionRecords(Generic[S]):
 def gone() -> Refused:
     """Return the refusal of a request whose session does not exist at any process."""
     return Refused(404, "There is no such session; begin a new one with `initialize`")
+
+
+def _says_the_same(saved: SessionRecord, now: SessionRecord) -> bool:
+    return saved.state == now.state and saved.uris == now.uris
 
 
 def _merged(

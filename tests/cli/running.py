@@ -72,16 +72,22 @@ class Screen:
         arguments: the command line.
         cwd: the directory it runs in.
         columns: how wide the terminal is.
+        program: what is run, if it is not the command.
         env: variables of its environment.
     """
 
     def __init__(
-        self, *arguments: str | Path, cwd: Path | None = None, columns: int = 100, **env: str
+        self,
+        *arguments: str | Path,
+        cwd: Path | None = None,
+        columns: int = 100,
+        program: list[str] = COMMAND,
+        **env: str,
     ) -> None:
         self._end, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self.process = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            [*program, *map(str, arguments)],
             cwd=cwd,
             stdin=theirs,
             stdout=theirs,

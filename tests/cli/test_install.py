@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mcpearl.cli.exits import Failure
+from mcpearl.cli.exits import CommandFailed
+from mcpearl.cli.installing.change import write
 from mcpearl.cli.installing.json_text import with_member
 from mcpearl.cli.installing.yaml_text import entry_names, with_entry
 from mcpearl.host.config import read_config
@@ -100,7 +101,7 @@ BROKEN = [
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_what_cannot_be_read_is_refused(broken: str):
-    with pytest.raises((Failure, ValueError), match="file"):
+    with pytest.raises((CommandFailed, ValueError), match="file"):
         with_member(broken, "mcpServers", "n", {}, "file")
 
 
@@ -230,5 +231,19 @@ def test_yaml_is_changed_in_the_text(text: str):
     ],
 )
 def test_yaml_that_is_not_understood_is_refused(text: str):
-    with pytest.raises(Failure):
+    with pytest.raises(CommandFailed):
         with_entry(text, "extensions", "n", {}, "file")
+
+
+def test_only_the_last_backups_are_kept(tmp_path: Path):
+    file = tmp_path / "mcp.json"
+    file.write_text("{}")
+    for day in range(10, 31):
+        (tmp_path / f"mcp.json.202501{day}-000000.bak").write_text(str(day))
+    (tmp_path / "mcp.json.mine.bak").write_text("not ours")
+    written = write(file, '{"a": 1}')
+    kept = sorted(each.name for each in tmp_path.glob("mcp.json.2*.bak"))
+    assert (len(kept), kept[0]) == (20, "mcp.json.20250112-000000.bak")
+    assert written is not None
+    assert written.read_text() == "{}"
+    assert (tmp_path / "mcp.json.mine.bak").exists()

@@ -1,4 +1,4 @@
-"""The command as a whole: what is loaded, help, mistakes, exit codes, completion."""
+"""The command as a whole: what is loaded, help, mistakes, exit codes."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.cli.running import COMMAND, environment, mcpearl
+from tests.cli.running import COMMAND, mcpearl
 
 
 def modules_of(code: str) -> set[str]:
@@ -74,20 +74,6 @@ def test_a_failure_as_json():
     assert done.code == 3
     assert '"code": 3' in done.out
     assert "cannot connect" in done.out
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str):
-    assert "_MCPEARL_COMPLETE" in mcpearl("completion", shell).out
-
-
-def test_completion_of_commands_and_options():
-    def completed(words: str, at: int) -> str:
-        env = environment(_MCPEARL_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(at))
-        return subprocess.run(COMMAND, env=env, capture_output=True, text=True, check=False).stdout
-
-    assert "plain,list" in completed("mcpearl li", 1)
-    assert "plain,--timeout" in completed("mcpearl ping --ti", 2)
 
 
 def test_a_reader_that_goes_away_is_no_reason_to_complain():

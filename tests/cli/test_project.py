@@ -26,7 +26,16 @@ def test_the_tests_of_a_new_project_pass(project: Path):
         text=True,
         check=False,
     )
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_to_do_next_begins_where_the_user_is(tmp_path: Path):
+    elsewhere = mcpearl("init", "my first", cwd=tmp_path).out
+    assert "cd 'my first'" in elsewhere
+    (tmp_path / "here").mkdir()
+    here = mcpearl("init", cwd=tmp_path / "here").out
+    assert "  cd " not in here
+    assert "mcpearl dev src/here/server.py" in here
 
 
 def test_the_server_of_a_new_project_runs_and_has_no_problems(project: Path):
@@ -70,7 +79,7 @@ def test_doctor_looks_at_this_installation_and_at_hosts(tmp_path: Path):
     assert done.code == 1
     for words in (
         "✓ msgspec: ",
-        "✓ Cursor: 1 servers",
+        "✓ Cursor: 1 server in",
         "✗ Cursor, lost: its command 'no-such-command' is not there",
         "✗ Claude Code: ",
     ):

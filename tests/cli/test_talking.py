@@ -67,6 +67,9 @@ def test_arguments_from_stdin_and_nested_ones(url: str):
     assert "Trip(destination='Rome', days=2, style='cheap')" in (
         mcpearl("call", url, "plan", 'trip={"destination": "Rome", "days": 2}').out
     )
+    assert "Trip(destination='Oslo', days=4, style='cheap')" in (
+        mcpearl("call", url, "plan", "trip.destination=Oslo", "trip.days=4").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,6 +116,7 @@ def test_read(url: str, tmp_path: Path):
     missing = mcpearl("read", url, "weather://no/such/thing")
     assert missing.code == 4
     assert "mcpearl list TARGET resources" in missing.err
+    assert "did you mean `weather://now`?" in mcpearl("read", url, "weather://nwo").err
 
 
 def test_prompt_and_complete(url: str):
@@ -140,12 +144,19 @@ def test_tasks(url: str, version: str):
     id = run("call", "report", "year=2026", "--task").out.strip()
     assert run("tasks", "result", id).out == "the report of 2026\n"
     assert "completed" in run("tasks", "get", id).out
+    assert run("tasks", "get", "no-such-task").code == 4
 
 
 def test_tasks_are_listed_where_the_server_can(url: str):
     listed = mcpearl("tasks", WEATHER, "--protocol", "2025-11-25")
     assert (listed.code, listed.err) == (0, "there are no tasks\n")
-    assert mcpearl("tasks", url).code == 4
+    refused = mcpearl("tasks", url)
+    assert refused.code == 4
+    assert "takes the id that `mcpearl call --task` printed" in refused.err
+
+
+def test_a_task_of_a_server_that_ends_with_the_command():
+    assert "and so does the task" in mcpearl("call", WEATHER, "report", "year=1", "--task").err
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcpearl import Client, Context, McpError, Server, ToolError
-from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, Watch, percentile
+from mcpearl.console.watch import KEPT, MAX_TIMES, ROOM, ROOM_FAILED, LiveWatch, percentile
 from mcpearl.gateway.gateway import Gateway
 from mcpearl.runtime.observer import SamplingObserver, Stretch
 from mcpearl.types import CallToolResult
@@ -53,9 +53,9 @@ def mcp(base: str) -> str:
     return base.removesuffix("/console") + "/mcp"
 
 
-def watch_of(app: Server) -> Watch:
+def watch_of(app: Server) -> LiveWatch:
     (console,) = app.web.consoles.values()
-    watch: Watch = console._watch
+    watch: LiveWatch = console._watch
     return watch
 
 
@@ -300,6 +300,36 @@ async def test_a_wire_that_is_restarted_keeps_its_console():
         assert list(app.web.consoles.values()) == [console] and app.core.observer is before
 
 
+async def test_calls_beyond_what_is_noted_are_counted_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mcpearl.console.watch.MAX_TIMES", 2)
+    app = Server("busy")
+
+    @app.tool
+    async def forecast(city: str) -> str:
+        return f"sun in {city}"
+
+    @app.tool
+    async def fail() -> str:
+        raise ToolError("no")
+
+    async with served(app) as base, Client(mcp(base)) as client, open_page(base) as page:
+        watch, before = watch_of(app), watch_of(app).calls
+        for _ in range(100):
+            await client.call_tool("forecast", {"city": "Oslo"})
+            if watch.quick:
+                break
+        assert "forecast" in watch.quick, (
+            "calls are only counted when the interval's room is used up"
+        )
+        done = watch.calls - before
+        await client.call_tool("forecast", {"city": "Oslo"})
+        assert (await client.call_tool("fail", {})).is_error
+        assert (watch.calls - before, watch.outcomes["tool_error"]) == (done + 2, 1)
+        await page.event("pulse", lambda event: event["totals"]["calls"] == before + done + 2)
+        watch.follow({("name", "forecast")})
+        assert not watch.quick
+
+
 # Under load, without a server
 
 
@@ -315,7 +345,7 @@ class _Call:
 
 
 def test_a_busy_server_notes_a_bounded_number_of_calls_and_failures_first():
-    watch = Watch(payloads=False)
+    watch = LiveWatch(payloads=False)
     watch.begin()
     good: Any = _Call("a")
     bad: Any = _Call("b")
@@ -335,11 +365,11 @@ def test_a_busy_server_notes_a_bounded_number_of_calls_and_failures_first():
 
 @pytest.mark.parametrize("by", ["session", "trace", "name"])
 def test_what_a_page_follows_is_noted_when_others_are_not(by: Any):
-    watch = Watch(payloads=False)
+    watch = LiveWatch(payloads=False)
     watch.begin()
     trace = "0af7651916cd43dd8448eb211c80319c"
     followed = {"session": "s" * 10, "trace": trace, "name": "wanted"}[by]
-    watch.followed = {(by, followed)}
+    watch.follow({(by, followed)})
     other: Any = _Call("other")
     wanted: Any = _Call("wanted", "s" * 20, trace)
     for call in [*[other] * ROOM, wanted, other]:
@@ -350,7 +380,7 @@ def test_what_a_page_follows_is_noted_when_others_are_not(by: Any):
 
 
 def test_times_are_measured_for_a_bounded_number_of_calls():
-    watch = Watch(payloads=False)
+    watch = LiveWatch(payloads=False)
     call: Any = _Call("a")
     call.noted, call.batch = 1.0, None
     result = CallToolResult(content=[])
@@ -361,6 +391,12 @@ def test_times_are_measured_for_a_bounded_number_of_calls():
         watch.answered(call, result, 1)
     watch.answered(call, CallToolResult(content=[], is_error=True), 1)
     assert watch.calls == MAX_TIMES + 11 and watch.outcomes["tool_error"] == 1
+    for _ in range(10):  # as the server does from the second call on
+        watch.quick["a"](0.1)
+        watch.quick["a"](100)
+    assert watch.calls == MAX_TIMES + 21
+    watch.take()
+    assert not watch.quick, "in the next interval calls are looked at again"
     times = watch.take_times()
     assert len(times) == MAX_TIMES and times == sorted(times) and watch.take_times() == []
     assert percentile([0.001] * 90 + [0.1] * 10, 0.5) == 0.001

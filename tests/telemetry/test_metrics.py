@@ -8,7 +8,7 @@ import pytest
 
 from mcpearl import Client, Context, Gateway, McpError, Server, ServerExtension, ToolError
 from mcpearl.server.extensions import method
-from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, Snapshot
+from mcpearl.telemetry.metrics import BOUNDS, OTHER, Metrics, MetricsSnapshot
 from mcpearl.telemetry.prometheus import METRICS, render
 from mcpearl.telemetry.recent import RecentCalls
 from mcpearl.types import CallToolResult, RequestParams, Result
@@ -309,10 +309,12 @@ async def test_without_metrics_nothing_is_counted() -> None:
 
 
 def test_snapshots_of_processes_are_added_up() -> None:
-    one = Snapshot(
+    one = MetricsSnapshot(
         {("a", "", ""): [1.0, 2, 1, 0]}, {}, {"bounds": {"x": 1}}, {"lag": {"": 0.5}, "tasks": {}}
     )
-    two = Snapshot({("a", "", ""): [0.5, 3, 0, 1]}, {}, {"bounds": {"x": 2}}, {"lag": {"": 0.2}})
+    two = MetricsSnapshot(
+        {("a", "", ""): [0.5, 3, 0, 1]}, {}, {"bounds": {"x": 2}}, {"lag": {"": 0.2}}
+    )
     one.add(two)
     assert one.calls == {("a", "", ""): [1.5, 5, 1, 1]}
     assert one.counters == {"bounds": {"x": 3}}

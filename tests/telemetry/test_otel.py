@@ -276,6 +276,21 @@ def make_app(**options: Any) -> Server:
     return app
 
 
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+async def test_a_call_of_a_mounted_tool_is_one_span_in_the_trace_of_its_caller(
+    spans: Any, protocol: str
+) -> None:
+    app = Server("outer", telemetry=True)
+    app.mount("part", make_app(telemetry=False))
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with Client(app, telemetry=False, protocol=protocol) as client:
+        await client.call_tool("part__greet", {"name": "Ada"}, meta={"traceparent": trace})
+    (call,) = [each for each in spans.get_finished_spans() if "greet" in each.name]
+    assert call.name == "tools/call part__greet"
+    assert format(call.context.trace_id, "032x") == trace.split("-")[1]
+    assert format(call.parent.span_id, "016x") == trace.split("-")[2]
+
+
 async def test_contents_are_exported_when_they_are_asked_for(spans: Any) -> None:
     from mcpearl import Telemetry
 

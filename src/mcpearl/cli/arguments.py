@@ -2,7 +2,8 @@
 
 `days=3` is a number where the schema has one and text where it has text. `days:=3` is JSON whatever the
 schema says, a word that begins with `{` is a whole object, and `-` reads one from stdin. A name that is
-there twice, or a value with commas, is a list where the schema has one.
+there twice, or a value with commas, is a list where the schema has one. `trip.days=3` is a member of
+`trip`.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from mcpearl.cli.exits import Exit, Failure
+from mcpearl.cli.exits import CommandFailed, Exit
 from mcpearl.cli.schema_text import members, parameters_of, type_name
 from mcpearl.runtime.arguments import did_you_mean
 
@@ -39,17 +40,19 @@ def read_arguments(words: Iterable[str], schema: dict[str, Any], what: str) -> d
             continue
         name, has, value = word.partition("=")
         if not has:
-            raise Failure(
+            raise CommandFailed(
                 f"{word!r} is not an argument of {what}",
                 Exit.USAGE,
                 f"write name=value, name:=JSON, or a JSON object; it takes: {_usage(schema)}",
             )
         if name.endswith(":"):
-            found[name[:-1]] = _json(name[:-1], value)
+            path, _ = _place(name[:-1], schema, schema, what)
+            _put(found, path, _json(name[:-1], value), what)
         else:
             texts.setdefault(name, []).append(value)
     for name, values in texts.items():
-        found[name] = _value(name, values, schema, what)
+        path, own = _place(name, schema, schema, what)
+        _put(found, path, _value(name, values, own, schema, what), what)
     _refuse_unknown(found, schema, what)
     _refuse_missing(found, schema, what)
     return found
@@ -59,9 +62,9 @@ def _object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise Failure(f"the arguments are not JSON: {error}", Exit.USAGE) from None
+        raise CommandFailed(f"the arguments are not JSON: {error}", Exit.USAGE) from None
     if not isinstance(value, dict):
-        raise Failure(f"the arguments are a JSON object, not {text[:80]!r}", Exit.USAGE)
+        raise CommandFailed(f"the arguments are a JSON object, not {text[:80]!r}", Exit.USAGE)
     return value
 
 
@@ -69,7 +72,43 @@ def _json(name: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Failure(f"{name}:={text} is not JSON: {error}", Exit.USAGE) from None
+        raise CommandFailed(f"{name}:={text} is not JSON: {error}", Exit.USAGE) from None
+
+
+def _place(name: str, schema: Any, root: dict[str, Any], what: str) -> tuple[list[str], Any]:
+    """Return the path to an argument and its schema: `trip.days` is a member of an argument `trip`."""
+    known = _members(schema, root)
+    head, dot, rest = name.partition(".")
+    if name in known or not dot or head not in known:
+        return [name], known.get(name, True)
+    inner = known[head]
+    names = _members(inner, root)
+    if names and rest.partition(".")[0] not in names:
+        hint = did_you_mean(rest, names)
+        takes = f"`{head}` takes: {parameters_of(object_of(inner, root))}"
+        raise CommandFailed(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
+    path, own = _place(rest, inner, root, what)
+    return [head, *path], own
+
+
+def _put(found: dict[str, Any], path: list[str], value: Any, what: str) -> None:
+    *outer, last = path
+    for name in outer:
+        found = found.setdefault(name, {})
+        if not isinstance(found, dict):
+            raise CommandFailed(
+                f"{'.'.join(path)} does not fit {what}: {name} is not an object", Exit.USAGE
+            )
+    found[last] = value
+
+
+def object_of(schema: Any, root: dict[str, Any]) -> Any:
+    """Return the first alternative of a schema that is an object with members."""
+    return next((each for each in _alternatives(schema, root) if members(each)), None)
+
+
+def _members(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
+    return members(object_of(schema, root))
 
 
 def _refuse_unknown(found: dict[str, Any], schema: dict[str, Any], what: str) -> None:
@@ -80,14 +119,14 @@ def _refuse_unknown(found: dict[str, Any], schema: dict[str, Any], what: str) ->
         if name not in known:
             hint = did_you_mean(name, known)
             takes = f"it takes: {_usage(schema)}" if known else "it takes no arguments"
-            raise Failure(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
+            raise CommandFailed(f"{what} has no argument {name!r}{hint}", Exit.USAGE, takes)
 
 
 def _refuse_missing(found: dict[str, Any], schema: dict[str, Any], what: str) -> None:
     required = schema.get("required")
     missing = [each for each in required if each not in found] if isinstance(required, list) else []
     if missing:
-        raise Failure(
+        raise CommandFailed(
             f"{what} needs {', '.join(map(str, missing))}",
             Exit.USAGE,
             f"it takes: {_usage(schema)}",
@@ -95,17 +134,23 @@ def _refuse_missing(found: dict[str, Any], schema: dict[str, Any], what: str) ->
 
 
 def _usage(schema: dict[str, Any]) -> str:
-    return parameters_of(schema) or "nothing"
+    """Return the parameters of a schema, and the members of those that are objects."""
+    lines = [parameters_of(schema) or "nothing"]
+    for name, own in members(schema).items():
+        if inner := object_of(own, schema):
+            lines.append(f"{name} has: {parameters_of(inner)}")
+    return "; ".join(lines)
 
 
-def _value(name: str, values: list[str], schema: dict[str, Any], what: str) -> Any:
-    own = members(schema).get(name, True)
+def _value(name: str, values: list[str], own: Any, schema: dict[str, Any], what: str) -> Any:
     try:
         if len(values) > 1:
             return [coerce(each, _items(own, schema), schema) for each in values]
         return coerce(values[0], own, schema)
     except _Misfit as error:
-        raise Failure(f"{name}={values[0]} does not fit {what}: {error}", Exit.USAGE) from None
+        raise CommandFailed(
+            f"{name}={values[0]} does not fit {what}: {error}", Exit.USAGE
+        ) from None
 
 
 def _items(schema: Any, root: dict[str, Any]) -> Any:

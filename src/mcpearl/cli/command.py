@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mcpearl.cli.output import Output
+from mcpearl.cli.output import CommandOutput
 
 Function = Callable[..., Any]
 
@@ -45,7 +45,7 @@ def make_command(name: str | None = None, **settings: Any) -> Callable[[Function
 
     def decorate(function: Function) -> click.Command:
         def run(as_json: bool, **given: Any) -> Any:
-            result = function(Output(as_json), **given)
+            result = function(CommandOutput(as_json), **given)
             if not inspect.iscoroutine(result):
                 return result
             import asyncio  # `--help` does without
@@ -56,6 +56,7 @@ def make_command(name: str | None = None, **settings: Any) -> Callable[[Function
         run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         option = click.option("--json", "as_json", is_flag=True, help="Write the result as JSON.")
         named = name or function.__module__.rpartition(".")[2]
-        return click.command(named, cls=Command, **settings)(option(run))
+        first = (run.__doc__ or "").partition("\n")[0]
+        return click.command(named, cls=Command, **{"short_help": first, **settings})(option(run))
 
     return decorate

@@ -25,6 +25,11 @@ def clean(text: object) -> str:
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(text).replace("\r\n", "\n"))
 
 
+def counted(number: int, thing: str) -> str:
+    """Return how many there are of a thing: `1 tool`, `2 tools`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def width(text: str) -> int:
     """Return how many columns a text takes on a terminal."""
     if text.isascii():
@@ -44,7 +49,7 @@ def colours(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-class Output:
+class CommandOutput:
     """Where one run of a command writes.
 
     Args:

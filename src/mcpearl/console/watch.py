@@ -1,7 +1,8 @@
 """What the console notes of a server's calls while a page is open; otherwise nothing.
 
 A busy server must not notice that it is watched. So single calls are noted only as far as there is room
-in each interval, those that failed and those a page follows before others; all are counted.
+in each interval, those that failed and those a page follows before others; all are counted. When the room
+of an interval is used up, calls with a result go to a list by way of `quick`, and are counted later.
 """
 
 import time
@@ -47,7 +48,7 @@ class NotedCall(Struct, frozen=True, gc=False):
     result: str | None
 
 
-class Watch(FastObserver):
+class LiveWatch(FastObserver):
     """The observer behind the live view.
 
     Args:
@@ -55,13 +56,12 @@ class Watch(FastObserver):
     """
 
     def __init__(self, payloads: bool) -> None:
-        self.quick: dict[str, Callable[[float], None]] = {}  # every call is looked at
+        self.quick: dict[str, Callable[[float], None]] = {}  # tools whose calls are only counted
         self.outcomes = {"result": 0, "tool_error": 0, "error": 0, "cancelled": 0}
         self._times: list[float] = []  # how long calls of this interval took
         self.bounds: Counter[str] = Counter()  # how often each limit was reached
         self.reached: dict[str, str] = {}  # the last detail of each
         self.blocked: deque[tuple[float, str, float]] = deque(maxlen=20)
-        self.followed: set[tuple[By, str]] = set()  # what open pages follow
         self.kept: deque[NotedCall] = deque(maxlen=KEPT)
         self._payloads = payloads
         self._numbers = count(1)
@@ -70,7 +70,8 @@ class Watch(FastObserver):
         self._room_failed = 0
         self._unmeasured = 0  # how many more calls of this interval are measured
         self._before = 0  # calls that had ended when the interval began
-        self._plain = 0  # calls with a result that were only counted, since the last interval
+        self._counted: list[float] = []  # seconds and bytes of calls that were only counted
+        self._followed: set[tuple[By, str]] = set()  # what open pages follow
         self._noting = False
 
     # Called by the server
@@ -82,7 +83,7 @@ class Watch(FastObserver):
             return
         if not self._noting:
             return
-        if self._unmeasured or self.followed or not size or not _is_plain(answer):
+        if self._unmeasured or self._followed or not size or not _is_plain(answer):
             began = call.noted
             if began is None or not (size or call.batch is not None):
                 return
@@ -92,7 +93,9 @@ class Watch(FastObserver):
                 )
             self.call_ended(began, call, outcome_of(answer), size, answer)
         elif call.noted is not None:
-            self._plain += 1
+            self._counted += (0.0, size)
+            if call.method == "tools/call":  # the next ones of this interval need not come here
+                self.quick[call.params.name] = self._counted.append
 
     def call_ended(
         self, began: float, call: Call, outcome: Outcome, size: int, answer: Any
@@ -109,7 +112,7 @@ class Watch(FastObserver):
         if self._room > 0:
             self._room -= 1
         elif self._room_failed > 0 and (
-            outcome != "result" or (self.followed and self._is_followed(call))
+            outcome != "result" or (self._followed and self._is_followed(call))
         ):
             self._room_failed -= 1
         else:
@@ -130,7 +133,12 @@ class Watch(FastObserver):
     # Noting
 
     def _is_followed(self, call: Call) -> bool:
-        return any(value == _about(call, by) for by, value in tuple(self.followed))
+        return any(value == _about(call, by) for by, value in tuple(self._followed))
+
+    def follow(self, wanted: set[tuple[By, str]]) -> None:
+        """Note calls of these sessions, traces and tools before others."""
+        self._followed = wanted
+        self.quick.clear()
 
     def _note(self, call: Call, took: float, outcome: Outcome, size: int, answer: Any) -> None:
         client, principal = call.caller.client, call.caller.principal
@@ -157,6 +165,7 @@ class Watch(FastObserver):
         self._begin_interval()
 
     def _begin_interval(self) -> None:
+        self.quick.clear()
         self._room, self._room_failed = ROOM, ROOM_FAILED
         self._unmeasured, self._before = MAX_TIMES, self.calls
 
@@ -166,15 +175,20 @@ class Watch(FastObserver):
         self._room = self._room_failed = self._unmeasured = 0
         self._fresh.clear()
         self._times.clear()
+        self._count()
+        self.quick.clear()
         self.kept.clear()
-        self.followed.clear()
+        self._followed = set()
 
     @property
     def calls(self) -> int:
         """How many calls have ended while a page was open."""
-        self.outcomes["result"] += self._plain
-        self._plain = 0
+        self._count()
         return sum(self.outcomes.values())
+
+    def _count(self) -> None:
+        self.outcomes["result"] += len(self._counted) // 2
+        self._counted.clear()
 
     def take_times(self) -> list[float]:
         """Return how long calls of the interval took, the shortest first."""

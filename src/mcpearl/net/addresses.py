@@ -1,6 +1,8 @@
 """Addresses that a client can connect to. Errors name the address."""
 
 import asyncio
+import os
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -91,6 +93,17 @@ def tune(system: socket.socket | None) -> None:
             system.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+def reason_of(error: OSError) -> str:
+    """Return why no connection was made, in the words of the system.
+
+    asyncio puts the address, or the errors of all addresses of a name, where those words would be.
+    """
+    numbers = re.findall(r"\[Errno (\d+)\]", str(error))
+    if numbers and not isinstance(error, ssl.SSLError):
+        return ", ".join(dict.fromkeys(os.strerror(int(each)) for each in numbers))
+    return error.strerror or str(error) or type(error).__name__
+
+
 @asynccontextmanager
 async def _reaching(address: Address) -> AsyncIterator[None]:
     """Limit the time to connect, and raise `Unreachable` naming the address on failure."""
@@ -100,7 +113,7 @@ async def _reaching(address: Address) -> AsyncIterator[None]:
     except TimeoutError:
         reason = f"no connection within {CONNECT_TIMEOUT:g} s"
     except OSError as error:  # also TLS and name resolution
-        reason = error.strerror or str(error) or type(error).__name__
+        reason = reason_of(error)
     else:
         return
     raise Unreachable(f"cannot connect to {address}: {reason}")

@@ -27,7 +27,7 @@ from mcpearl.protocol.events import (
 )
 from mcpearl.protocol.lifecycle import EndRole, Lifecycle
 from mcpearl.protocol.limits import Limits
-from mcpearl.protocol.pending import Entry, Pending
+from mcpearl.protocol.pending import Pending, PendingRequest
 from mcpearl.protocol.routes import Route
 from mcpearl.types.base import PROGRESS_TOKEN_KEY, RequestId
 from mcpearl.types.jsonrpc import (
@@ -243,7 +243,7 @@ class End:
 
     # Asking
 
-    def abandon(self, entry: Entry, reason: str) -> bytes:
+    def abandon(self, entry: PendingRequest, reason: str) -> bytes:
         """Give up on a request of ours; return the bytes that tell the peer."""
         self.pending.discard(entry.id)
         body = b'{"requestId":%d,"reason":%b}' % (entry.id, codec.encode_text(reason))

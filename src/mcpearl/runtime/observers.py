@@ -380,7 +380,7 @@ class Sampled(Several):
             self._other.call_ended(began, call, outcome, size, answer)
 
 
-class Question:
+class ObservedQuestion:
     """A request of a server to its client, while it waits for the answer.
 
     Args:
@@ -405,7 +405,7 @@ class Question:
 
 
 @contextmanager
-def watched(observer: Guarded, question: Question) -> Iterator[Any]:
+def watched(observer: Guarded, question: ObservedQuestion) -> Iterator[Any]:
     """Tell an observer of a question while it is asked and answered; yield what it noted."""
     began = observer.question_began(question)
     try:

@@ -24,7 +24,7 @@ from mcpearl.server.dispatch import Dispatch, Dispatcher, Middleware, compile_ch
 from mcpearl.server.roster import Roster
 from mcpearl.server.session import Session
 from mcpearl.server.subscriptions import Subscriptions
-from mcpearl.stores.shared import REQUEST_BITS
+from mcpearl.stores.shared import REQUEST_BITS, REQUEST_BLOCK, REQUEST_BLOCKS
 from mcpearl.stores.state import StateStore
 from mcpearl.types.base import Implementation
 from mcpearl.types.jsonrpc import ErrorObject
@@ -138,7 +138,8 @@ class ServerCore:
         self._state_store: StateStore | None = None
         self.state_keys = state_keys
         # Where ids of requests to clients begin whose sessions several processes serve.
-        self.first_request = 0
+        self._first_request = 0
+        self._blocks = 0  # of these ids that were given to sessions
         self.state_ttl = state_ttl
         self._sealer: Sealer | None = None
         if self.observer is not None:
@@ -148,8 +149,15 @@ class ServerCore:
         """Become a process of a deployment: have its keys, and ids of its own for requests to clients."""
         self.state_keys = await store.start(self.state_keys)
         self._sealer = None
-        self.first_request = (store.relay.number << REQUEST_BITS) + 1
+        self._first_request = (store.relay.number << REQUEST_BITS) + 1
         self.roster.names.directory = store.names
+
+    def first_request(self) -> int:
+        """Return where the ids of a session's requests to its client begin; 0 for the usual place."""
+        if not self._first_request:
+            return 0
+        block, self._blocks = self._blocks, (self._blocks + 1) % REQUEST_BLOCKS
+        return self._first_request + block * REQUEST_BLOCK
 
     def observe(self, observer: Observer) -> None:
         """Notify another observer, of the connections that are made from now on."""

@@ -74,7 +74,7 @@ class Series:
         return list(self._numbers)
 
 
-class Snapshot(Struct):
+class MetricsSnapshot(Struct):
     """The numbers of one process at a moment, or of several added up."""
 
     calls: dict[Key, Numbers] = {}
@@ -86,7 +86,7 @@ class Snapshot(Struct):
     gauges: dict[str, dict[str, float]] = {}
     """What is so at the moment, by metric and label."""
 
-    def add(self, other: "Snapshot", *, gauges: bool = True) -> None:
+    def add(self, other: "MetricsSnapshot", *, gauges: bool = True) -> None:
         """Add the numbers of another process."""
         _add_series(self.calls, other.calls)
         _add_series(self.sessions, other.sessions)
@@ -142,7 +142,7 @@ class Metrics(FastObserver):
         self._sent: dict[str, float] = {}  # over connections that have ended
         self._sources: list[Counters] = []
         self._gauges: list[Callable[[], dict[str, dict[str, float]]]] = []
-        self.base = Snapshot()
+        self.base = MetricsSnapshot()
         """What processes before this one have counted."""
 
     def started(self, counters: Counters) -> None:
@@ -275,13 +275,13 @@ class Metrics(FastObserver):
         for series in (*self._calls.values(), *self._sessions.values()):
             series.fold()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Return the numbers of this process, with those of the processes before it."""
         counters: dict[str, dict[str, float]] = {
             name: dict(labelled) for name, labelled in self._counters.items()
         }
         counters["connections"] = dict(self._connections)
-        found = Snapshot(
+        found = MetricsSnapshot(
             {key: series.numbers for key, series in self._calls.items()},
             {key: series.numbers for key, series in self._sessions.items()},
             counters,

@@ -64,7 +64,7 @@ class Traced:
         self.began = began
 
 
-class Asked(NamedTuple):
+class QuestionSpan(NamedTuple):
     """A question with a span."""
 
     span: trace.Span
@@ -289,7 +289,7 @@ class OpenTelemetry(SamplingObserver):
 
     # Questions of servers
 
-    def question_began(self, question: Any) -> "Asked | None":
+    def question_began(self, question: Any) -> "QuestionSpan | None":
         """Begin a span: a server sends a request, and its client serves it."""
         if not self._telemetry.traces:
             return None
@@ -305,9 +305,9 @@ class OpenTelemetry(SamplingObserver):
         span = self._tracer.start_span(question.method, parent, kind, attributes=attributes)
         context = trace.set_span_in_context(span, parent)
         token = None if self._is_server else otel_context.attach(context)
-        return Asked(span, context, began, token)
+        return QuestionSpan(span, context, began, token)
 
-    def question_meta(self, began: "Asked | None") -> dict[str, str]:
+    def question_meta(self, began: "QuestionSpan | None") -> dict[str, str]:
         """Return what tells the client which span the question belongs to."""
         carrier: dict[str, str] = {}
         if began is not None:
@@ -315,7 +315,7 @@ class OpenTelemetry(SamplingObserver):
         return carrier
 
     def question_ended(
-        self, began: "Asked | None", question: Any, outcome: Outcome, answer: Any
+        self, began: "QuestionSpan | None", question: Any, outcome: Outcome, answer: Any
     ) -> None:
         """End the span."""
         if began is None:

@@ -2,19 +2,21 @@
 
 import keyword
 import re
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from mcpearl.cli.command import make_command
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.output import CommandOutput
 
 
 @make_command()
 @click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--name", help="The project's name; by default the directory's.")
-def command(out: Output, directory: Path, name: str | None) -> None:
+def command(out: CommandOutput, directory: Path, name: str | None) -> None:
     """Make a new project: a server, tests, pyproject.toml, README.
 
     Nothing that exists is overwritten.
@@ -24,11 +26,13 @@ def command(out: Output, directory: Path, name: str | None) -> None:
     chosen = name or directory.resolve().name
     package = re.sub(r"\W+", "_", chosen.lower()).strip("_")
     if not package.isidentifier() or keyword.iskeyword(package) or package in ("mcpearl", "tests"):
-        raise Failure(f"{chosen!r} cannot be the name of a package", Exit.USAGE, "pass --name")
+        raise CommandFailed(
+            f"{chosen!r} cannot be the name of a package", Exit.USAGE, "pass --name"
+        )
     files = project_files(package)
     there = [path for path in files if (directory / path).exists()]
     if there:
-        raise Failure(
+        raise CommandFailed(
             f"{directory / there[0]} exists already; nothing was written",
             Exit.USAGE,
             "name another directory",
@@ -40,15 +44,18 @@ def command(out: Output, directory: Path, name: str | None) -> None:
     _write(out, directory, package, list(files))
 
 
-def _write(out: Output, directory: Path, package: str, files: list[str]) -> None:
+def _write(out: CommandOutput, directory: Path, package: str, files: list[str]) -> None:
     server = f"src/{package}/server.py"
     steps = [
-        *([["cd", str(directory)]] if directory != Path() else []),
         [f"mcpearl dev {server}", "serve it while you write it"],
         [f"mcpearl call {server} add a=2 b=3", "call a tool"],
         ["python -m pytest", "run the tests"],
         [f"mcpearl install {server}", "put it into the hosts on this computer"],
     ]
+    if find_spec("pytest") is None:
+        steps.insert(2, ["python -m pip install pytest", "once, for the tests"])
+    if directory.resolve() != Path.cwd():
+        steps.insert(0, [f"cd {shlex.quote(str(directory))}", "go there"])
 
     def text() -> None:
         out.line(f"{len(files)} files in {directory.resolve()}:")
@@ -56,6 +63,6 @@ def _write(out: Output, directory: Path, package: str, files: list[str]) -> None
             out.line(f"  {each}")
         out.line()
         out.line("Next:")
-        out.table((), [[step[0], step[1]] for step in steps if step[0] != "cd"], 2)
+        out.table((), steps, 2)
 
     out.show({"directory": str(directory.resolve()), "package": package, "files": files}, text)

@@ -2,25 +2,31 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mcpearl.cli.command import make_command
 from mcpearl.cli.contents import Writer, decoded
-from mcpearl.cli.exits import Exit, Failure
-from mcpearl.cli.output import Output
+from mcpearl.cli.exits import CommandFailed, Exit
+from mcpearl.cli.offered import offered
+from mcpearl.cli.output import CommandOutput
 from mcpearl.cli.progress import Progress
-from mcpearl.cli.target import Target, connected, target_options
+from mcpearl.cli.target import ServerTarget, connected, target_options
 from mcpearl.protocol.errors import McpError
+from mcpearl.runtime.arguments import did_you_mean
 from mcpearl.types.jsonrpc import INVALID_PARAMS, RESOURCE_NOT_FOUND
 from mcpearl.types.resources import ReadResourceResult
+
+if TYPE_CHECKING:
+    from mcpearl.client.client import Client
 
 
 @make_command()
 @target_options
 @click.argument("uri")
 @click.option("-o", "--output", type=click.Path(), help="The file to write it to.")
-async def command(out: Output, target: Target, uri: str, output: str | None) -> None:
+async def command(out: CommandOutput, target: ServerTarget, uri: str, output: str | None) -> None:
     """Read a resource.
 
     Text is written as it is. What is binary goes to a file, or to stdout if that is not a terminal.
@@ -29,7 +35,7 @@ async def command(out: Output, target: Target, uri: str, output: str | None) -> 
         try:
             result = await client.read_resource(uri, on_progress=progress.heard)
         except McpError as error:
-            raise _refused(error) from None
+            raise await _refused(error, client, uri) from None
     if out.as_json:
         out.document(result)
     elif output is not None and len(result.contents) == 1:
@@ -45,12 +51,14 @@ async def command(out: Output, target: Target, uri: str, output: str | None) -> 
             writer.resource(contents)
 
 
-def _refused(error: McpError) -> Exception:
+async def _refused(error: McpError, client: "Client", uri: str) -> Exception:
     """Return how the command ends; what is not found has two codes, and one of them is not its own."""
     about = error.data if isinstance(error.data, dict) else {}
     if error.code == RESOURCE_NOT_FOUND or (error.code == INVALID_PARAMS and "uri" in about):
         hint = "`mcpearl list TARGET resources templates` shows what there is"
-        return Failure(error.message, Exit.NOT_FOUND, hint)
+        known = await offered(client, ("resources",))
+        meant = did_you_mean(uri, [each.uri for each in known.resources])
+        return CommandFailed(f"{error.message}{meant}", Exit.NOT_FOUND, hint)
     return error
 
 
@@ -61,7 +69,7 @@ def _bytes(result: ReadResourceResult) -> bytes:
     return decoded(contents.blob or "")
 
 
-def _save(out: Output, result: ReadResourceResult, path: Path) -> None:
+def _save(out: CommandOutput, result: ReadResourceResult, path: Path) -> None:
     content = _bytes(result)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

@@ -9,6 +9,7 @@ from pathlib import Path
 from mcpearl._version import __version__
 from mcpearl.cli.diagnosis.state import Check, Found
 from mcpearl.cli.installing.hosts import host_files
+from mcpearl.cli.output import counted
 from mcpearl.host.config import read_config
 
 _OPTIONAL = {
@@ -88,7 +89,9 @@ def _hosts(found: Found) -> None:
             if file.is_yaml:
                 found(
                     Check(
-                        "ok", file.title, f"{len(file.names(file.read()))} servers in {file.path}"
+                        "ok",
+                        file.title,
+                        f"{counted(len(file.names(file.read())), 'server')} in {file.path}",
                     )
                 )
                 continue
@@ -97,7 +100,7 @@ def _hosts(found: Found) -> None:
             empty = "has no servers" in str(error)
             found(Check("absent" if empty else "bad", file.title, str(error)))
             continue
-        found(Check("ok", file.title, f"{len(config.entries)} servers in {file.path}"))
+        found(Check("ok", file.title, f"{counted(len(config.entries), 'server')} in {file.path}"))
         for problem in (*config.problems, *config.notes):
             found(Check("bad", f"{file.title}, {problem.server}", problem.message))
         for name, entry in config.entries.items():

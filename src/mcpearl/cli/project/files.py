@@ -50,6 +50,8 @@ if __name__ == "__main__":
 
 _TEST = '''"""The server of NAME, called as a client would. `mcp_client` is connected to it."""
 
+import pytest
+
 from mcpearl import Client
 
 
@@ -71,6 +73,12 @@ async def test_greet(mcp_client: Client) -> None:
 async def test_about(mcp_client: Client) -> None:
     result = await mcp_client.read_resource("info://about")
     assert "adds numbers" in result.contents[0].text
+
+
+@pytest.mark.mcpearl(wire=["stdio", "http"], era=["legacy", "modern"])
+async def test_as_hosts_reach_it(mcp_client: Client) -> None:
+    tools = {tool.name async for tool in mcp_client.tools()}
+    assert tools == {"add", "greet"}
 '''
 
 _PYPROJECT = f"""[build-system]
@@ -105,12 +113,16 @@ _README = """# NAME
 A server of the [Model Context Protocol](https://modelcontextprotocol.io), made with mcpearl.
 
 ```
-mcpearl dev src/NAME/server.py               # serve it over HTTP, and reload it when it changes
-mcpearl call src/NAME/server.py add a=2 b=3  # call a tool
-mcpearl inspect src/NAME/server.py           # what it offers, and what hosts would stumble over
-mcpearl install src/NAME/server.py           # put it into the hosts on this computer
-python -m pytest                             # run the tests
+mcpearl dev src/NAME/server.py
+mcpearl call src/NAME/server.py add a=2 b=3
+mcpearl inspect src/NAME/server.py
+mcpearl install src/NAME/server.py
+python -m pytest
 ```
+
+The first serves it over HTTP and reloads it when it changes, with a console in the browser. The others
+call a tool, show what the server offers and what hosts would refuse, put it into the hosts on this
+computer, and run the tests, which need pytest (`python -m pip install pytest`).
 """
 
 _IGNORED = "__pycache__/\n.venv/\ndist/\n.pytest_cache/\n.env\n"

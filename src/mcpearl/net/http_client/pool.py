@@ -9,6 +9,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from mcpearl.net.addresses import reason_of
 from mcpearl.net.http_client.dial import Dialer
 from mcpearl.net.http_client.exchange import ExchangeFailed, HttpExchange
 from mcpearl.net.http_client.http1 import AnswerHeads, Http1Connection
@@ -149,7 +150,7 @@ class ConnectionPool:
         except ExchangeFailed as error:
             raise self._unreachable(error.reason) from None
         except OSError as error:  # also TLS and name resolution
-            raise self._unreachable(error.strerror or str(error) or type(error).__name__) from None
+            raise self._unreachable(reason_of(error)) from None
         if self._closed:
             connection.drop()
             raise self._unreachable("the client was closed")

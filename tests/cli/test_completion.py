@@ -1,0 +1,86 @@
+"""Completion in shells: what they are given, and the shells themselves where they are installed.
+
+bash is on every machine that runs these tests. zsh and fish may not be there, so what each of them is
+given is tested as well.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import COMMAND, WEATHER, Screen, environment, mcpearl
+
+SHELLS = {"bash": ["bash", "--norc"], "zsh": ["zsh", "-f", "-i"], "fish": ["fish", "--no-config"]}
+INSTALLED = [name for name in SHELLS if shutil.which(name)]
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+LOADED = {
+    "bash": 'eval "$(mcpearl completion bash)"',
+    "zsh": 'autoload -Uz compinit; compinit -u -D; eval "$(mcpearl completion zsh)"',
+    "fish": "mcpearl completion fish | source",
+}
+
+
+def given(shell: str, words: str, at: int, home: Path, cwd: Path | None = None) -> list[str]:
+    """Return what a shell is given for a line, as lines; `at` is the word that is completed."""
+    # fish gives the word itself, the others its number.
+    place = words.split()[at] if shell == "fish" else str(at)
+    env = environment(
+        home, _MCPEARL_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=place
+    )
+    done = subprocess.run(COMMAND, env=env, cwd=cwd, capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_script_for_each_shell(shell: str):
+    assert "_MCPEARL_COMPLETE" in mcpearl("completion", shell).out
+
+
+def test_a_shell_without_a_script():
+    done = mcpearl("completion", SHELL="/bin/csh")
+    assert (done.code, done.err.count("choose one of bash, zsh, fish")) == (2, 1)
+
+
+def test_bash_is_given_kinds_and_values(tmp_path: Path):
+    assert "plain,list" in given("bash", "mcpearl li", 1, tmp_path)
+    assert "plain,--timeout" in given("bash", "mcpearl ping --ti", 2, tmp_path)
+    assert "file,ser" in given("bash", "mcpearl list ser", 2, tmp_path)
+
+
+def test_zsh_is_given_kinds_values_and_descriptions(tmp_path: Path):
+    lines = given("zsh", "mcpearl migr", 1, tmp_path)
+    assert lines[:2] == ["plain", "migrate"]
+    assert lines[2].startswith("Rewrite programs of FastMCP")
+
+
+def test_fish_is_given_descriptions_that_its_script_keeps_whole(tmp_path: Path):
+    lines = given("fish", "mcpearl ini", 1, tmp_path)
+    assert "plain,init\tMake a new project: a server, tests, pyproject.toml, README." in lines
+    assert 'string split -m 1 ","' in mcpearl("completion", "fish").out
+
+
+def test_servers_of_hosts_are_completed_beside_files(tmp_path: Path):
+    assert mcpearl("install", WEATHER, "cursor", "--name", "weather", "-y", home=tmp_path).code == 0
+    (tmp_path / "webserver.py").write_text("")
+    lines = given("bash", "mcpearl list we", 2, tmp_path, cwd=tmp_path)
+    assert {"plain,weather", "plain,webserver.py"} <= set(lines)
+
+
+def test_hosts_are_completed(tmp_path: Path):
+    assert "plain,cursor" in given("bash", "mcpearl install server.py cur", 3, tmp_path)
+    assert "plain,goose" in given("bash", "mcpearl uninstall weather go", 3, tmp_path)
+
+
+@pytest.mark.parametrize("shell", INSTALLED)
+def test_in_the_shell_itself(shell: str, tmp_path: Path):
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PATH": PATH, "PS1": "> "}
+    with Screen(program=SHELLS[shell], cwd=tmp_path, **home) as screen:
+        screen.type(f"{LOADED[shell]}; echo rea''dy\n")
+        screen.until("ready")
+        screen.type("mcpearl comple")
+        screen.type("tion --js\t")
+        screen.until("--json")

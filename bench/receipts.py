@@ -8,16 +8,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+from bench import http_messages as messages
 from bench import wrk
 from bench.environments import SERVERS
-from bench.http import MODERN_CALLS, calls_per_second
+from bench.http_server import serving
 from bench.peers import MCPEARL
 from bench.progress import say
 from bench.results import Results
 from bench.stdio import PATIENCE_SECONDS, Process, pipelined
+from bench.turns import shares
 
 SERVER = [sys.executable, str(SERVERS / "mcpearl_receipts.py")]
 MODES = ("on", "durable")
@@ -29,13 +32,13 @@ def run(results: Results, *, quick: bool) -> None:
     for number in range(1, rounds + 1):
         say(f"receipts: round {number} of {rounds}")
         with results.noting("receipts on stdio"):
-            for mode, share in shares_on_stdio(2_000 if quick else 20_000).items():
+            for mode, share in shares_on_stdio(1_000 if quick else 2_000, 9).items():
                 results.add_round(f"receipts_stdio_{mode}", MCPEARL.name, share)
         if not wrk.is_there():
             results.missing.append(f"receipts over HTTP: {wrk.MISSING}")
             continue
         with results.noting("receipts over HTTP"):
-            for mode, share in shares_over_http(1 if quick else 3).items():
+            for mode, share in shares_over_http(3 if quick else 7).items():
                 results.add_round(f"receipts_http_{mode}", MCPEARL.name, share)
 
 
@@ -53,29 +56,29 @@ def log_folder() -> Iterator[str]:
         time.sleep(0.2)
 
 
-def shares_on_stdio(calls: int) -> dict[str, float]:
-    """Pipelined calls with receipts, in percent of those without; each server in its turn."""
-    spent = dict.fromkeys(("off", *MODES), 0.0)
-    with log_folder() as folder:
-        processes = {
-            mode: Process([*SERVER, "stdio", mode, str(Path(folder) / mode)]) for mode in spent
-        }
-        try:
-            for part in range(6):
-                for mode, process in processes.items():
-                    rate = pipelined(process, "add", calls // 5)
-                    spent[mode] += 0 if part == 0 else 1 / rate
-        finally:
-            for process in processes.values():
-                process.close()
-    return {mode: 100 * spent["off"] / spent[mode] for mode in MODES}
-
-
-def shares_over_http(seconds: int) -> dict[str, float]:
-    """Calls per second over HTTP with receipts, in percent of those without."""
-    rates = {}
-    with log_folder() as folder:
+def shares_on_stdio(calls: int, turns: int) -> dict[str, float]:
+    """Pipelined calls with receipts, in percent of those without."""
+    with log_folder() as folder, ExitStack() as stack:
+        measures = {}
         for mode in ("off", *MODES):
-            options = (mode, str(Path(folder) / mode))
-            rates[mode] = calls_per_second(MODERN_CALLS, SERVER, options, seconds)
-    return {mode: 100 * rates[mode] / rates["off"] for mode in MODES}
+            process = Process([*SERVER, "stdio", mode, str(Path(folder) / mode)])
+            stack.callback(process.close)
+            measures[mode] = partial(pipelined, process, "add", calls)
+        return shares("off", measures, turns)
+
+
+def shares_over_http(turns: int) -> dict[str, float]:
+    """Calls per second over HTTP with receipts, in percent of those without."""
+    requests = [
+        messages.modern("tools/call", messages.add(number), number, "add") for number in range(8)
+    ]
+
+    def rate(port: int) -> float:
+        return wrk.load(port, requests, 1).per_second
+
+    with log_folder() as folder, ExitStack() as stack:
+        measures = {}
+        for mode in ("off", *MODES):
+            server = serving(SERVER, mode, str(Path(folder) / mode))
+            measures[mode] = partial(rate, stack.enter_context(server).port)
+        return shares("off", measures, turns)

@@ -1,8 +1,13 @@
-"""Telemetry: what metrics, traces and the access log cost, of everything off, on stdio and over HTTP."""
+"""Telemetry: what metrics, traces and the access log cost, of everything off, on stdio and over HTTP.
+
+All of it is work of the server's own process, so calls are counted for each second of its processor time.
+"""
 
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack
+from functools import partial
 
 from bench import http_messages as messages
 from bench import wrk
@@ -12,6 +17,7 @@ from bench.peers import MCPEARL
 from bench.progress import say
 from bench.results import Results
 from bench.stdio import Process, pipelined
+from bench.turns import per_processor_second, shares
 
 SERVER = [sys.executable, str(SERVERS / "mcpearl_telemetry.py")]
 ON_STDIO = ("metrics", "metrics+traces")
@@ -21,52 +27,57 @@ MANY = 10_000  # series of one page
 
 
 def run(results: Results, *, quick: bool) -> None:
-    """Measure each kind of telemetry beside a server without any, in turn."""
+    """Measure each kind of telemetry beside a server without any, in turns."""
     rounds = 1 if quick else 5
     for number in range(1, rounds + 1):
         say(f"telemetry: round {number} of {rounds}")
-        for kind in ON_STDIO:
-            with results.noting(f"{kind} on stdio"):
-                share = on_stdio(kind, 2_000 if quick else 30_000)
+        with results.noting("telemetry on stdio"):
+            for kind, share in on_stdio(1_000 if quick else 2_000, 9).items():
                 results.add_round(f"{NAMES[kind]}_stdio", MCPEARL.name, share)
-        for kind in OVER_HTTP if wrk.is_there() else ():
-            with results.noting(f"{kind} over HTTP"):
-                share = over_http(kind, 1)
-                results.add_round(f"{NAMES[kind]}_http", MCPEARL.name, share)
+        if wrk.is_there():
+            with results.noting("telemetry over HTTP"):
+                for kind, share in over_http(3 if quick else 7).items():
+                    results.add_round(f"{NAMES[kind]}_http", MCPEARL.name, share)
         with results.noting("a page of metrics"):
             results.add_round("metrics_page", MCPEARL.name, page())
     if not wrk.is_there():
         results.missing.append(wrk.MISSING)
 
 
-def on_stdio(kind: str, calls: int) -> float:
-    """Calls on stdio with telemetry, in percent of calls without."""
-    spent = {"off": 0.0, kind: 0.0}
-    processes = {each: Process([*SERVER, "stdio", each]) for each in spent}
-    try:
-        for part in range(11):
-            for each, process in processes.items():
-                rate = pipelined(process, "add", calls // 10)
-                spent[each] += 0 if part == 0 else 1 / rate
-    finally:
-        for process in processes.values():
-            process.close()
-    return 100 * spent["off"] / spent[kind]
+def on_stdio(calls: int, turns: int) -> dict[str, float]:
+    """Calls on stdio with each kind of telemetry, in percent of calls without."""
+    with ExitStack() as stack:
+        measures = {}
+        for kind in ("off", *ON_STDIO):
+            process = Process([*SERVER, "stdio", kind])
+            stack.callback(process.close)
+            load = partial(pipelined_calls, process, calls)
+            measures[kind] = partial(per_processor_second, process.popen.pid, load)
+        return shares("off", measures, turns)
 
 
-def over_http(kind: str, seconds: int) -> float:
-    """The same over HTTP."""
+def pipelined_calls(process: Process, calls: int) -> float:
+    """Make calls, and return how many."""
+    pipelined(process, "add", calls)
+    return calls
+
+
+def over_http(turns: int) -> dict[str, float]:
+    """The same over HTTP, a second for each turn."""
     requests = [
         messages.modern("tools/call", messages.add(number), number, "add") for number in range(8)
     ]
-    answered = {"off": 0.0, kind: 0.0}
-    with serving(SERVER, "off") as off, serving(SERVER, kind) as on:
-        ports = {"off": off.port, kind: on.port}
-        for part in range(4):
-            for each, port in ports.items():
-                count = wrk.load(port, requests, seconds)
-                answered[each] += 0 if part == 0 else count.per_second
-    return 100 * answered[kind] / answered["off"]
+
+    def load(port: int) -> float:
+        return wrk.load(port, requests, 1).requests
+
+    with ExitStack() as stack:
+        measures = {}
+        for kind in ("off", *OVER_HTTP):
+            server = stack.enter_context(serving(SERVER, kind))
+            pid = server.process.pid
+            measures[kind] = partial(per_processor_second, pid, partial(load, server.port))
+        return shares("off", measures, turns)
 
 
 def page() -> float:

@@ -9,6 +9,7 @@ import pytest
 from mcpearl import Client, Receipts, Server
 from tests.cli.running import mcpearl
 from tests.receipts.logs import records
+from tests.server.wire import wire
 
 
 @pytest.fixture
@@ -95,6 +96,26 @@ def test_records_are_shown(log: Path) -> None:
     lines = mcpearl("receipts", "show", log, "--call", call, "--json").out.splitlines()
     assert [json.loads(line)["kind"] for line in lines] == ["begin", "end"]
     assert mcpearl("receipts", "show", log, "--unfinished").out == ""
+
+
+def test_what_clients_sent_neither_forges_a_line_nor_acts_on_a_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "receipts"
+    hostile = "add\n0  2026-01-01  end  \x1b]0;owned\x07\x9b31m\u202e\u2028x\r"
+
+    async def main() -> None:
+        async with wire(Server("weather", receipts=folder), "2025-11-25") as client:
+            await client.call(hostile)
+            await client.ask("tools/call", {"name": "x" * 100_000, "arguments": {}})
+            call = {"jsonrpc": "2.0", "id": hostile, "method": "no/such", "params": {}}
+            client.raw(json.dumps(call).encode())
+            assert (await client.next())["id"] == hostile
+
+    asyncio.run(main())
+    shown = mcpearl("receipts", "show", folder).out
+    assert len(shown.split("\n")) == len(records(folder)) + 1
+    assert not set(shown) & set("\x1b\x07\x9b\u202e\u2028\r")
+    assert len(shown) < 10_000
+    assert mcpearl("receipts", "verify", folder, "--key", folder / "key.pub").code == 0
 
 
 def test_a_key_is_replaced(log: Path, tmp_path: Path) -> None:

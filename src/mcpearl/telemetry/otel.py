@@ -105,10 +105,7 @@ class OpenTelemetry(SamplingObserver):
         if telemetry.traces:
             tracing.use(_current_meta, partial(_enter, service))
         self._open: dict[object, float] = {}  # when each connection began
-        self._travels = (
-            "",
-            "",
-        )  # of a client: the version of the protocol and the wire, as they were last
+        self._travels = "", ""  # of a client: the version and the wire of its last connection
         self._connection: Any = None  # of a client: the latest one
 
     # Calls

@@ -104,10 +104,18 @@ def show(out: CommandOutput, folder: Path, call: str | None, unfinished: bool) -
 def _described(number: int, record: dict[str, Any]) -> str:
     at = datetime.fromtimestamp(record.get("at", 0), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     rest = [
-        f"{name}={value}" for name, value in record.items() if name not in ("kind", "at", "call")
+        f"{name}={_on_one_line(value)}"
+        for name, value in record.items()
+        if name not in ("kind", "at", "call")
     ]
     shown = (str(number), at, str(record.get("kind")), str(record.get("call", "")), *rest)
     return "  ".join(part for part in shown if part)
+
+
+def _on_one_line(value: object) -> str:
+    """Return a value as text that looks like no other value and no other record: clients choose names."""
+    text = str(value)
+    return text if text.isprintable() and " " not in text else ascii(text)
 
 
 @make_command("salt")
